@@ -1,0 +1,102 @@
+/*
+ * Frames of the agent protocol (docs/spec/agent-protocol.md): codec and incremental parser.
+ *
+ * Pure: no I/O and no allocation, so the tests run it on the host. Integers on the wire are little-endian.
+ */
+#ifndef FORKD_FRAMES_H
+#define FORKD_FRAMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FRAME_HEADER 16u
+#define FRAME_PAYLOAD_MAX 65536u
+#define FRAME_VERSION 1
+#define FRAME_CHECK 0x464B4431u
+
+/* A parser buffer holds one whole frame and the beginning of the next. */
+#define PARSER_BUFFER (2u * (FRAME_PAYLOAD_MAX + FRAME_HEADER))
+
+enum frame_type {
+    F_HELLO = 0x01,
+    F_PING = 0x02,
+    F_START = 0x10,
+    F_INPUT = 0x11,
+    F_INPUT_EOF = 0x12,
+    F_CREDIT = 0x13,
+    F_SIGNAL = 0x14,
+    F_RESIZE = 0x15,
+    F_ATTACH = 0x16,
+    F_DETACH = 0x17,
+    F_FORGET = 0x18,
+    F_LIST = 0x19,
+    F_AFTER_FORK = 0x20,
+    F_SYNC = 0x21,
+    F_POWEROFF = 0x22,
+    F_HELLO_OK = 0x81,
+    F_OK = 0x82,
+    F_ERROR = 0x83,
+    F_STARTED = 0x90,
+    F_OUTPUT = 0x91,
+    F_OUTPUT_EOF = 0x92,
+    F_INPUT_CREDIT = 0x93,
+    F_EXIT = 0x94,
+    F_LISTING = 0x95,
+};
+
+struct frame {
+    uint8_t type;
+    uint32_t id;
+    uint32_t len;
+    uint8_t *payload; /* inside the parser's buffer, valid until the next call on the parser */
+};
+
+struct parser {
+    uint8_t *buf; /* PARSER_BUFFER bytes */
+    uint32_t start, end;
+    uint64_t skipped; /* bytes passed over where no valid header was */
+};
+
+struct fields {
+    uint8_t *p, *end;
+};
+
+struct field {
+    uint8_t key;
+    uint32_t len;
+    uint8_t *val;
+};
+
+static inline uint16_t get_u16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return v; }
+static inline uint32_t get_u32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+static inline uint64_t get_u64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
+static inline void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, 2); }
+static inline void put_u32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
+static inline void put_u64(uint8_t *p, uint64_t v) { memcpy(p, &v, 8); }
+
+/* Writes the 16 header bytes of a frame. */
+void frame_header(uint8_t *dst, uint8_t type, uint32_t id, uint32_t len);
+
+/* Says whether 16 bytes are a valid header. */
+bool frame_header_valid(const uint8_t *h);
+
+/* Appends a field and returns the place after it. */
+uint8_t *field_put(uint8_t *p, uint8_t key, const void *val, uint32_t len);
+uint8_t *field_put_u8(uint8_t *p, uint8_t key, uint8_t v);
+uint8_t *field_put_u32(uint8_t *p, uint8_t key, uint32_t v);
+uint8_t *field_put_u64(uint8_t *p, uint8_t key, uint64_t v);
+
+/* Next field of a payload: 1 with a field, 0 at the end, -1 when the payload is malformed. */
+int field_next(struct fields *f, struct field *out);
+
+/* Room to read into; it is never 0 after parser_next has returned false. */
+uint8_t *parser_space(struct parser *p, uint32_t *room);
+
+/* Says that n bytes were put where parser_space said. */
+void parser_fed(struct parser *p, uint32_t n);
+
+/* Takes the next whole frame. Bytes that cannot begin a header are skipped one by one. */
+bool parser_next(struct parser *p, struct frame *out);
+
+#endif

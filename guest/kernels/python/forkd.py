@@ -1,0 +1,63 @@
+"""What happens in the Python kernel of a machine that was just forked, and what user code may add to it.
+
+    import forkd
+    @forkd.after_fork
+    def reseed(): ...
+
+Callbacks run in the kernel's main thread, in the order of registration, after the generators are re-seeded and before
+any other eval. One that raises makes the fork fail: code that relies on it must not run.
+
+Invariant: modules that are not loaded are not touched (they have no state to share), nor imported.
+"""
+import random
+import struct
+import sys
+
+_callbacks = []
+
+
+def after_fork(callback):
+    """Call `callback()` in every machine forked from this one. Returns it, so it is also a decorator."""
+    if not callable(callback):
+        raise TypeError("after_fork needs a callable")
+    _callbacks.append(callback)
+    return callback
+
+
+def _reseed_numpy(module, words):
+    generator = module._rand._bit_generator
+    if type(generator).__name__ == "MT19937":
+        module.seed(words)
+    else:  # put there by numpy.random.set_bit_generator
+        generator.state = type(generator)(words).state
+
+
+def _run(entropy):
+    if len(entropy) < 16:
+        raise ValueError("too little entropy")
+    loaded = sys.modules
+    # An int is used as it is; bytes would be hashed by code that otherwise need not run.
+    seed = int.from_bytes(entropy, "little")
+    random.seed(seed)
+    module = loaded.get("numpy.random.mtrand")
+    if module is not None:
+        # Another key than random's: it is the same algorithm and would give the same numbers.
+        words = struct.unpack_from("<%dI" % (len(entropy) // 4), entropy)
+        _reseed_numpy(module, words + (0x6E756D70,))
+    module = loaded.get("_ssl")
+    if module is not None:
+        module.RAND_add(entropy, float(len(entropy)))
+    module = loaded.get("uuid")
+    if module is not None:
+        # Time-based identifiers get a node of their own (the multicast bit marks it as made up, RFC 4122), and do not
+        # come from libuuid, which has a clock sequence of its own.
+        module._node = seed >> 32 & (1 << 48) - 1 | 1 << 40
+        module._generate_time_safe = None
+        for name in ("_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7"):
+            if hasattr(module, name):
+                setattr(module, name, None)
+    module = loaded.get("tempfile")
+    if module is not None:
+        module._name_sequence = None
+    for callback in _callbacks:
+        callback()

@@ -1,0 +1,404 @@
+"""Python kernel of forkd: evaluates code for the host over descriptor 3 (docs/spec/kernel-protocol.md).
+
+Invariants:
+- Only the process that was started answers. A child that user code makes with os.fork() ends when its eval ends.
+- Nothing that user code raises ends the kernel. KeyboardInterrupt is raised only below `_guard`, never in a frame
+  that speaks the protocol.
+- Once `R` is answered with `A`, the generators of the standard library, numpy's global one and OpenSSL's have
+  left the state they share with the siblings of the fork. If a step fails the answer is `Z`.
+- After a fork every piece of code that runs for the first time is slow, so the path from message to answer is
+  plain: one blocking read, one compile, one write. asyncio and traceback run only where the code needs them.
+"""
+import __future__
+import _signal
+import ast
+import atexit
+import builtins
+import fcntl
+import io
+import json
+import linecache
+import os
+import struct
+import sys
+import traceback
+import types
+
+import forkd
+
+MAX_MESSAGE = 16 << 20
+MAX_TEXT = 4 << 20
+KEPT_SOURCES = 1000
+HEADER = struct.Struct("<BI")
+ANSWER = struct.Struct("<BII")
+VALUE = struct.Struct("<BIIBI")
+U32 = struct.Struct("<I")
+U16 = struct.Struct("<H")
+AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+FUTURE = 0
+for _name in __future__.all_feature_names:
+    FUTURE |= getattr(__future__, _name).compiler_flag
+FUTURE &= ~0x10  # nested_scopes shares its bit with CO_NESTED
+CO_COROUTINE = 0x80
+PID = os.getpid()
+
+
+class Context:
+    """A namespace that is a real module, so that pickle and dataclasses find what is defined in it."""
+
+    def __init__(self, name):
+        if name == "default":
+            module = "__main__"
+        elif name.isidentifier():
+            module = "context_" + name
+        else:  # a dot would make the import system look for a package
+            module = "context-" + name.encode().hex()
+        self.module = types.ModuleType(module)
+        self.space = self.module.__dict__
+        self.space["__builtins__"] = builtins
+        self.flags = AWAIT  # and the __future__ features switched on so far
+        sys.modules[module] = self.module
+
+
+_contexts = {}
+_count = 0
+_loop = None
+_armed = False
+_missed = False
+
+
+def _on_sigint(_signum, frame):
+    # Between evals nothing is armed. While one is, the frames of `_guard` and above are spared: an interrupt that
+    # arrives as the eval ends must not tear the kernel down.
+    global _missed
+    if _armed:
+        if frame is not None and frame.f_code is not _GUARD_CODE:
+            raise KeyboardInterrupt
+        _missed = True
+
+
+def _guard(function, *args):
+    """(result, None) or (None, exception) of a call that may be interrupted. Takes whatever it raises."""
+    global _armed, _missed
+    _missed = False
+    try:
+        _armed = True
+        result = function(*args)
+        _armed = False
+        return result, None
+    except BaseException as error:
+        _armed = False
+        return None, error
+
+
+_GUARD_CODE = _guard.__code__
+
+
+def _await(coroutine):
+    global _loop
+    import asyncio
+    if _loop is None or _loop.is_closed():
+        _loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(_loop)
+    task = _loop.create_task(coroutine)
+    try:
+        return _loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        if not task.done():
+            task.cancel()
+            _loop.run_until_complete(asyncio.wait([task]))
+        raise
+
+
+def _run(code, space):
+    value = eval(code, space)
+    return _await(value) if code.co_flags & CO_COROUTINE else value
+
+
+def _compile(source, name, context):
+    """The code of the statements and of the trailing expression; either may be None."""
+    flags = context.flags
+    try:
+        # Most evals are one expression, and that needs no tree of Python objects.
+        return None, compile(source, name, "eval", flags, True)
+    except SyntaxError:
+        pass
+    tree = compile(source, name, "exec", flags | ast.PyCF_ONLY_AST, True)
+    body = tree.body
+    last = None
+    if body and type(body[-1]) is ast.Expr:
+        last = ast.Expression(body.pop().value)
+    first = compile(tree, name, "exec", flags, True) if body else None
+    if first is not None:
+        context.flags = flags = flags | first.co_flags & FUTURE
+    if last is not None:
+        last = compile(last, name, "eval", flags, True)
+    return first, last
+
+
+def _convert(value):
+    """JSON form of what json does not know: arrays and scalars of numpy and the like."""
+    size = getattr(value, "size", 0)
+    if type(size) is int and size > MAX_TEXT // 2:
+        raise ValueError("too long")
+    for name in ("tolist", "item"):
+        method = getattr(type(value), name, None)
+        if method is not None:
+            return method(value)
+    raise TypeError("no JSON form")
+
+
+_encode = json.JSONEncoder(allow_nan=False, default=_convert).encode
+
+
+def _show(value):
+    """The printed form of a value and its JSON form, as bytes."""
+    text = repr(value)
+    kind = type(value)
+    if kind is int:
+        form = text
+    elif kind in (list, tuple, dict) and len(value) > MAX_TEXT // 2:
+        form = ""
+    else:
+        try:
+            form = _encode(value)
+        except Exception:
+            form = ""
+    return _cut(text), form.encode() if len(form) <= MAX_TEXT else b""
+
+
+def _cut(text):
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > MAX_TEXT:
+        data = data[:MAX_TEXT - 3].decode("utf-8", "ignore").encode() + "…".encode()
+    return data
+
+
+def _remember(name, source):
+    # Tracebacks, inspect.getsource and pdb look here. Lines end where the compiler says they do (not as in splitlines).
+    linecache.cache[name] = (len(source), None, io.StringIO(source, None).readlines(), name)
+    if _count > KEPT_SOURCES:
+        linecache.cache.pop("<eval-%d>" % (_count - KEPT_SOURCES), None)
+
+
+def _evaluate(context, name, source):
+    """Run the code; (text, JSON) of its value, or None. The output is flushed before this returns."""
+    if _missed:  # it came between arming and the call
+        raise KeyboardInterrupt
+    space = context.space
+    _remember(name, source)
+    first, last = _compile(source, name, context)
+    value = None
+    if first is not None:
+        _run(first, space)
+    if last is not None:
+        value = _run(last, space)
+    shown = None
+    if value is not None:
+        space["_"] = value
+        shown = _show(value)
+    return shown
+
+
+def _explain(error):
+    """Traceback text and name/value JSON. Frames of the kernel and of asyncio above the user's are left out."""
+    trace = start = error.__traceback__
+    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<eval-"):
+        trace = trace.tb_next
+    if trace is None:  # raised in the kernel's frames (SyntaxError) or in what repr called
+        trace = start
+        while trace is not None and trace.tb_frame.f_globals is _GLOBALS:
+            trace = trace.tb_next
+        if isinstance(error, (SyntaxError, KeyboardInterrupt)):
+            trace = None
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    try:
+        value = str(error)
+    except Exception:
+        value = "<exception str() failed>"
+    return _cut(text), json.dumps({"name": type(error).__name__, "value": value[:65536]}).encode()
+
+
+_GLOBALS = globals()
+
+
+def _open_output(fd):
+    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(fd, "w", closefd=False)), "utf-8", "backslashreplace",
+                            None, True)
+
+
+def _flush():
+    """Flush what user code may have left in the streams, and give it new ones where it closed them."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name, None)
+        own = _own[fd]
+        if own.closed:
+            own = _own[fd] = _open_output(fd)
+            setattr(sys, "__%s__" % name, own)
+            if stream is None or getattr(stream, "closed", False):
+                setattr(sys, name, own)
+        elif stream is not own and stream is not None:
+            stream.flush()
+        own.flush()
+
+
+def _leave_child(error):
+    """End a process that user code forked off: it has no one to answer to."""
+    status = 0
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code
+            status = 0 if code is None else code & 255 if isinstance(code, int) else 1
+        elif error is not None:
+            status = 1
+            os.write(2, _explain(error)[0])
+        _flush()
+    finally:
+        os._exit(status)
+
+
+def _serve_eval(ident, payload):
+    global _count
+    end = 6 + U16.unpack_from(payload, 4)[0]
+    if end > len(payload):
+        raise ValueError("context name ends past the message")
+    name = payload[6:end].decode()
+    source = payload[end:].decode()
+    context = _contexts.get(name)
+    if context is None:
+        context = _contexts[name] = Context(name)
+    _count += 1
+    shown, error = _guard(_evaluate, context, "<eval-%d>" % _count, source)
+    if os.getpid() != PID:
+        _leave_child(error)
+    _, failure = _guard(_flush)
+    if _signal.getsignal(2) is not _on_sigint:
+        _signal.signal(2, _on_sigint)
+    if error is None:
+        error = failure if isinstance(failure, KeyboardInterrupt) else None
+    if error is not None:
+        status = 3 if isinstance(error, KeyboardInterrupt) else 2
+        shown, failure = _guard(_explain, error)
+        if failure is not None:  # for instance a __str__ that does not end
+            kind = type(error).__name__
+            shown = kind.encode(), json.dumps({"name": kind, "value": ""}).encode()
+        error = failure = None
+    elif shown is None:
+        status, shown = 1, (b"", b"")
+    else:
+        status = 0
+    text, form = shown
+    _send(VALUE.pack(86, 13 + len(text) + len(form), ident, status, len(text)) + text + U32.pack(len(form)) + form)
+
+
+def _after_fork(payload):
+    end = 6 + U16.unpack_from(payload, 4)[0]
+    if end > len(payload):
+        raise ValueError("entropy ends past the message")
+    for entry in payload[end:].split(b"\0"):
+        if entry:
+            key, equals, value = entry.partition(b"=")
+            if not equals:
+                raise ValueError("environment entry without =")
+            os.environb[key] = value
+    forkd._run(payload[6:end])
+
+
+def _serve(kind, payload):
+    ident = U32.unpack_from(payload)[0]
+    try:
+        if kind == 69:  # E
+            _serve_eval(ident, payload)
+            return
+        answer = b""
+        if kind == 82:  # R
+            _after_fork(payload)
+            if forkd._callbacks:
+                _flush()
+        elif kind == 67:  # C
+            answer = b"".join(name.encode() + b"\0" for name in _contexts)
+        elif kind == 68:  # D
+            name = payload[6:6 + U16.unpack_from(payload, 4)[0]].decode()
+            if name == "default":
+                raise ValueError("the default context cannot be dropped")
+            context = _contexts.pop(name, None)
+            if context is not None:
+                sys.modules.pop(context.module.__name__, None)
+        else:
+            raise ValueError("unknown message")
+    except _Gone:
+        raise
+    except BaseException as error:
+        if os.getpid() != PID:
+            _leave_child(error)
+        text = "%s: %s" % (type(error).__name__, error)
+        kind, answer = 90, text.encode("utf-8", "backslashreplace")[:65536]
+    else:
+        kind = 65
+    _send(ANSWER.pack(kind, 4 + len(answer), ident) + answer)
+
+
+class _Gone(Exception):
+    """The control stream is at its end or broken."""
+
+
+def _send(data):
+    try:
+        sent = os.write(_control, data)
+        while sent < len(data):
+            data = data[sent:]
+            sent = os.write(_control, data)
+    except OSError as error:
+        raise _Gone(error)
+
+
+def _loop_forever():
+    data = b""
+    need = 5
+    while True:
+        while len(data) < need:
+            more = os.read(_control, max(65536, need - len(data)))
+            if not more:
+                return
+            data = data + more if data else more
+        kind, length = HEADER.unpack_from(data)
+        if length > MAX_MESSAGE or length < 4:
+            raise _Gone("message of %d bytes" % length)
+        need = 5 + length
+        if len(data) >= need:
+            payload, data, need = data[5:need], data[need:], 5
+            _serve(kind, payload)
+
+
+def _take_control():
+    """Move descriptor 3 out of the way of code that counts on low numbers, and of programs that it starts."""
+    for low in (900, 200, 60):
+        try:
+            fd = fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, low)
+            os.close(3)
+            return fd
+        except OSError as error:
+            if error.errno != 22:  # EINVAL: above the limit of descriptors
+                raise
+    raise OSError("no descriptor for the control stream")
+
+
+if __name__ == "__main__":
+    _control = _take_control()
+    _own = {1: _open_output(1), 2: _open_output(2)}
+    sys.stdout = sys.__stdout__ = _own[1]
+    sys.stderr = sys.__stderr__ = _own[2]
+    sys.argv = [""]
+    sys.path[0] = ""  # the working directory, as in an interactive interpreter
+    _kernel = sys.modules["__main__"]  # keep it: the name now belongs to the default context
+    _contexts["default"] = Context("default")
+    _signal.signal(2, _on_sigint)
+    try:
+        _send(HEADER.pack(89, len(b"python ") + len(sys.version.split()[0])) + b"python " + sys.version.split()[0].encode())
+        _loop_forever()
+    except _Gone as error:
+        os.write(2, b"forkd kernel: %s\n" % str(error).encode())
+    # Not sys.exit: user threads may never end.
+    atexit._run_exitfuncs()
+    _guard(_flush)
+    os._exit(0)

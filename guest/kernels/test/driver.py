@@ -1,0 +1,149 @@
+"""Drives one kernel from a test as the agent does: a socket as descriptor 3, pipes for the output, /dev/null as input.
+
+Output is collected by threads. `take()` after an answer is complete: it writes a marker into the same pipe and waits for it,
+so everything that the kernel wrote before its answer has been read.
+"""
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TIMEOUT = float(os.environ.get("FORKD_TEST_TIMEOUT", "20"))
+
+
+class Value:
+    def __init__(self, payload):
+        self.status, size = struct.unpack_from("<BI", payload, 4)
+        self.text = payload[9:9 + size].decode()
+        rest = payload[9 + size:]
+        (length,) = struct.unpack_from("<I", rest)
+        self.form = rest[4:].decode()
+        assert length == len(rest) - 4
+        self.json = json.loads(self.form) if self.form else None
+
+    def __repr__(self):
+        return "Value(%d, %r, %r)" % (self.status, self.text[:2000], self.form[:300])
+
+
+class Pipe:
+    """One output stream: a reader thread, so that the kernel never blocks."""
+
+    def __init__(self):
+        self.reader, self.writer = os.pipe()
+        self.data = b""
+        self.changed = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        while True:
+            more = os.read(self.reader, 65536)
+            if not more:
+                os.close(self.reader)
+                return
+            with self.changed:
+                self.data += more
+                self.changed.notify_all()
+
+    def take(self):
+        """All that was written so far."""
+        marker = b"\0mark%d\0" % time.monotonic_ns()
+        os.write(self.writer, marker)
+        with self.changed:
+            assert self.changed.wait_for(lambda: marker in self.data, TIMEOUT)
+            text, _, self.data = self.data.partition(marker)
+        return text.decode()
+
+    def wait_for(self, text):
+        with self.changed:
+            assert self.changed.wait_for(lambda: text.encode() in self.data, TIMEOUT), (text, self.data)
+
+
+class Kernel:
+    def __init__(self, argv, env=None, cwd=None):
+        self.sock, theirs = socket.socketpair()
+        self.sock.settimeout(TIMEOUT)
+        self.out, self.err = Pipe(), Pipe()
+        self.ids = 0
+        descriptor = theirs.fileno()
+
+        def descriptors():
+            if descriptor != 3:
+                os.dup2(descriptor, 3)
+            os.set_inheritable(3, True)
+
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=self.out.writer, stderr=self.err.writer, cwd=cwd,
+            env=dict(os.environ, **(env or {})), close_fds=False, preexec_fn=descriptors, start_new_session=True)
+        theirs.close()
+        kind, payload = self.receive()
+        assert kind == b"Y", (kind, payload)
+        self.version = payload.decode()
+
+    def close(self):
+        self.sock.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.out.writer)
+        os.close(self.err.writer)
+
+    def read(self, size):
+        data = b""
+        while len(data) < size:
+            more = self.sock.recv(min(size - len(data), 1 << 20))
+            if not more:
+                raise EOFError("the kernel closed its control stream; stderr: " + self.err.take())
+            data += more
+        return data
+
+    def receive(self):
+        kind, length = struct.unpack("<cI", self.read(5))
+        return kind, self.read(length)
+
+    def send(self, kind, payload=b""):
+        self.ids += 1
+        self.sock.sendall(struct.pack("<cII", kind, 4 + len(payload), self.ids) + payload)
+        return self.ids
+
+    def answer(self, ident):
+        kind, payload = self.receive()
+        assert struct.unpack_from("<I", payload)[0] == ident, (kind, payload, ident)
+        return kind, payload
+
+    def ask(self, kind, payload=b""):
+        kind, payload = self.answer(self.send(kind, payload))
+        return kind, payload[4:]
+
+    def start(self, code, context="default"):
+        name = context.encode()
+        return self.send(b"E", struct.pack("<H", len(name)) + name + code.encode())
+
+    def value(self, ident):
+        kind, payload = self.answer(ident)
+        assert kind == b"V", (kind, payload)
+        return Value(payload)
+
+    def eval(self, code, context="default"):
+        return self.value(self.start(code, context))
+
+    def after_fork(self, entropy, env=()):
+        return self.ask(b"R", struct.pack("<H", len(entropy)) + entropy + b"".join(e.encode() + b"\0" for e in env))
+
+    def contexts(self):
+        kind, names = self.ask(b"C")
+        assert kind == b"A" and names.endswith(b"\0")
+        return names[:-1].decode().split("\0")
+
+    def drop(self, context):
+        name = context.encode()
+        return self.ask(b"D", struct.pack("<H", len(name)) + name)
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)

@@ -1,0 +1,128 @@
+/** Text from the command line and the environment → values. The only reader of `process.env` in this package. */
+import { InvalidArgumentError } from "commander";
+
+const unitSeconds = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 } as const;
+
+/** "90", "90s", "10m", "1h30m", "500ms" → seconds. */
+export function parseDuration(text: string): number {
+  if (/^\d+(\.\d+)?$/.test(text)) return Number(text);
+  if (!/^(\d+(\.\d+)?(ms|s|m|h|d))+$/.test(text)) {
+    throw new InvalidArgumentError('It must be a duration such as "90", "30s", "10m" or "1h30m".');
+  }
+  let seconds = 0;
+  for (const [, amount, unit] of text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)) {
+    seconds += Number(amount) * unitSeconds[unit as keyof typeof unitSeconds]; // the pattern admits only these units
+  }
+  return seconds;
+}
+
+/** A duration of at least one second, rounded up to whole seconds. */
+export function parseLifetime(text: string): number {
+  const seconds = Math.ceil(parseDuration(text));
+  if (seconds < 1) throw new InvalidArgumentError("It must be at least one second.");
+  return seconds;
+}
+
+/** A parser of whole numbers from `min` to `max`. */
+export function wholeNumber(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
+  return (text) => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) {
+      const upper = max === Number.MAX_SAFE_INTEGER ? "or more" : `to ${max}`;
+      throw new InvalidArgumentError(`It must be a whole number, ${min} ${upper}.`);
+    }
+    return value;
+  };
+}
+
+function splitPair(text: string): [key: string, value: string | undefined] {
+  const at = text.indexOf("=");
+  return at === -1 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+/** Collects `K=V`; `K` alone takes the value that K has in this process. */
+export function collectEnv(
+  text: string,
+  previous: Record<string, string> = {},
+  environment: NodeJS.ProcessEnv = process.env,
+): Record<string, string> {
+  const [key, given] = splitPair(text);
+  const value = given ?? environment[key];
+  if (key === "" || value === undefined) {
+    throw new InvalidArgumentError("It must be NAME=VALUE, or the NAME of a variable that is set here.");
+  }
+  return { ...previous, [key]: value };
+}
+
+/** Collects labels, `k=v`. */
+export function collectLabel(text: string, previous: Record<string, string> = {}): Record<string, string> {
+  const [key, value] = splitPair(text);
+  if (key === "" || value === undefined) throw new InvalidArgumentError("It must be name=value.");
+  return { ...previous, [key]: value };
+}
+
+/** One label as the daemon's filter takes it. */
+export function parseLabel(text: string): string {
+  collectLabel(text);
+  return text;
+}
+
+/** Collects `python` or `python=WARM-UP CODE`. */
+export function collectLanguage(
+  text: string,
+  previous: Record<string, { warmup: string }> = {},
+): Record<string, { warmup: string }> {
+  const [name, warmup = ""] = splitPair(text);
+  if (name !== "python" && name !== "node") {
+    throw new InvalidArgumentError('It must be "python" or "node", with "=CODE" to run a warm-up.');
+  }
+  return { ...previous, [name]: { warmup } };
+}
+
+export function collectText(text: string, previous: string[] = []): string[] {
+  return [...previous, text];
+}
+
+export type Match = { id: string } | { ambiguous: string[] } | undefined;
+
+/** The one id that starts with `prefix`, which may lack the leading "sb-". */
+export function matchId(prefix: string, ids: readonly string[]): Match {
+  const wanted = prefix.startsWith("sb-") ? prefix : `sb-${prefix}`;
+  const matches = ids.filter((id) => id.startsWith(wanted));
+  if (matches.length > 1) return { ambiguous: matches };
+  return matches[0] === undefined ? undefined : { id: matches[0] };
+}
+
+export type CopyEnd =
+  | { kind: "guest"; id: string; path: string }
+  | { kind: "host"; path: string }
+  | { kind: "standard" };
+
+/** One side of a copy: `ID:/path`, a host path, or `-`. A host path with a colon is written `./a:b`. */
+export function parseCopyEnd(text: string): CopyEnd {
+  if (text === "-") return { kind: "standard" };
+  const guest = /^((?:sb-)?[0-9a-f]+):(.*)$/s.exec(text);
+  if (guest === null) return { kind: "host", path: text };
+  const [, id = "", path = ""] = guest;
+  if (!path.startsWith("/")) throw new InvalidArgumentError(`"${text}" must have an absolute path after the colon.`);
+  return { kind: "guest", id, path };
+}
+
+export type Environment = {
+  readonly noColor: boolean;
+  readonly dumbTerminal: boolean;
+  readonly term: string;
+  /** address of a daemon that this host need not run */
+  readonly url: string | undefined;
+  readonly recipesDir: string | undefined;
+};
+
+export function readEnvironment(env: NodeJS.ProcessEnv = process.env): Environment {
+  return {
+    noColor: (env["NO_COLOR"] ?? "") !== "",
+    dumbTerminal: env["TERM"] === "dumb",
+    term: env["TERM"] ?? "xterm",
+    url: env["FORKD_URL"] || undefined,
+    recipesDir: env["FORKD_RECIPES_DIR"] || undefined,
+  };
+}

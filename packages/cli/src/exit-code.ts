@@ -1,0 +1,55 @@
+/** Failures → exit code, message and remedy. The numbers come from the contract's table of codes. */
+import { CommanderError, InvalidArgumentError } from "commander";
+import { errorCodes, toErrorBody, AppError, type ErrorBody, type ErrorCode } from "@forkd/contract";
+
+const remedies: Partial<Record<ErrorCode, string>> = {
+  unauthenticated: "Set FORKD_TOKEN to the daemon's token.",
+  sandbox_not_found: "`forkd ls --all` lists the sandboxes.",
+  snapshot_not_found: "`forkd images` lists the snapshots; `forkd build RECIPE` makes one.",
+  recipe_not_found: "Give a directory with a recipe.json, or the name of a bundled recipe.",
+  snapshot_exists: "Choose another --tag, or replace it with --force.",
+  snapshot_in_use: "Kill its sandboxes with `forkd kill --tag TAG`, or use --force.",
+  snapshot_incompatible: "Build it again on this host with --force.",
+  snapshot_corrupt: "Remove it with `forkd rmi TAG` and build it again.",
+  sandbox_dead: "`forkd ls --all` says why it died; `forkd logs ID` has its console.",
+  agent_unreachable: "`forkd logs ID` shows the console of the guest.",
+  capacity_exhausted: "Kill sandboxes that are not needed: `forkd ls`, `forkd kill ID`.",
+  disk_full: "Free space with `forkd rmi TAG` and `forkd cleanup`.",
+  host_not_ready: "`forkd doctor` says what is missing.",
+  data_dir_in_use: "Another daemon uses the data directory; stop it with `forkd down`.",
+  daemon_unreachable: "Start the daemon with `forkd up`, or check FORKD_SOCKET and FORKD_URL.",
+};
+
+export type Failure = { readonly body: ErrorBody; readonly exitCode: number; readonly remedy: string | undefined };
+
+/** Exit code of a code on the wire; a code this version does not know counts as `internal`. */
+export function exitCodeOf(code: string): number {
+  return isKnown(code) ? errorCodes[code].exit : errorCodes.internal.exit;
+}
+
+function isKnown(code: string): code is ErrorCode {
+  return Object.hasOwn(errorCodes, code);
+}
+
+export function remedyOf(body: ErrorBody): string | undefined {
+  const own = body.details["remedy"];
+  if (typeof own === "string") return own;
+  return isKnown(body.code) ? remedies[body.code] : undefined;
+}
+
+export function describeFailure(error: unknown): Failure {
+  const body = toErrorBody(error instanceof CommanderError ? usageError(error) : error);
+  return { body, exitCode: exitCodeOf(body.code), remedy: remedyOf(body) };
+}
+
+function usageError(error: CommanderError): AppError {
+  const message = error.message.replace(/^error: /, "");
+  const hint = error.code === "commander.unknownOption" && /'-/.test(message);
+  const remedy = hint ? "Options of a guest command go after `--`; `--help` lists the options." : undefined;
+  return new AppError("invalid_request", message, { ...(remedy !== undefined && { details: { remedy } }), cause: error });
+}
+
+/** A mistake in the arguments that is found after they were parsed. */
+export function usage(message: string): Error {
+  return new InvalidArgumentError(message);
+}

@@ -1,0 +1,69 @@
+/** What reaches the terminal: results on stdout, everything else on stderr. */
+import { once } from "node:events";
+import type { Writable } from "node:stream";
+import { renderTable, type Column } from "./table.ts";
+
+export type OutputOptions = {
+  readonly json: boolean;
+  readonly quiet: boolean;
+  readonly color: boolean;
+  readonly stdout: Writable;
+  readonly stderr: Writable;
+};
+
+const styles = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
+
+export class Output {
+  readonly json: boolean;
+  readonly quiet: boolean;
+  readonly #options: OutputOptions;
+
+  constructor(options: OutputOptions) {
+    this.json = options.json;
+    this.quiet = options.quiet;
+    this.#options = options;
+  }
+
+  /** A line of the result. */
+  line(text: string): void {
+    this.#options.stdout.write(`${text}\n`);
+  }
+
+  /** One JSON document, indented. */
+  document(value: unknown): void {
+    this.line(JSON.stringify(value, null, 2));
+  }
+
+  /** One event of a stream, on one line. Resolves when the reader keeps up. */
+  async event(value: unknown): Promise<void> {
+    await this.bytes(`${JSON.stringify(value)}\n`);
+  }
+
+  /** The document with --json, else the table. */
+  rows<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
+    if (this.json) this.document(rows);
+    else this.#options.stdout.write(renderTable(columns, rows));
+  }
+
+  /** Raw output. Resolves when the reader keeps up. */
+  async bytes(data: string | Uint8Array, stream: "stdout" | "stderr" = "stdout"): Promise<void> {
+    const target = this.#options[stream];
+    if (target.write(data) || target.destroyed) return;
+    // A reader that goes away emits "close" and never "drain".
+    await Promise.race([once(target, "drain"), once(target, "close")]);
+  }
+
+  /** A remark for a person; nothing with --quiet. */
+  note(text: string): void {
+    if (!this.quiet) this.#options.stderr.write(`${text}\n`);
+  }
+
+  /** A line on stderr, also with --quiet. */
+  complain(text: string): void {
+    this.#options.stderr.write(`${text}\n`);
+  }
+
+  style(style: keyof typeof styles, text: string): string {
+    return this.#options.color ? `\u001b[${styles[style]}m${text}\u001b[0m` : text;
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * Signs of life on stderr for work that takes longer than a second: one line that is redrawn on a terminal, plain lines
+ * elsewhere, nothing with --quiet or --json.
+ */
+
+const patienceMs = 1000;
+const redrawMs = 200;
+const eraseLine = "\r\u001b[2K";
+
+export type ProgressTarget = {
+  readonly stream: { write(text: string): unknown; readonly columns?: number | undefined };
+  /** redraw one line */
+  readonly live: boolean;
+  readonly silent: boolean;
+};
+
+export class Progress implements Disposable {
+  readonly #target: ProgressTarget;
+  readonly #startedAt = performance.now();
+  readonly #timer: NodeJS.Timeout;
+  #message: string;
+  #shown = "";
+  #isVisible = false;
+
+  constructor(target: ProgressTarget, message: string) {
+    this.#target = target;
+    this.#message = message;
+    this.#timer = setInterval(() => this.#draw(), target.live ? redrawMs : patienceMs);
+    this.#timer.unref();
+  }
+
+  update(message: string): void {
+    this.#message = message;
+    if (this.#isVisible || !this.#target.live) this.#draw();
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+    if (this.#isVisible && this.#target.live) this.#target.stream.write(eraseLine);
+    this.#isVisible = false;
+  }
+
+  #draw(): void {
+    const elapsedMs = performance.now() - this.#startedAt;
+    if (this.#target.silent || elapsedMs < patienceMs - redrawMs / 2) return;
+    this.#isVisible = true;
+    if (this.#target.live) {
+      const line = `${this.#message} ${(elapsedMs / 1000).toFixed(0)}s`;
+      this.#target.stream.write(eraseLine + line.slice(0, (this.#target.stream.columns ?? 80) - 1));
+    } else if (this.#shown !== this.#message) {
+      this.#shown = this.#message;
+      this.#target.stream.write(`${this.#message}\n`);
+    }
+  }
+}

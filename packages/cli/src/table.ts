@@ -1,0 +1,58 @@
+/** Rows → aligned text, and values → the short forms that tables show. */
+
+export type Column<Row> = {
+  readonly title: string;
+  readonly value: (row: Row) => string;
+  readonly align?: "right";
+};
+
+/** Lines with two blanks between columns and none at their ends. */
+export function renderTable<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
+  const cells = [columns.map(({ title }) => title), ...rows.map((row) => columns.map(({ value }) => clean(value(row))))];
+  const widths = columns.map((_, index) => Math.max(...cells.map((line) => line[index]?.length ?? 0)));
+  return cells.map((line) => renderLine(line, widths, columns)).join("");
+}
+
+function renderLine<Row>(line: readonly string[], widths: readonly number[], columns: readonly Column<Row>[]): string {
+  const padded = line.map((cell, index) => {
+    const width = widths[index] ?? 0;
+    return columns[index]?.align === "right" ? cell.padStart(width) : cell.padEnd(width);
+  });
+  return `${padded.join("  ").trimEnd()}\n`;
+}
+
+/** Control characters in a cell would break the line, or drive the terminal. */
+export function clean(text: string): string {
+  return text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, " ");
+}
+
+const byteUnits = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+export function formatBytes(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < byteUnits.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${byteUnits[unit]}`;
+}
+
+/** "42s", "5m", "3h", "2d". */
+export function formatSeconds(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 120) return `${whole}s`;
+  if (whole < 7200) return `${Math.floor(whole / 60)}m`;
+  if (whole < 172_800) return `${Math.floor(whole / 3600)}h`;
+  return `${Math.floor(whole / 86_400)}d`;
+}
+
+export function formatAge(unix: number, nowMs = Date.now()): string {
+  return `${formatSeconds(nowMs / 1000 - unix)} ago`;
+}
+
+export function formatPairs(pairs: Readonly<Record<string, string>>): string {
+  return Object.entries(pairs)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(",");
+}

@@ -1,0 +1,37 @@
+/** The grammar of names. One rule each, used everywhere. */
+import { z } from "zod";
+
+export const tagPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+const tagRule =
+  "must be 1 to 64 of letters, digits, dot, underscore and dash, and start with a letter or a digit";
+export const tagSchema = z.string().regex(tagPattern, tagRule).meta({ description: "Snapshot tag" });
+
+export const sandboxIdPattern = /^sb-[0-9a-f]{24}$/;
+export const sandboxIdSchema = z
+  .string()
+  .regex(sandboxIdPattern, 'must look like "sb-" and 24 hexadecimal digits')
+  .meta({ description: "Sandbox id" });
+
+export const execIdSchema = z.coerce.number().int().min(1).max(0x7fffffff).meta({ description: "Command id" });
+
+export const contextNameSchema = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, tagRule)
+  .meta({ description: "Name of an eval context" });
+
+export const envSchema = z
+  .record(
+    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be a valid variable name"),
+    z
+      .string()
+      .max(65536)
+      .refine((value) => !value.includes("\0"), "must not contain NUL"),
+  )
+  .meta({ description: "Environment variables" });
+
+export const labelsSchema = z
+  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/, tagRule), z.string().max(256))
+  .refine((labels) => Object.keys(labels).length <= 32, "at most 32 labels");
+
+export const languageSchema = z.enum(["python", "node"]);
+export type Language = z.output<typeof languageSchema>;

@@ -1,0 +1,84 @@
+/** Routes → OpenAPI 3.1. Pure. */
+import { z } from "zod";
+import { errorBodySchema, errorCodes } from "./errors.ts";
+import { routes, type Route } from "./routes.ts";
+
+type Json = Record<string, unknown>;
+
+function toJson(schema: z.ZodType, io: "input" | "output"): Json {
+  const { $schema: _, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: "any" }) as Json;
+  return rest;
+}
+
+function requestOf(route: Route): Json {
+  const schema = toJson(route.input, "input") as { properties?: Record<string, Json>; required?: string[] };
+  const properties = schema.properties ?? {};
+  const required = new Set(schema.required ?? []);
+  const inPath = [...route.path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "");
+  const rest = Object.keys(properties).filter((name) => !inPath.includes(name));
+  const parameter = (name: string, place: string) => ({
+    name,
+    in: place,
+    required: place === "path" || required.has(name),
+    schema: properties[name],
+  });
+  const parameters = inPath.map((name) => parameter(name, "path"));
+  if (route.method !== "post") parameters.push(...rest.map((name) => parameter(name, "query")));
+  const body: Json = {};
+  if (route.method === "post" && rest.length > 0) {
+    const needed = rest.filter((name) => required.has(name));
+    body["requestBody"] = {
+      required: needed.length > 0,
+      content: {
+        "application/json": {
+          schema: {
+            type: "object",
+            properties: Object.fromEntries(rest.map((name) => [name, properties[name]])),
+            ...(needed.length > 0 && { required: needed }),
+            additionalProperties: false,
+          },
+        },
+      },
+    };
+  }
+  if (route.kind === "upload") {
+    body["requestBody"] = { required: true, content: { "application/octet-stream": { schema: { type: "string", format: "binary" } } } };
+  }
+  return { parameters, ...body };
+}
+
+function contentOf(route: Route): Json | undefined {
+  if (route.status === 204) return undefined;
+  const content: Json = {};
+  if (route.kind === "bytes") content["application/octet-stream"] = { schema: { type: "string", format: "binary" } };
+  else if (route.kind === "events") content["application/x-ndjson"] = { schema: toJson(route.output, "output") };
+  else content["application/json"] = { schema: toJson(route.output, "output") };
+  if (route.streamed) content["application/x-ndjson"] = { schema: toJson(route.streamed, "output") };
+  return content;
+}
+
+export function openapi(version: string): Json {
+  const paths: Record<string, Json> = {};
+  const error = { description: "Error", content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } } };
+  for (const [operationId, route] of Object.entries<Route>(routes)) {
+    const content = contentOf(route);
+    (paths[route.path] ??= {})[route.method] = {
+      operationId,
+      summary: route.summary,
+      ...requestOf(route),
+      responses: { [route.status]: { description: "OK", ...(content && { content }) }, default: error },
+    };
+  }
+  const errorSchema = toJson(errorBodySchema, "output") as { properties: Record<string, Json> };
+  errorSchema.properties["code"] = { type: "string", enum: Object.keys(errorCodes) };
+  return {
+    openapi: "3.1.0",
+    info: { title: "forkd", version, license: { name: "Apache-2.0", identifier: "Apache-2.0" } },
+    paths,
+    components: {
+      schemas: { Error: errorSchema },
+      securitySchemes: { token: { type: "http", scheme: "bearer" } },
+    },
+    security: [{ token: [] }],
+  };
+}

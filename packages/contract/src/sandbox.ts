@@ -1,0 +1,80 @@
+/** Sandboxes: what a caller asks for and what a caller sees. */
+import { z } from "zod";
+import { errorBodySchema } from "./errors.ts";
+import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+
+export const acceleratorSchema = z.enum(["kvm", "tcg"]);
+export type Accelerator = z.output<typeof acceleratorSchema>;
+
+export const sandboxStateSchema = z.enum(["running", "dead"]);
+
+export const sandboxSchema = z.object({
+  id: sandboxIdSchema,
+  snapshot_tag: tagSchema,
+  state: sandboxStateSchema,
+  /** why a dead sandbox died */
+  reason: z.string().optional(),
+  created_at_unix: z.number(),
+  /** set when a time-to-live was asked for */
+  expires_at_unix: z.number().optional(),
+  /** process id of the VMM on the host */
+  pid: z.number().optional(),
+  /** position in the fork call that made it, from 0 */
+  index: z.number(),
+  hostname: z.string(),
+  labels: z.record(z.string(), z.string()),
+  vcpus: z.number(),
+  memory_mib: z.number(),
+  accelerator: acceleratorSchema,
+  languages: z.array(z.string()),
+  /** from the request to the answer of the agent */
+  ready_ms: z.number(),
+  /** whether the VMM process had been started ahead */
+  pooled: z.boolean(),
+});
+export type SandboxInfo = z.output<typeof sandboxSchema>;
+
+export const variationSchema = z.strictObject({
+  env: envSchema.optional(),
+  /** any JSON, readable in the child as /run/forkd/values.json */
+  values: z.json().optional(),
+});
+
+const switchedOff = (name: string) =>
+  z
+    .literal(false, { error: `${name} is not supported: leave it out or set it to false` })
+    .optional()
+    .meta({ description: "Accepted for compatibility; only false" });
+
+export const forkRequestSchema = z
+  .strictObject({
+    snapshot_tag: tagSchema,
+    n: z.int().min(1, "must be 1 to 1000").max(1000, "must be 1 to 1000").default(1),
+    labels: labelsSchema.default({}),
+    env: envSchema.default({}),
+    /** one entry per child, in order; at most n */
+    vary: z.array(variationSchema).max(1000).default([]),
+    /** the sandbox is killed when this many seconds have passed */
+    ttl_secs: z.int().min(1).max(31_536_000).optional(),
+    prewarm: z.boolean().default(false).meta({ description: "Accepted for compatibility; every child is warm" }),
+    live_fork: z.boolean().default(false).meta({ description: "Accepted for compatibility; no effect" }),
+    per_child_netns: switchedOff("per_child_netns"),
+    hugepages: switchedOff("hugepages"),
+    memory_limit_mib: z
+      .undefined({ error: "memory_limit_mib is not supported yet: the memory of a child is bounded by memory_mib of its snapshot" })
+      .optional(),
+  })
+  .refine((request) => request.vary.length <= request.n, {
+    path: ["vary"],
+    message: "must not have more entries than n",
+  });
+export type ForkRequest = z.output<typeof forkRequestSchema>;
+
+/** A child that could not be made; the others go on. */
+export const forkFailureSchema = errorBodySchema.extend({ index: z.number() });
+export const forkResultSchema = z.array(z.union([sandboxSchema, forkFailureSchema]));
+export type ForkEntry = z.output<typeof forkResultSchema>[number];
+
+export function isSandbox(entry: ForkEntry): entry is SandboxInfo {
+  return "id" in entry;
+}

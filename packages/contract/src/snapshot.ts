@@ -1,0 +1,86 @@
+/** Snapshots: how they are made and what a caller sees. */
+import { z } from "zod";
+import { envSchema, tagSchema } from "./ids.ts";
+import { acceleratorSchema } from "./sandbox.ts";
+
+export const snapshotSchema = z.object({
+  tag: tagSchema,
+  /** directory on the daemon's host */
+  dir: z.string(),
+  created_at_unix: z.number(),
+  status: z.enum(["ready", "failed"]),
+  /** false when a restore on this host would be refused; `warning` says why */
+  bootable: z.boolean(),
+  warning: z.string().optional(),
+  memory_mib: z.number(),
+  vcpus: z.number(),
+  accelerator: acceleratorSchema,
+  languages: z.array(z.string()),
+  recipe: z.string().optional(),
+  /** bytes on disk that are its own (the shared root file system left out) */
+  physical_bytes: z.number(),
+});
+export type SnapshotInfo = z.output<typeof snapshotSchema>;
+
+export const snapshotDetailSchema = snapshotSchema.extend({
+  memory_logical_bytes: z.number(),
+  memory_physical_bytes: z.number(),
+  vmstate_bytes: z.number(),
+  disk_bytes: z.number(),
+  rootfs_bytes: z.number(),
+  /** live sandboxes forked from it */
+  sandboxes: z.array(z.string()),
+  manifest: z.record(z.string(), z.unknown()),
+});
+export type SnapshotDetail = z.output<typeof snapshotDetailSchema>;
+
+const hostPath = z.string().min(1).max(4096).regex(/^\//, "must be an absolute path on the daemon's host");
+
+/** Either a recipe, or a root file system (and perhaps a kernel) that the user brings. */
+export const createSnapshotSchema = z
+  .strictObject({
+    tag: tagSchema,
+    /** recipe directory */
+    recipe: hostPath.optional(),
+    /** ext4 image, tar archive (also .gz, .xz, .zst) or directory */
+    rootfs: hostPath.optional(),
+    /** Linux kernel image; default: Debian's cloud kernel */
+    kernel: hostPath.optional(),
+    /** directory with that kernel's modules; default: drivers must be built in */
+    modules: hostPath.optional(),
+    memory_mib: z.int().min(64).max(65536).optional(),
+    vcpus: z.int().min(1).max(64).optional(),
+    disk_mib: z.int().min(16).max(1_048_576).optional(),
+    env: envSchema.optional(),
+    /** commands run in the parent before the snapshot is taken */
+    run: z.array(z.array(z.string()).min(1)).max(256).optional(),
+    languages: z.record(z.enum(["python", "node"]), z.strictObject({ warmup: z.string().default("") })).optional(),
+    /** replace a snapshot that has this tag */
+    force: z.boolean().default(false),
+    boot_wait_secs: z
+      .int()
+      .min(1)
+      .max(600)
+      .optional()
+      .meta({ description: "Longest wait for the agent; the snapshot is taken as soon as it answers" }),
+    rw: z.boolean().optional().meta({ description: "Accepted for compatibility; every child has a private writable disk" }),
+    tap: z.undefined({ error: "tap is not supported: leave it out" }).optional(),
+  })
+  .refine((request) => (request.recipe === undefined) !== (request.rootfs === undefined), {
+    path: ["recipe"],
+    message: "give either recipe or rootfs",
+  });
+export type CreateSnapshotRequest = z.output<typeof createSnapshotSchema>;
+
+/** One line of the stream that a build writes. */
+export const buildEventSchema = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("progress"), step: z.string(), message: z.string(), elapsed_ms: z.number() }),
+  z.object({ type: z.literal("snapshot"), snapshot: snapshotSchema }),
+  z.object({
+    type: z.literal("error"),
+    error: z.string(),
+    code: z.string(),
+    details: z.record(z.string(), z.unknown()).default({}),
+  }),
+]);
+export type BuildEvent = z.output<typeof buildEventSchema>;

@@ -1,0 +1,43 @@
+/** The daemon itself and its host. */
+import { z } from "zod";
+import { acceleratorSchema } from "./sandbox.ts";
+
+export const healthSchema = z.object({ ok: z.boolean() });
+export const versionSchema = z.object({ version: z.string(), api: z.literal("v1"), pid: z.number() });
+
+export const checkSchema = z.object({
+  name: z.string(),
+  outcome: z.enum(["ok", "warn", "fail"]),
+  detail: z.string(),
+  remedy: z.string().optional(),
+});
+export type Check = z.output<typeof checkSchema>;
+
+export const doctorSchema = z.object({
+  ok: z.boolean(),
+  accelerator: acceleratorSchema,
+  checks: z.array(checkSchema),
+});
+export type DoctorReport = z.output<typeof doctorSchema>;
+
+export const statusSchema = z.object({
+  version: z.string(),
+  pid: z.number(),
+  data_dir: z.string(),
+  runtime_dir: z.string(),
+  accelerator: acceleratorSchema,
+  uptime_secs: z.number(),
+  rss_bytes: z.number(),
+  sandboxes: z.number(),
+  snapshots: z.number(),
+  /** VMM processes started ahead, by tag */
+  pool: z.record(z.string(), z.number()),
+});
+export type Status = z.output<typeof statusSchema>;
+
+export const cleanupSchema = z.object({
+  /** what was (or, on a dry run, would be) removed */
+  removed: z.array(z.object({ kind: z.string(), name: z.string(), detail: z.string() })),
+  dry_run: z.boolean(),
+});
+export type CleanupReport = z.output<typeof cleanupSchema>;

@@ -1,0 +1,55 @@
+/**
+ * An empty qcow2 overlay, written directly.
+ *
+ * Four clusters of 64 KiB: header, refcount table, one refcount block (counts of these clusters), L1 table (all zero =
+ * everything comes from the backing node). The backing file is given on the VMM's command line, never in the header, so
+ * an overlay holds no path and can be moved.
+ */
+import { open } from "node:fs/promises";
+
+const clusterBits = 16;
+const clusterSize = 1 << clusterBits;
+/** One L1 cluster maps this many bytes. */
+const maxVirtualSize = (clusterSize / 8) * (clusterSize / 8) * clusterSize;
+
+/** The first 64 KiB × 4 as pieces: [offset, bytes]. */
+export function emptyOverlay(virtualSize: number): { length: number; pieces: [number, Buffer][] } {
+  if (virtualSize <= 0 || virtualSize % 512 !== 0 || virtualSize > maxVirtualSize) {
+    throw new RangeError(`Cannot make an overlay of ${virtualSize} bytes`);
+  }
+  const header = Buffer.alloc(112);
+  header.writeUInt32BE(0x514649fb, 0); // "QFI\xfb"
+  header.writeUInt32BE(3, 4); // version
+  header.writeUInt32BE(clusterBits, 20);
+  header.writeBigUInt64BE(BigInt(virtualSize), 24);
+  header.writeUInt32BE(Math.ceil(virtualSize / (clusterSize * (clusterSize / 8))), 36); // L1 entries
+  header.writeBigUInt64BE(BigInt(3 * clusterSize), 40); // L1 table
+  header.writeBigUInt64BE(BigInt(clusterSize), 48); // refcount table
+  header.writeUInt32BE(1, 56); // clusters of the refcount table
+  header.writeUInt32BE(4, 96); // refcount order: 16 bits
+  header.writeUInt32BE(104, 100); // header length; eight zero bytes after it end the extensions
+  const refcountTable = Buffer.alloc(8);
+  refcountTable.writeBigUInt64BE(BigInt(2 * clusterSize));
+  const refcountBlock = Buffer.alloc(8);
+  for (let cluster = 0; cluster < 4; cluster++) refcountBlock.writeUInt16BE(1, cluster * 2);
+  return {
+    length: 4 * clusterSize,
+    pieces: [
+      [0, header],
+      [clusterSize, refcountTable],
+      [2 * clusterSize, refcountBlock],
+    ],
+  };
+}
+
+/** Creates the file; fails if it exists. */
+export async function createOverlay(path: string, virtualSize: number): Promise<void> {
+  const { length, pieces } = emptyOverlay(virtualSize);
+  const file = await open(path, "wx", 0o600);
+  try {
+    await file.truncate(length);
+    for (const [offset, bytes] of pieces) await file.write(bytes, 0, bytes.length, offset);
+  } finally {
+    await file.close();
+  }
+}

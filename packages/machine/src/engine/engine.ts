@@ -1,0 +1,109 @@
+/**
+ * One virtual machine behind one interface.
+ *
+ *   boot()    ─────────────────────────────► Machine ──pause()──► PausedMachine ──dispose──► (runs on)
+ *   prepare() ──► PreparedMachine ──start()──┘
+ *
+ * What may be done only while no vCPU runs is a method of PausedMachine, so the order cannot be got wrong. Disposing a
+ * machine ends its process and removes what the engine made for it in the work directory.
+ */
+import type { Socket } from "node:net";
+import type { Accelerator } from "@forkd/contract";
+import type { ProcessId } from "../host/procfs.ts";
+
+/** What the guest sees. A restored machine must have the same shape as the one that was saved. */
+export type MachineShape = {
+  vcpus: number;
+  memoryMib: number;
+  accelerator: Accelerator;
+  /** name of the machine type, e.g. microvm */
+  machineType: string;
+  /** CPU model as given to the engine */
+  cpu: string;
+  /** the devices in order */
+  devices: readonly string[];
+};
+
+export type DiskSpec = {
+  /** private writable overlay */
+  overlay: string;
+  /** read-only layers below it, nearest first */
+  backing: readonly { path: string; format: "qcow2" | "raw" }[];
+};
+
+/** Where the engine puts the files and sockets of one machine. */
+export type MachinePlace = {
+  /** short path: holds sockets */
+  socketDir: string;
+  consolePath: string;
+  logPath: string;
+};
+
+export type BootSpec = {
+  shape: MachineShape;
+  place: MachinePlace;
+  /** mapped shared: the guest's memory is this file's content */
+  memoryFile: string;
+  disk: DiskSpec;
+  kernel: { path: string; initramfs: string; commandLine: string };
+};
+
+export type RestoreSpec = {
+  shape: MachineShape;
+  place: MachinePlace;
+  /** mapped private: read from here until written */
+  memoryFile: string;
+  disk: DiskSpec;
+  deviceState: string;
+};
+
+export type ExitReason = {
+  /** first cause that is known, for a person */
+  text: string;
+  exitCode: number | null;
+  signal: string | null;
+  /** last lines of the engine's log */
+  log: string;
+  /** last lines of the guest's console */
+  console: string;
+};
+
+export interface Machine extends AsyncDisposable {
+  readonly process: ProcessId;
+  readonly argv: readonly string[];
+  /** connected to the agent's port */
+  readonly agentSocket: Socket;
+  readonly exited: Promise<ExitReason>;
+  /** Stops the vCPUs. Disposing the result starts them again. */
+  pause(): Promise<PausedMachine>;
+}
+
+export interface PausedMachine extends AsyncDisposable {
+  /** CPU and device state without memory. */
+  saveDevices(path: string): Promise<void>;
+}
+
+/** A VMM process that waits for the state it shall go on from. */
+export interface PreparedMachine extends AsyncDisposable {
+  readonly process: ProcessId;
+  readonly argv: readonly string[];
+  readonly agentSocket: Socket;
+  readonly exited: Promise<ExitReason>;
+  /** Loads the state and runs. The result owns the process. */
+  start(): Promise<Machine>;
+}
+
+export type Capabilities = {
+  /** children share the parent's memory copy-on-write */
+  warmFork: boolean;
+  /** processes can be started before the state to load is needed */
+  prepare: boolean;
+};
+
+export interface Engine {
+  readonly name: string;
+  readonly version: string;
+  readonly capabilities: Capabilities;
+  boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<Machine>;
+  prepare(spec: RestoreSpec, options: { signal?: AbortSignal }): Promise<PreparedMachine>;
+}

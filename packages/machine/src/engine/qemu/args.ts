@@ -1,0 +1,109 @@
+/**
+ * Specs → QEMU's command line. Pure.
+ *
+ * The guest-visible part (machine, CPU, memory size, devices and their order) is the same for a parent and its children;
+ * only back ends differ: memory shared or private, disk files, sockets.
+ */
+import type { Accelerator } from "@forkd/contract";
+import type { BootSpec, DiskSpec, MachineShape, RestoreSpec } from "../engine.ts";
+
+export const machineType = "microvm";
+export const agentPortName = "forkd.agent";
+
+/** In the order of the command line; recorded in manifests. */
+export const devices = ["isa-serial", "virtio-serial-device", `virtserialport:${agentPortName}`, "virtio-blk-device"] as const;
+
+export function cpuModel(accelerator: Accelerator): string {
+  // Under TCG the guest must be able to trust the TSC, or it falls back to a ticking clock.
+  return accelerator === "kvm" ? "host,-arch-capabilities,migratable=no,+invtsc" : "max,+invtsc";
+}
+
+export function shapeOf(options: { vcpus: number; memoryMib: number; accelerator: Accelerator }): MachineShape {
+  return { ...options, machineType, cpu: cpuModel(options.accelerator), devices };
+}
+
+/** Kernel arguments; `tscKhz` is the host's TSC frequency. */
+export function kernelCommandLine(accelerator: Accelerator, tscKhz: number): string {
+  const common = "console=ttyS0 quiet loglevel=3 panic=-1 reboot=t mitigations=off random.trust_cpu=on";
+  // microvm under TCG has nothing to calibrate the TSC against.
+  const clock = accelerator === "tcg" ? ` tsc_early_khz=${tscKhz} tsc=reliable clocksource=tsc no_timer_check` : "";
+  return common + clock;
+}
+
+/** A comma ends an option's value; QEMU reads two of them as one. */
+export function escapeComma(path: string): string {
+  return path.replaceAll(",", ",,");
+}
+
+function diskArgs(disk: DiskSpec): string[] {
+  const args: string[] = [];
+  const layers = [...disk.backing].reverse();
+  let below: string | undefined;
+  layers.forEach((layer, index) => {
+    const node = `base${index}`;
+    const file = { driver: "file", filename: layer.path, "read-only": true };
+    args.push(
+      "-blockdev",
+      JSON.stringify({
+        driver: layer.format,
+        "node-name": node,
+        "read-only": true,
+        file,
+        ...(layer.format === "qcow2" && { backing: below ?? null }),
+      }),
+    );
+    below = node;
+  });
+  args.push(
+    "-blockdev",
+    JSON.stringify({
+      driver: "qcow2",
+      "node-name": "disk0",
+      // An overlay lives as long as its machine; what is kept is synced when it is kept.
+      cache: { direct: false, "no-flush": true },
+      discard: "unmap",
+      file: { driver: "file", filename: disk.overlay, cache: { direct: false, "no-flush": true } },
+      backing: below ?? null,
+    }),
+    "-device",
+    "virtio-blk-device,drive=disk0",
+  );
+  return args;
+}
+
+function commonArgs(spec: BootSpec | RestoreSpec, share: boolean): string[] {
+  const { shape, place } = spec;
+  const accel = shape.accelerator === "kvm" ? "kvm" : "tcg,thread=multi,tb-size=32";
+  return [
+    ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
+    ...["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
+    "-M",
+    `${shape.machineType},memory-backend=ram,x-option-roms=off,pit=on,pic=on,rtc=on,suppress-vmdesc=on`,
+    ...["-accel", accel],
+    ...["-cpu", shape.cpu, "-smp", String(shape.vcpus), "-m", `${shape.memoryMib}M`],
+    ...["-global", "migration.send-configuration=off"],
+    "-object",
+    `memory-backend-file,id=ram,size=${shape.memoryMib}M,mem-path=${escapeComma(spec.memoryFile)},share=${share ? "on" : "off"}`,
+    ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
+    "-chardev",
+    `file,id=console,path=${escapeComma(place.consolePath)},append=on`,
+    ...["-serial", "chardev:console"],
+    "-chardev",
+    `socket,id=agent,path=${escapeComma(place.socketDir)}/agent.sock,server=on,wait=off`,
+    ...["-device", "virtio-serial-device,max_ports=2"],
+    ...["-device", `virtserialport,chardev=agent,name=${agentPortName}`],
+    ...diskArgs(spec.disk),
+  ];
+}
+
+export function bootArgs(spec: BootSpec): string[] {
+  return [
+    ...commonArgs(spec, true),
+    ...["-kernel", spec.kernel.path, "-initrd", spec.kernel.initramfs, "-append", spec.kernel.commandLine],
+  ];
+}
+
+/** Descriptor 4 is the device state. Without -S the machine runs as soon as the state is loaded. */
+export function restoreArgs(spec: RestoreSpec): string[] {
+  return [...commonArgs(spec, false), "-incoming", "defer"];
+}

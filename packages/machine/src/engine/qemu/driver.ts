@@ -1,0 +1,219 @@
+/**
+ * Engine for QEMU.
+ *
+ * A restore loads CPU and device state from descriptor 4 while memory is mapped privately from the snapshot's file, so
+ * nothing is copied. The agent's socket is connected before the state is loaded: the guest finds the host present, and
+ * what was written ahead is read in its first moments.
+ */
+import { execFile } from "node:child_process";
+import { connect, type Socket } from "node:net";
+import { promisify } from "node:util";
+import { AppError } from "@forkd/contract";
+import { Scope } from "@forkd/base";
+import type { ProcessId } from "../../host/procfs.ts";
+import { VmmProcess } from "../process.ts";
+import type {
+  BootSpec,
+  Capabilities,
+  Engine,
+  ExitReason,
+  Machine,
+  MachinePlace,
+  PausedMachine,
+  PreparedMachine,
+  RestoreSpec,
+} from "../engine.ts";
+import { bootArgs, restoreArgs } from "./args.ts";
+import { QmpClient } from "./qmp.ts";
+
+type Running = { process: VmmProcess; qmp: QmpClient; agentSocket: Socket; scope: Scope };
+
+export class QemuEngine implements Engine {
+  readonly name = "qemu";
+  readonly version: string;
+  readonly capabilities: Capabilities = { warmFork: true, prepare: true };
+  readonly #program: string;
+
+  private constructor(program: string, version: string) {
+    this.#program = program;
+    this.version = version;
+  }
+
+  /** Asks the program for its version; throws host_not_ready if it cannot run. */
+  static async open(program: string): Promise<QemuEngine> {
+    try {
+      const { stdout } = await promisify(execFile)(program, ["--version"]);
+      const version = /version (\d+\.\d+(?:\.\d+)?)/.exec(stdout)?.[1];
+      if (version === undefined) throw new Error(`unexpected answer "${stdout.slice(0, 100)}"`);
+      return new QemuEngine(program, version);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      throw new AppError(
+        "host_not_ready",
+        `Cannot run ${program}: ${why}. Install QEMU (Debian: apt-get install qemu-system-x86) or set FORKD_QEMU`,
+        { cause: error },
+      );
+    }
+  }
+
+  async boot(spec: BootSpec, options: { signal?: AbortSignal } = {}): Promise<Machine> {
+    const running = await this.#spawn(bootArgs(spec), spec.place, [], options.signal);
+    return new QemuMachine(running);
+  }
+
+  async prepare(spec: RestoreSpec, options: { signal?: AbortSignal } = {}): Promise<PreparedMachine> {
+    const running = await this.#spawn(restoreArgs(spec), spec.place, [spec.deviceState], options.signal);
+    return new QemuPrepared(running);
+  }
+
+  async #spawn(
+    args: string[],
+    place: MachinePlace,
+    files: readonly string[],
+    signal: AbortSignal | undefined,
+  ): Promise<Running> {
+    signal?.throwIfAborted();
+    await using scope = new Scope();
+    const process = scope.use(
+      await VmmProcess.start({
+        program: this.#program,
+        args,
+        logPath: place.logPath,
+        consolePath: place.consolePath,
+        files,
+      }),
+    );
+    const stop = () => process.kill();
+    signal?.addEventListener("abort", stop, { once: true });
+    try {
+      const qmp = new QmpClient(process.control);
+      await orExit(process, qmp.open());
+      const agentSocket = await orExit(process, connectSocket(`${place.socketDir}/agent.sock`));
+      scope.defer(() => void agentSocket.destroy());
+      signal?.throwIfAborted();
+      return { process, qmp, agentSocket, scope: scope.keep() };
+    } finally {
+      signal?.removeEventListener("abort", stop);
+    }
+  }
+}
+
+/** Waits for `work`; if the process ends first, that is the failure, with its log. */
+async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
+  const ended = process.exited.then((reason): never => {
+    throw exitError(process, reason);
+  });
+  ended.catch(() => undefined);
+  try {
+    return await Promise.race([work, ended]);
+  } catch (error) {
+    // A closed control socket is how an exit shows first; the exit says why.
+    if (error instanceof AppError && error.code === "engine_failed" && !("log" in error.details)) {
+      const reason = await Promise.race([process.exited, new Promise<undefined>((resolve) => setTimeout(resolve, 200))]);
+      if (reason) throw exitError(process, reason);
+    }
+    throw error;
+  }
+}
+
+function exitError(process: VmmProcess, reason: ExitReason): AppError {
+  const lastLine = reason.log.split("\n").at(-1) ?? "";
+  return new AppError("engine_failed", `QEMU ended: ${reason.text}${lastLine ? `: ${lastLine}` : ""}`, {
+    details: { reason: reason.text, log: reason.log, console: reason.console, argv: process.argv },
+  });
+}
+
+function connectSocket(path: string): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ path });
+    socket.once("connect", () => {
+      socket.off("error", reject);
+      resolve(socket);
+    });
+    socket.once("error", reject);
+  });
+}
+
+class QemuMachine implements Machine {
+  readonly #running: Running;
+
+  constructor(running: Running) {
+    this.#running = running;
+  }
+
+  get process(): ProcessId {
+    return this.#running.process.id;
+  }
+  get argv(): readonly string[] {
+    return this.#running.process.argv;
+  }
+  get agentSocket(): Socket {
+    return this.#running.agentSocket;
+  }
+  get exited(): Promise<ExitReason> {
+    return this.#running.process.exited;
+  }
+
+  async pause(): Promise<PausedMachine> {
+    const { process, qmp } = this.#running;
+    await orExit(process, qmp.execute("stop"));
+    return {
+      saveDevices: async (path) => {
+        await orExit(process, qmp.execute("xen-save-devices-state", { filename: path, live: false }));
+      },
+      [Symbol.asyncDispose]: async () => {
+        await orExit(process, qmp.execute("cont"));
+      },
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#running.scope[Symbol.asyncDispose]();
+  }
+}
+
+class QemuPrepared implements PreparedMachine {
+  readonly #running: Running;
+
+  constructor(running: Running) {
+    this.#running = running;
+  }
+
+  get process(): ProcessId {
+    return this.#running.process.id;
+  }
+  get argv(): readonly string[] {
+    return this.#running.process.argv;
+  }
+  get agentSocket(): Socket {
+    return this.#running.agentSocket;
+  }
+  get exited(): Promise<ExitReason> {
+    return this.#running.process.exited;
+  }
+
+  async start(): Promise<Machine> {
+    const { process, qmp } = this.#running;
+    const done = qmp.event("MIGRATION", (data) => data["status"] === "completed" || data["status"] === "failed");
+    done.catch(() => undefined);
+    // Sent together: both are answered in order.
+    const [, , end] = await orExit(
+      process,
+      Promise.all([
+        qmp.execute("migrate-set-capabilities", { capabilities: [{ capability: "events", state: true }] }),
+        qmp.execute("migrate-incoming", { uri: "fd:4" }),
+        done,
+      ]),
+    );
+    if (end["status"] === "failed") {
+      throw new AppError("engine_failed", "QEMU could not load the device state of the snapshot", {
+        details: { argv: process.argv },
+      });
+    }
+    return new QemuMachine(this.#running);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#running.scope[Symbol.asyncDispose]();
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * QMP client: one JSON object per line over a socket.
+ *
+ * Commands are answered in order by id; several may be on the way. Events go to waiters by name.
+ */
+import type { Socket } from "node:net";
+import { z } from "zod";
+import { AppError } from "@forkd/contract";
+
+const messageSchema = z.looseObject({
+  QMP: z.unknown().optional(),
+  id: z.number().optional(),
+  return: z.unknown().optional(),
+  error: z.object({ class: z.string(), desc: z.string() }).optional(),
+  event: z.string().optional(),
+  data: z.record(z.string(), z.unknown()).optional(),
+});
+
+type Pending = { command: string; resolve: (value: unknown) => void; reject: (error: Error) => void };
+type Waiter = {
+  event: string;
+  matches: (data: Record<string, unknown>) => boolean;
+  resolve: (data: Record<string, unknown>) => void;
+  reject: (error: Error) => void;
+};
+
+const maxLine = 1 << 20;
+
+export class QmpClient {
+  #socket: Socket;
+  #buffer = "";
+  #nextId = 1;
+  #pending = new Map<number, Pending>();
+  #waiters = new Set<Waiter>();
+  #greeted: Promise<void>;
+  #ended: Error | undefined;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.setEncoding("utf8");
+    this.#greeted = new Promise((resolve, reject) => {
+      this.#waiters.add({ event: "QMP", matches: () => true, resolve: () => resolve(), reject });
+    });
+    // The failure is reported by whoever awaits it; nobody may be waiting when the process dies early.
+    this.#greeted.catch(() => undefined);
+    socket.on("data", (chunk: string) => this.#read(chunk));
+    socket.on("close", () => this.#end(new AppError("engine_failed", "QEMU closed its control socket")));
+    socket.on("error", (error) => this.#end(error));
+  }
+
+  /** Resolves at the greeting: by then every chardev of the command line exists. */
+  async open(): Promise<void> {
+    await this.#greeted;
+    await this.execute("qmp_capabilities");
+  }
+
+  execute(command: string, args?: Record<string, unknown>): Promise<unknown> {
+    if (this.#ended) return Promise.reject(this.#ended);
+    const id = this.#nextId++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { command, resolve, reject });
+      this.#socket.write(`${JSON.stringify({ execute: command, ...(args && { arguments: args }), id })}\n`);
+    });
+  }
+
+  /** The data of the next event of that name that matches. */
+  event(name: string, matches: (data: Record<string, unknown>) => boolean = () => true): Promise<Record<string, unknown>> {
+    if (this.#ended) return Promise.reject(this.#ended);
+    return new Promise((resolve, reject) => {
+      this.#waiters.add({ event: name, matches, resolve, reject });
+    });
+  }
+
+  #read(chunk: string): void {
+    this.#buffer += chunk;
+    for (let end = this.#buffer.indexOf("\n"); end >= 0; end = this.#buffer.indexOf("\n")) {
+      const line = this.#buffer.slice(0, end);
+      this.#buffer = this.#buffer.slice(end + 1);
+      if (line.trim() === "") continue;
+      try {
+        this.#dispatch(messageSchema.parse(JSON.parse(line)));
+      } catch (error) {
+        this.#end(new AppError("engine_failed", "Cannot understand QEMU's control message", { cause: error }));
+        this.#socket.destroy();
+        return;
+      }
+    }
+    if (this.#buffer.length > maxLine) this.#socket.destroy();
+  }
+
+  #dispatch(message: z.output<typeof messageSchema>): void {
+    if (message.QMP !== undefined) return this.#notify("QMP", {});
+    if (message.event !== undefined) return this.#notify(message.event, message.data ?? {});
+    const pending = message.id === undefined ? undefined : this.#pending.get(message.id);
+    if (!pending || message.id === undefined) return;
+    this.#pending.delete(message.id);
+    if (message.error) {
+      pending.reject(
+        new AppError("engine_failed", `Cannot ${pending.command}: ${message.error.desc}`, {
+          details: { qmp_class: message.error.class },
+        }),
+      );
+    } else pending.resolve(message.return);
+  }
+
+  #notify(name: string, data: Record<string, unknown>): void {
+    for (const waiter of this.#waiters) {
+      if (waiter.event !== name || !waiter.matches(data)) continue;
+      this.#waiters.delete(waiter);
+      waiter.resolve(data);
+    }
+  }
+
+  #end(error: Error): void {
+    if (this.#ended) return;
+    this.#ended = error;
+    for (const pending of this.#pending.values()) pending.reject(error);
+    for (const waiter of this.#waiters) waiter.reject(error);
+    this.#pending.clear();
+    this.#waiters.clear();
+  }
+}

@@ -1,0 +1,49 @@
+/** Facts about host processes from /proc. A pid alone is reused; pid and start time together name one process. */
+import { readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { isErrno } from "@forkd/base";
+
+export type ProcessId = {
+  pid: number;
+  /** clock ticks since boot, field 22 of /proc/PID/stat */
+  startTime: number;
+};
+
+function startTimeOf(stat: string): number {
+  // The command name may hold spaces and brackets; fields are counted after its closing bracket.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return Number(fields[19]);
+}
+
+/** The identity of a live process, or undefined when there is none. */
+export function identify(pid: number): ProcessId | undefined {
+  try {
+    return { pid, startTime: startTimeOf(readFileSync(`/proc/${pid}/stat`, "latin1")) };
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ESRCH")) return undefined;
+    throw error;
+  }
+}
+
+export function isAlive(process: ProcessId): boolean {
+  return identify(process.pid)?.startTime === process.startTime;
+}
+
+export type MemoryUse = { privateBytes: number; sharedBytes: number; pssBytes: number };
+
+/** Memory of a process from smaps_rollup, or undefined when it is gone or not ours to read. */
+export async function memoryUse(pid: number): Promise<MemoryUse | undefined> {
+  let text: string;
+  try {
+    text = await readFile(`/proc/${pid}/smaps_rollup`, "latin1");
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ESRCH", "EACCES", "EPERM")) return undefined;
+    throw error;
+  }
+  const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(text)?.[1] ?? 0) * 1024;
+  return {
+    privateBytes: field("Private_Clean") + field("Private_Dirty"),
+    sharedBytes: field("Shared_Clean") + field("Shared_Dirty"),
+    pssBytes: field("Pss"),
+  };
+}
