@@ -41,8 +41,10 @@ int chan_open(struct proc *p, unsigned index, int fd, uint32_t events)
 
 void chan_close(struct chan *c)
 {
-    if (c->fd >= 0)
-        close(c->fd); /* leaves the epoll set with its last descriptor; children never keep one */
+    if (c->fd >= 0) {
+        loop_del(c->fd); /* not left to close: a child that was just forked may still hold a copy */
+        close(c->fd);
+    }
     c->fd = -1;
     c->readable = c->hup = false;
 }
@@ -66,6 +68,7 @@ static void on_orphan(struct watch *w, uint32_t events)
     n = read(o->fd, sink, sizeof sink);
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
+    loop_del(o->fd);
     close(o->fd);
     o->fd = -1;
     orphans--;

@@ -67,7 +67,7 @@ static void finish(struct proc *p, uint8_t stream)
 }
 
 /* Nobody reads: what waits is thrown away and counts as taken, so the host does not wait for ever. */
-static void discard(struct proc *p, struct ins *in, struct chan *c)
+static void discard(struct ins *in, struct chan *c)
 {
     taken(in, in->ring.len);
     ring_free(&in->ring);
@@ -91,7 +91,7 @@ void input_write(struct proc *p, uint8_t stream, const uint8_t *data, uint32_t n
         ssize_t w = give(c, data, n);
         if (w < 0) {
             taken(in, n);
-            discard(p, in, c);
+            discard(in, c);
             proc_dirty(p);
             return;
         }
@@ -140,7 +140,7 @@ void input_ready(struct proc *p, struct chan *c)
         if (w == 0)
             return;
         if (w < 0) {
-            discard(p, in, c);
+            discard(in, c);
             return;
         }
         ring_drop(&in->ring, (uint32_t)w);
@@ -159,7 +159,7 @@ static void report(struct proc *p, uint8_t stream)
     uint8_t *b = link_begin(5);
     b[0] = stream;
     put_u32(b + 1, in->credit);
-    link_end(F_INPUT_CREDIT, p->id, 5);
+    link_end(FT_INPUT_CREDIT, p->id, 5);
     in->credit = 0;
 }
 

@@ -85,7 +85,7 @@ void link_end(uint8_t type, uint32_t id, uint32_t len)
 void link_ok(uint32_t id)
 {
     link_begin(0);
-    link_end(F_OK, id, 0);
+    link_end(FT_OK, id, 0);
 }
 
 void link_error(uint32_t id, int err, const char *step, const char *subject)
@@ -102,7 +102,7 @@ void link_error(uint32_t id, int err, const char *step, const char *subject)
     uint8_t *start = link_begin(10 + 5 + sizeof text), *p = start;
     p = field_put_u32(p, 1, (uint32_t)err);
     p = field_put(p, 2, text, (uint32_t)n);
-    link_end(F_ERROR, id, (uint32_t)(p - start));
+    link_end(FT_ERROR, id, (uint32_t)(p - start));
 }
 
 bool link_room(void) { return q_tail - q_head < QUEUE_OUTPUT; }

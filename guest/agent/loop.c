@@ -28,6 +28,8 @@ int loop_mod(int fd, uint32_t events, struct watch *w)
     return epoll_ctl(epfd, EPOLL_CTL_MOD, fd, &ev);
 }
 
+void loop_del(int fd) { epoll_ctl(epfd, EPOLL_CTL_DEL, fd, NULL); }
+
 void loop_free_later(void *p)
 {
     if (later_len == later_cap) {

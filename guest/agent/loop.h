@@ -15,6 +15,7 @@ struct watch {
 void loop_init(void);
 int loop_add(int fd, uint32_t events, struct watch *w);
 int loop_mod(int fd, uint32_t events, struct watch *w);
+void loop_del(int fd);
 
 /* Frees memory once the current batch of events is done. */
 void loop_free_later(void *p);

@@ -81,7 +81,7 @@ struct proc {
 struct proc *proc_find(uint32_t id);
 struct proc *procs_first(void);
 uint32_t procs_unfinished(void);
-void proc_start(uint32_t id, struct start *s);
+void proc_add(struct proc *p);
 void proc_exit_sent(struct proc *p);
 void proc_forget(struct proc *p);
 void proc_detach(struct proc *p);
@@ -90,6 +90,9 @@ void proc_signal(struct proc *p, int sig, bool leader_only);
 void procs_hello(void);
 void procs_reap(void);
 void procs_kill_all(void);
+
+/* launch.c: answers STARTED or ERROR. */
+void proc_start(uint32_t id, struct start *s);
 
 /* queue.c: which processes have work, and timeouts. */
 void proc_dirty(struct proc *p);

@@ -159,8 +159,10 @@ pid_t spawn_builtin(struct start *s, const struct stdio *io, const char **step)
         if (become_leader(io) < 0)
             _exit(EIO);
         signal(SIGPIPE, SIG_IGN); /* a write to a stream nobody reads is an errno like any other */
-        if (s->kind != KIND_CONNECT && (user_become(&s->who) < 0 || chdir(s->who.home) < 0) && chdir("/") < 0)
+        if (s->kind != KIND_CONNECT && user_become(&s->who) < 0)
             _exit(errno);
+        if (chdir(s->who.home) < 0)
+            (void)!chdir("/");
         _exit(builtin_run(s));
     }
     if (pid < 0)

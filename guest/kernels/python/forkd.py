@@ -10,7 +10,6 @@ any other eval. One that raises makes the fork fail: code that relies on it must
 Invariant: modules that are not loaded are not touched (they have no state to share), nor imported.
 """
 import random
-import struct
 import sys
 
 _callbacks = []
@@ -24,12 +23,16 @@ def after_fork(callback):
     return callback
 
 
-def _reseed_numpy(module, words):
+def _reseed_numpy(module, seed):
     generator = module._rand._bit_generator
+    # Another seed than random's: it is the same algorithm and would give the same numbers.
+    seed = seed << 32 | 0x6E756D70
     if type(generator).__name__ == "MT19937":
-        module.seed(words)
+        # What numpy.random.seed would come to, by way of code that has run just before instead of numpy's array functions.
+        key = random.Random(seed).getstate()[1][:-1]
+        module.set_state({"bit_generator": "MT19937", "state": {"key": key, "pos": 624}, "has_gauss": 0, "gauss": 0.0})
     else:  # put there by numpy.random.set_bit_generator
-        generator.state = type(generator)(words).state
+        generator.state = type(generator)(seed).state
 
 
 def _run(entropy):
@@ -41,9 +44,7 @@ def _run(entropy):
     random.seed(seed)
     module = loaded.get("numpy.random.mtrand")
     if module is not None:
-        # Another key than random's: it is the same algorithm and would give the same numbers.
-        words = struct.unpack_from("<%dI" % (len(entropy) // 4), entropy)
-        _reseed_numpy(module, words + (0x6E756D70,))
+        _reseed_numpy(module, seed)
     module = loaded.get("_ssl")
     if module is not None:
         module.RAND_add(entropy, float(len(entropy)))

@@ -21,13 +21,12 @@ import linecache
 import os
 import struct
 import sys
-import traceback
 import types
 
 import forkd
+from forkd_values import explain, show
 
 MAX_MESSAGE = 16 << 20
-MAX_TEXT = 4 << 20
 KEPT_SOURCES = 1000
 HEADER = struct.Struct("<BI")
 ANSWER = struct.Struct("<BII")
@@ -94,132 +93,79 @@ def _guard(function, *args):
 _GUARD_CODE = _guard.__code__
 
 
-def _await(coroutine):
+async def _chain(codes, space):
+    value = None
+    for code in codes:
+        value = eval(code, space)
+        if code.co_flags & CO_COROUTINE:
+            value = await value
+    return value
+
+
+def _await(codes, space):
+    """Run code that awaits. The loop persists, and with it the tasks; they go on whenever an eval awaits."""
     global _loop
     import asyncio
     if _loop is None or _loop.is_closed():
         _loop = asyncio.new_event_loop()
     asyncio.set_event_loop(_loop)
-    task = _loop.create_task(coroutine)
+    task = _loop.create_task(_chain(codes, space))
     try:
         return _loop.run_until_complete(task)
     except KeyboardInterrupt:
         if not task.done():
             task.cancel()
-            _loop.run_until_complete(asyncio.wait([task]))
+            # Not for ever: the interrupt may have hit the loop between taking the task's turn and running it.
+            _loop.run_until_complete(asyncio.wait([task], timeout=1))
         raise
 
 
-def _run(code, space):
-    value = eval(code, space)
-    return _await(value) if code.co_flags & CO_COROUTINE else value
-
-
 def _compile(source, name, context):
-    """The code of the statements and of the trailing expression; either may be None."""
+    """Code objects to run in turn; the value is that of the last."""
     flags = context.flags
-    try:
-        # Most evals are one expression, and that needs no tree of Python objects.
-        return None, compile(source, name, "eval", flags, True)
-    except SyntaxError:
-        pass
+    if "\n" not in source:
+        try:  # mostly an expression, and that needs no tree of Python objects
+            return (compile(source, name, "eval", flags, True),)
+        except SyntaxError:
+            pass
     tree = compile(source, name, "exec", flags | ast.PyCF_ONLY_AST, True)
     body = tree.body
-    last = None
-    if body and type(body[-1]) is ast.Expr:
-        last = ast.Expression(body.pop().value)
-    first = compile(tree, name, "exec", flags, True) if body else None
-    if first is not None:
-        context.flags = flags = flags | first.co_flags & FUTURE
-    if last is not None:
-        last = compile(last, name, "eval", flags, True)
-    return first, last
-
-
-def _convert(value):
-    """JSON form of what json does not know: arrays and scalars of numpy and the like."""
-    size = getattr(value, "size", 0)
-    if type(size) is int and size > MAX_TEXT // 2:
-        raise ValueError("too long")
-    for name in ("tolist", "item"):
-        method = getattr(type(value), name, None)
-        if method is not None:
-            return method(value)
-    raise TypeError("no JSON form")
-
-
-_encode = json.JSONEncoder(allow_nan=False, default=_convert).encode
-
-
-def _show(value):
-    """The printed form of a value and its JSON form, as bytes."""
-    text = repr(value)
-    kind = type(value)
-    if kind is int:
-        form = text
-    elif kind in (list, tuple, dict) and len(value) > MAX_TEXT // 2:
-        form = ""
-    else:
-        try:
-            form = _encode(value)
-        except Exception:
-            form = ""
-    return _cut(text), form.encode() if len(form) <= MAX_TEXT else b""
-
-
-def _cut(text):
-    data = text.encode("utf-8", "backslashreplace")
-    if len(data) > MAX_TEXT:
-        data = data[:MAX_TEXT - 3].decode("utf-8", "ignore").encode() + "…".encode()
-    return data
+    last = body.pop() if body and type(body[-1]) is ast.Expr else None
+    first = compile(tree, name, "exec", flags, True)
+    context.flags = flags = flags | first.co_flags & FUTURE
+    if last is None:
+        return (first,)
+    last = compile(ast.Expression(last.value), name, "eval", flags, True)
+    return (first, last) if body else (last,)
 
 
 def _remember(name, source):
-    # Tracebacks, inspect.getsource and pdb look here. Lines end where the compiler says they do (not as in splitlines).
-    linecache.cache[name] = (len(source), None, io.StringIO(source, None).readlines(), name)
+    # Tracebacks, inspect.getsource and pdb look here. Lines end where the compiler ends them, not as in splitlines.
+    lines = io.StringIO(source, None).readlines() if "\n" in source or "\r" in source else [source + "\n"]
+    linecache.cache[name] = (len(source), None, lines, name)
     if _count > KEPT_SOURCES:
         linecache.cache.pop("<eval-%d>" % (_count - KEPT_SOURCES), None)
 
 
 def _evaluate(context, name, source):
-    """Run the code; (text, JSON) of its value, or None. The output is flushed before this returns."""
+    """Run the code; text and JSON of its value, or None."""
     if _missed:  # it came between arming and the call
         raise KeyboardInterrupt
     space = context.space
     _remember(name, source)
-    first, last = _compile(source, name, context)
+    codes = _compile(source, name, context)
     value = None
-    if first is not None:
-        _run(first, space)
-    if last is not None:
-        value = _run(last, space)
-    shown = None
-    if value is not None:
-        space["_"] = value
-        shown = _show(value)
-    return shown
-
-
-def _explain(error):
-    """Traceback text and name/value JSON. Frames of the kernel and of asyncio above the user's are left out."""
-    trace = start = error.__traceback__
-    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<eval-"):
-        trace = trace.tb_next
-    if trace is None:  # raised in the kernel's frames (SyntaxError) or in what repr called
-        trace = start
-        while trace is not None and trace.tb_frame.f_globals is _GLOBALS:
-            trace = trace.tb_next
-        if isinstance(error, (SyntaxError, KeyboardInterrupt)):
-            trace = None
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    try:
-        value = str(error)
-    except Exception:
-        value = "<exception str() failed>"
-    return _cut(text), json.dumps({"name": type(error).__name__, "value": value[:65536]}).encode()
-
-
-_GLOBALS = globals()
+    for code in codes:
+        if code.co_flags & CO_COROUTINE:
+            value = _await(codes, space)
+            break
+    else:
+        for code in codes:
+            value = eval(code, space)
+    if value is None:
+        return None
+    space["_"] = value
+    return show(value)
 
 
 def _open_output(fd):
@@ -238,7 +184,10 @@ def _flush():
             if stream is None or getattr(stream, "closed", False):
                 setattr(sys, name, own)
         elif stream is not own and stream is not None:
-            stream.flush()
+            try:
+                stream.flush()
+            except Exception:
+                pass
         own.flush()
 
 
@@ -251,7 +200,7 @@ def _leave_child(error):
             status = 0 if code is None else code & 255 if isinstance(code, int) else 1
         elif error is not None:
             status = 1
-            os.write(2, _explain(error)[0])
+            os.write(2, explain(error)[0])
         _flush()
     finally:
         os._exit(status)
@@ -278,7 +227,7 @@ def _serve_eval(ident, payload):
         error = failure if isinstance(failure, KeyboardInterrupt) else None
     if error is not None:
         status = 3 if isinstance(error, KeyboardInterrupt) else 2
-        shown, failure = _guard(_explain, error)
+        shown, failure = _guard(explain, error)
         if failure is not None:  # for instance a __str__ that does not end
             kind = type(error).__name__
             shown = kind.encode(), json.dumps({"name": kind, "value": ""}).encode()
@@ -394,7 +343,8 @@ if __name__ == "__main__":
     _contexts["default"] = Context("default")
     _signal.signal(2, _on_sigint)
     try:
-        _send(HEADER.pack(89, len(b"python ") + len(sys.version.split()[0])) + b"python " + sys.version.split()[0].encode())
+        _greeting = b"python " + sys.version.split()[0].encode()
+        _send(HEADER.pack(89, len(_greeting)) + _greeting)
         _loop_forever()
     except _Gone as error:
         os.write(2, b"forkd kernel: %s\n" % str(error).encode())

@@ -4,7 +4,9 @@ import { open, readFile, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 
 export function isErrno(error: unknown, ...codes: string[]): boolean {
-  return error instanceof Error && "code" in error && typeof error.code === "string" && codes.includes(error.code);
+  return (
+    error instanceof Error && "code" in error && typeof error.code === "string" && codes.includes(error.code)
+  );
 }
 
 /** Makes what was written to a file or directory durable. */

@@ -1,6 +1,11 @@
 /** Text from the command line and the environment → values. The only reader of `process.env` in this package. */
 import { InvalidArgumentError } from "commander";
 
+/** A mistake in the arguments that is found after they were parsed. */
+export function usage(message: string): InvalidArgumentError {
+  return new InvalidArgumentError(message);
+}
+
 const unitSeconds = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
 /** "90", "90s", "10m", "1h30m", "500ms" → seconds. */
@@ -94,9 +99,7 @@ export function matchId(prefix: string, ids: readonly string[]): Match {
 }
 
 export type CopyEnd =
-  | { kind: "guest"; id: string; path: string }
-  | { kind: "host"; path: string }
-  | { kind: "standard" };
+  { kind: "guest"; id: string; path: string } | { kind: "host"; path: string } | { kind: "standard" };
 
 /** One side of a copy: `ID:/path`, a host path, or `-`. A host path with a colon is written `./a:b`. */
 export function parseCopyEnd(text: string): CopyEnd {
@@ -104,7 +107,8 @@ export function parseCopyEnd(text: string): CopyEnd {
   const guest = /^((?:sb-)?[0-9a-f]+):(.*)$/s.exec(text);
   if (guest === null) return { kind: "host", path: text };
   const [, id = "", path = ""] = guest;
-  if (!path.startsWith("/")) throw new InvalidArgumentError(`"${text}" must have an absolute path after the colon.`);
+  if (!path.startsWith("/"))
+    throw new InvalidArgumentError(`"${text}" must have an absolute path after the colon.`);
   return { kind: "guest", id, path };
 }
 
@@ -115,6 +119,8 @@ export type Environment = {
   /** address of a daemon that this host need not run */
   readonly url: string | undefined;
   readonly recipesDir: string | undefined;
+  /** everything, for the SDK's rules about directories */
+  readonly variables: NodeJS.ProcessEnv;
 };
 
 export function readEnvironment(env: NodeJS.ProcessEnv = process.env): Environment {
@@ -122,7 +128,8 @@ export function readEnvironment(env: NodeJS.ProcessEnv = process.env): Environme
     noColor: (env["NO_COLOR"] ?? "") !== "",
     dumbTerminal: env["TERM"] === "dumb",
     term: env["TERM"] ?? "xterm",
-    url: env["FORKD_URL"] || undefined,
+    url: env["FORKD_SOCKET"] ? undefined : env["FORKD_URL"] || undefined,
     recipesDir: env["FORKD_RECIPES_DIR"] || undefined,
+    variables: env,
   };
 }

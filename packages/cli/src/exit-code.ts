@@ -1,5 +1,5 @@
 /** Failures → exit code, message and remedy. The numbers come from the contract's table of codes. */
-import { CommanderError, InvalidArgumentError } from "commander";
+import { CommanderError } from "commander";
 import { errorCodes, toErrorBody, AppError, type ErrorBody, type ErrorCode } from "@forkd/contract";
 
 const remedies: Partial<Record<ErrorCode, string>> = {
@@ -20,7 +20,11 @@ const remedies: Partial<Record<ErrorCode, string>> = {
   daemon_unreachable: "Start the daemon with `forkd up`, or check FORKD_SOCKET and FORKD_URL.",
 };
 
-export type Failure = { readonly body: ErrorBody; readonly exitCode: number; readonly remedy: string | undefined };
+export type Failure = {
+  readonly body: ErrorBody;
+  readonly exitCode: number;
+  readonly remedy: string | undefined;
+};
 
 /** Exit code of a code on the wire; a code this version does not know counts as `internal`. */
 export function exitCodeOf(code: string): number {
@@ -37,19 +41,20 @@ export function remedyOf(body: ErrorBody): string | undefined {
   return isKnown(body.code) ? remedies[body.code] : undefined;
 }
 
-export function describeFailure(error: unknown): Failure {
-  const body = toErrorBody(error instanceof CommanderError ? usageError(error) : error);
+/** `verb` is the one that was asked for, if it is known. */
+export function describeFailure(error: unknown, verb: string | undefined): Failure {
+  const body = toErrorBody(error instanceof CommanderError ? usageError(error, verb) : error);
   return { body, exitCode: exitCodeOf(body.code), remedy: remedyOf(body) };
 }
 
-function usageError(error: CommanderError): AppError {
-  const message = error.message.replace(/^error: /, "");
-  const hint = error.code === "commander.unknownOption" && /'-/.test(message);
-  const remedy = hint ? "Options of a guest command go after `--`; `--help` lists the options." : undefined;
-  return new AppError("invalid_request", message, { ...(remedy !== undefined && { details: { remedy } }), cause: error });
-}
-
-/** A mistake in the arguments that is found after they were parsed. */
-export function usage(message: string): Error {
-  return new InvalidArgumentError(message);
+function usageError(error: CommanderError, verb: string | undefined): AppError {
+  const takesCommand = verb === "exec" || verb === "run";
+  const remedy =
+    takesCommand && error.code === "commander.unknownOption"
+      ? "Put `--` before the command of the guest, so that its options are its own."
+      : `See \`forkd ${verb === undefined ? "" : `${verb} `}--help\`.`;
+  return new AppError("invalid_request", error.message.replace(/^error: /, ""), {
+    details: { remedy },
+    cause: error,
+  });
 }

@@ -8,12 +8,19 @@ export type Column<Row> = {
 
 /** Lines with two blanks between columns and none at their ends. */
 export function renderTable<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
-  const cells = [columns.map(({ title }) => title), ...rows.map((row) => columns.map(({ value }) => clean(value(row))))];
+  const cells = [
+    columns.map(({ title }) => title),
+    ...rows.map((row) => columns.map(({ value }) => clean(value(row)))),
+  ];
   const widths = columns.map((_, index) => Math.max(...cells.map((line) => line[index]?.length ?? 0)));
   return cells.map((line) => renderLine(line, widths, columns)).join("");
 }
 
-function renderLine<Row>(line: readonly string[], widths: readonly number[], columns: readonly Column<Row>[]): string {
+function renderLine<Row>(
+  line: readonly string[],
+  widths: readonly number[],
+  columns: readonly Column<Row>[],
+): string {
   const padded = line.map((cell, index) => {
     const width = widths[index] ?? 0;
     return columns[index]?.align === "right" ? cell.padStart(width) : cell.padEnd(width);
@@ -23,7 +30,7 @@ function renderLine<Row>(line: readonly string[], widths: readonly number[], col
 
 /** Control characters in a cell would break the line, or drive the terminal. */
 export function clean(text: string): string {
-  return text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, " ");
+  return text.replaceAll(/\p{Cc}/gu, " ");
 }
 
 const byteUnits = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -87,14 +87,17 @@ export function toAppError(error: unknown): AppError {
   const errno = error instanceof Error && "code" in error ? error.code : undefined;
   const message = error instanceof Error ? error.message : String(error);
   if (errno === "ENOSPC" || errno === "EDQUOT") {
-    return new AppError("disk_full", `Cannot write: ${message}. Free some space and try again`, { cause: error });
+    return new AppError("disk_full", `Cannot write: ${message}. Free some space and try again`, {
+      cause: error,
+    });
   }
   return new AppError("internal", message, { cause: error });
 }
 
 /** The error that a wire form describes; a code that this version does not know becomes `internal`. */
 export function fromErrorBody(body: ErrorBody): AppError {
-  const details = body.request_id === undefined ? body.details : { ...body.details, request_id: body.request_id };
+  const details =
+    body.request_id === undefined ? body.details : { ...body.details, request_id: body.request_id };
   return isErrorCode(body.code)
     ? new AppError(body.code, body.error, { details })
     : new AppError("internal", body.error, { details: { ...details, unknown_code: body.code } });

@@ -23,7 +23,10 @@ export const execRequestSchema = z.strictObject({
   /** 0 = no limit; the default is 30, or no limit for background and streamed commands */
   timeout_secs: timeoutSecs.optional(),
   /** text given to the command as its input, then end of file */
-  stdin: z.string().max(16 * 1024 * 1024).optional(),
+  stdin: z
+    .string()
+    .max(16 * 1024 * 1024)
+    .optional(),
   /** leave stdin open for /input calls (streamed and background commands) */
   stdin_open: z.boolean().default(false),
   pty: ptySizeSchema.optional(),
@@ -91,13 +94,27 @@ export const execInfoSchema = z.object({
 export type ExecInfo = z.output<typeof execInfoSchema>;
 
 export const execInputSchema = z.strictObject({
-  data: z.string().max(1024 * 1024).default(""),
+  data: z
+    .string()
+    .max(1024 * 1024)
+    .default(""),
   encoding: z.enum(["utf8", "base64"]).default("utf8"),
   /** close stdin after the data */
   eof: z.boolean().default(false),
 });
 
-export const signalNames = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGKILL", "SIGSTOP", "SIGCONT", "SIGWINCH"] as const;
+export const signalNames = [
+  "SIGHUP",
+  "SIGINT",
+  "SIGQUIT",
+  "SIGUSR1",
+  "SIGUSR2",
+  "SIGTERM",
+  "SIGKILL",
+  "SIGSTOP",
+  "SIGCONT",
+  "SIGWINCH",
+] as const;
 export const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("SIGTERM") });
 
 export const evalRequestSchema = z.strictObject({

@@ -11,7 +11,10 @@ const user = z.string().max(128).optional();
 /** octal text such as "0644" */
 export const modeSchema = z.string().regex(/^[0-7]{3,5}$/, 'must be octal, such as "0644"');
 const flag = z
-  .union([z.boolean(), z.enum(["true", "false", "1", "0"]).transform((text) => text === "true" || text === "1")])
+  .union([
+    z.boolean(),
+    z.enum(["true", "false", "1", "0"]).transform((text) => text === "true" || text === "1"),
+  ])
   .default(false);
 
 export const fileEntrySchema = z.object({
@@ -34,9 +37,19 @@ export const readQuerySchema = pathQuerySchema.extend({
   /** 0 = to the end */
   limit: z.coerce.number().int().min(0).default(0),
 });
-export const writeQuerySchema = pathQuerySchema.extend({ mode: modeSchema.optional(), append: flag, exclusive: flag });
-export const mkdirSchema = pathQuerySchema.extend({ mode: modeSchema.optional(), parents: z.boolean().default(true) });
+export const writeQuerySchema = pathQuerySchema.extend({
+  mode: modeSchema.optional(),
+  append: flag,
+  exclusive: flag,
+});
+export const mkdirSchema = pathQuerySchema.extend({
+  mode: modeSchema.optional(),
+  parents: z.boolean().default(true),
+});
 export const moveSchema = z.strictObject({ from: guestPathSchema, to: guestPathSchema, user });
 export const removeSchema = pathQuerySchema.extend({ recursive: z.boolean().default(false) });
-export const chmodSchema = pathQuerySchema.extend({ mode: modeSchema, recursive: z.boolean().default(false) });
+export const chmodSchema = pathQuerySchema.extend({
+  mode: modeSchema,
+  recursive: z.boolean().default(false),
+});
 export const statQuerySchema = pathQuerySchema.extend({ follow: flag });

@@ -12,7 +12,12 @@ export const sandboxIdSchema = z
   .regex(sandboxIdPattern, 'must look like "sb-" and 24 hexadecimal digits')
   .meta({ description: "Sandbox id" });
 
-export const execIdSchema = z.coerce.number().int().min(1).max(0x7fffffff).meta({ description: "Command id" });
+export const execIdSchema = z.coerce
+  .number()
+  .int()
+  .min(1)
+  .max(0x7fffffff)
+  .meta({ description: "Command id" });
 
 export const contextNameSchema = z
   .string()

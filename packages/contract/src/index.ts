@@ -1,16 +1,38 @@
 export { AppError, errorBodySchema, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
 export type { ErrorBody, ErrorCode } from "./errors.ts";
-export { execIdSchema, languageSchema, sandboxIdPattern, sandboxIdSchema, tagPattern, tagSchema } from "./ids.ts";
+export {
+  execIdSchema,
+  languageSchema,
+  sandboxIdPattern,
+  sandboxIdSchema,
+  tagPattern,
+  tagSchema,
+} from "./ids.ts";
 export type { Language } from "./ids.ts";
-export { acceleratorSchema, forkRequestSchema, forkResultSchema, isSandbox, sandboxSchema } from "./sandbox.ts";
+export {
+  acceleratorSchema,
+  forkRequestSchema,
+  forkResultSchema,
+  isSandbox,
+  sandboxSchema,
+} from "./sandbox.ts";
 export type { Accelerator, ForkEntry, ForkRequest, SandboxInfo } from "./sandbox.ts";
 export { buildEventSchema, createSnapshotSchema, snapshotSchema } from "./snapshot.ts";
 export type { BuildEvent, CreateSnapshotRequest, SnapshotDetail, SnapshotInfo } from "./snapshot.ts";
 export { evalEventSchema, execEventSchema, maxBufferedOutput, signalNames } from "./exec.ts";
-export type { EvalEvent, EvalRequest, EvalResult, ExecEvent, ExecInfo, ExecRequest, ExecResult } from "./exec.ts";
+export type {
+  EvalEvent,
+  EvalRequest,
+  EvalResult,
+  ExecEvent,
+  ExecInfo,
+  ExecRequest,
+  ExecResult,
+} from "./exec.ts";
 export { fileEntrySchema } from "./files.ts";
 export type { FileEntry } from "./files.ts";
 export type { Check, CleanupReport, DoctorReport, Status } from "./system.ts";
 export { routes } from "./routes.ts";
 export type { ParsedOf, RequestOf, ResponseOf, Route, RouteName, Routes } from "./routes.ts";
+export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
 export { openapi } from "./openapi.ts";

@@ -42,7 +42,10 @@ function requestOf(route: Route): Json {
     };
   }
   if (route.kind === "upload") {
-    body["requestBody"] = { required: true, content: { "application/octet-stream": { schema: { type: "string", format: "binary" } } } };
+    body["requestBody"] = {
+      required: true,
+      content: { "application/octet-stream": { schema: { type: "string", format: "binary" } } },
+    };
   }
   return { parameters, ...body };
 }
@@ -50,8 +53,10 @@ function requestOf(route: Route): Json {
 function contentOf(route: Route): Json | undefined {
   if (route.status === 204) return undefined;
   const content: Json = {};
-  if (route.kind === "bytes") content["application/octet-stream"] = { schema: { type: "string", format: "binary" } };
-  else if (route.kind === "events") content["application/x-ndjson"] = { schema: toJson(route.output, "output") };
+  if (route.kind === "bytes")
+    content["application/octet-stream"] = { schema: { type: "string", format: "binary" } };
+  else if (route.kind === "events")
+    content["application/x-ndjson"] = { schema: toJson(route.output, "output") };
   else content["application/json"] = { schema: toJson(route.output, "output") };
   if (route.streamed) content["application/x-ndjson"] = { schema: toJson(route.streamed, "output") };
   return content;
@@ -59,7 +64,10 @@ function contentOf(route: Route): Json | undefined {
 
 export function openapi(version: string): Json {
   const paths: Record<string, Json> = {};
-  const error = { description: "Error", content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } } };
+  const error = {
+    description: "Error",
+    content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
+  };
   for (const [operationId, route] of Object.entries<Route>(routes)) {
     const content = contentOf(route);
     (paths[route.path] ??= {})[route.method] = {

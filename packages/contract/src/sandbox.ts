@@ -56,12 +56,18 @@ export const forkRequestSchema = z
     vary: z.array(variationSchema).max(1000).default([]),
     /** the sandbox is killed when this many seconds have passed */
     ttl_secs: z.int().min(1).max(31_536_000).optional(),
-    prewarm: z.boolean().default(false).meta({ description: "Accepted for compatibility; every child is warm" }),
+    prewarm: z
+      .boolean()
+      .default(false)
+      .meta({ description: "Accepted for compatibility; every child is warm" }),
     live_fork: z.boolean().default(false).meta({ description: "Accepted for compatibility; no effect" }),
     per_child_netns: switchedOff("per_child_netns"),
     hugepages: switchedOff("hugepages"),
     memory_limit_mib: z
-      .undefined({ error: "memory_limit_mib is not supported yet: the memory of a child is bounded by memory_mib of its snapshot" })
+      .undefined({
+        error:
+          "memory_limit_mib is not supported yet: the memory of a child is bounded by memory_mib of its snapshot",
+      })
       .optional(),
   })
   .refine((request) => request.vary.length <= request.n, {

@@ -54,7 +54,9 @@ export const createSnapshotSchema = z
     env: envSchema.optional(),
     /** commands run in the parent before the snapshot is taken */
     run: z.array(z.array(z.string()).min(1)).max(256).optional(),
-    languages: z.record(z.enum(["python", "node"]), z.strictObject({ warmup: z.string().default("") })).optional(),
+    languages: z
+      .record(z.enum(["python", "node"]), z.strictObject({ warmup: z.string().default("") }))
+      .optional(),
     /** replace a snapshot that has this tag */
     force: z.boolean().default(false),
     boot_wait_secs: z
@@ -63,7 +65,10 @@ export const createSnapshotSchema = z
       .max(600)
       .optional()
       .meta({ description: "Longest wait for the agent; the snapshot is taken as soon as it answers" }),
-    rw: z.boolean().optional().meta({ description: "Accepted for compatibility; every child has a private writable disk" }),
+    rw: z
+      .boolean()
+      .optional()
+      .meta({ description: "Accepted for compatibility; every child has a private writable disk" }),
     tap: z.undefined({ error: "tap is not supported: leave it out" }).optional(),
   })
   .refine((request) => (request.recipe === undefined) !== (request.rootfs === undefined), {

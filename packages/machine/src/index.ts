@@ -1,1 +1,43 @@
-export {};
+export type {
+  BootSpec,
+  Engine,
+  ExitReason,
+  Machine,
+  MachineShape,
+  PausedMachine,
+  PreparedMachine,
+  RestoreSpec,
+} from "./engine/engine.ts";
+export { tailOf } from "./engine/process.ts";
+export { QemuEngine } from "./engine/qemu/driver.ts";
+export {
+  bootArgs,
+  cpuModel,
+  devices,
+  kernelCommandLine,
+  machineType,
+  restoreArgs,
+  shapeOf,
+} from "./engine/qemu/args.ts";
+export { createOverlay, emptyOverlay } from "./disk/qcow2.ts";
+export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
+export { measureTscKhz } from "./host/tsc.ts";
+export { identify, isAlive, memoryUse, type MemoryUse, type ProcessId } from "./host/procfs.ts";
+export { AgentClient } from "./agent/client.ts";
+export { AgentProcess } from "./agent/process.ts";
+export type { AgentExit, AgentOutput } from "./agent/replies.ts";
+export type { StartSpec } from "./agent/requests.ts";
+export { protocolVersion as agentProtocolVersion } from "./agent/frames.ts";
+export { KernelClient } from "./agent/kernel.ts";
+export type { EvalOutcome } from "./agent/kernel-eval.ts";
+export {
+  changeMode,
+  listFiles,
+  makeDirectory,
+  moveFile,
+  readFile,
+  removeFile,
+  statFile,
+  writeFile,
+} from "./agent/files.ts";
+export { connectTcp } from "./agent/tcp.ts";

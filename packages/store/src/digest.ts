@@ -1,9 +1,10 @@
 /**
  * The chunked digest of a file: sha256 over the concatenated sha256 of each 1 MiB chunk, where a chunk of zeros counts
- * as 32 zero bytes. Sparse memory and disk images are mostly zeros, which this passes over at memory speed.
+ * as 32 zero bytes. Holes of a sparse image are chunks of zeros and are not read.
  */
 import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";
+import { dataRanges, touchedChunks } from "./data-ranges.ts";
 
 const chunkBytes = 1 << 20;
 const zeroChunk = Buffer.alloc(chunkBytes);
@@ -13,20 +14,24 @@ export type FileDigest = { bytes: number; digest: string };
 
 export async function digestFile(path: string, signal?: AbortSignal): Promise<FileDigest> {
   await using file = await open(path, "r");
+  const { size } = await file.stat();
   const total = createHash("sha256");
-  const buffer = Buffer.allocUnsafe(4 * chunkBytes);
-  let bytes = 0;
-  for (;;) {
+  const buffer = Buffer.allocUnsafe(chunkBytes);
+  let next = 0;
+  const skipTo = (chunk: number) => {
+    for (; next < chunk; next++) total.update(zeroDigest);
+  };
+  for (const chunk of touchedChunks(await dataRanges(path), chunkBytes)) {
     signal?.throwIfAborted();
-    const { bytesRead } = await file.read(buffer, 0, buffer.length, bytes);
-    if (bytesRead === 0) break;
-    // Short reads happen only at the end of a regular file, so chunk boundaries stay aligned.
-    for (let start = 0; start < bytesRead; start += chunkBytes) {
-      const chunk = buffer.subarray(start, Math.min(start + chunkBytes, bytesRead));
-      const isZero = chunk.equals(chunk.length === chunkBytes ? zeroChunk : zeroChunk.subarray(0, chunk.length));
-      total.update(isZero ? zeroDigest : createHash("sha256").update(chunk).digest());
-    }
-    bytes += bytesRead;
+    skipTo(chunk);
+    const length = Math.min(chunkBytes, size - chunk * chunkBytes);
+    const { bytesRead } = await file.read(buffer, 0, length, chunk * chunkBytes);
+    if (bytesRead !== length) throw new Error(`Cannot read ${path}: it became shorter`);
+    const bytes = buffer.subarray(0, length);
+    const isZero = bytes.equals(zeroChunk.subarray(0, length));
+    total.update(isZero ? zeroDigest : createHash("sha256").update(bytes).digest());
+    next = chunk + 1;
   }
-  return { bytes, digest: total.digest("hex") };
+  skipTo(Math.ceil(size / chunkBytes));
+  return { bytes: size, digest: total.digest("hex") };
 }

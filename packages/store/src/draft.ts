@@ -8,7 +8,14 @@ import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { fsyncPath, isErrno, removeTree, runCommand, writeFileAtomic } from "@forkd/base";
 import { digestFile } from "./digest.ts";
-import { fileNames, manifestName, manifestVersion, type FileRole, type Manifest, type ManifestFacts } from "./manifest.ts";
+import {
+  fileNames,
+  manifestName,
+  manifestVersion,
+  type FileRole,
+  type Manifest,
+  type ManifestFacts,
+} from "./manifest.ts";
 
 export const draftPrefix = ".draft-";
 export const trashPrefix = ".trash-";
@@ -90,7 +97,11 @@ async function refuseExisting(root: string, tag: string): Promise<void> {
     if (isErrno(error, "ENOENT")) return;
     throw error;
   }
-  throw new AppError("snapshot_exists", `Cannot make snapshot "${tag}": the tag is taken. Remove it (forkd rmi ${tag}) or use --force`, {
-    details: { tag },
-  });
+  throw new AppError(
+    "snapshot_exists",
+    `Cannot make snapshot "${tag}": the tag is taken. Remove it (forkd rmi ${tag}) or use --force`,
+    {
+      details: { tag },
+    },
+  );
 }

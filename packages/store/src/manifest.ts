@@ -17,7 +17,12 @@ const fileSchema = z.strictObject({
   digest: z.string().regex(/^[0-9a-f]{64}$/),
 });
 
-export const fileNames = { memory: "memory", devices: "devices", disk: "disk.qcow2", rootfs: "rootfs.ext4" } as const;
+export const fileNames = {
+  memory: "memory",
+  devices: "devices",
+  disk: "disk.qcow2",
+  rootfs: "rootfs.ext4",
+} as const;
 export type FileRole = keyof typeof fileNames;
 
 export const kernelPositionSchema = z.strictObject({
@@ -29,6 +34,8 @@ export const kernelPositionSchema = z.strictObject({
   /** bytes that streams 1, 2, 3 had carried when the snapshot was taken */
   offsets: z.tuple([z.int().min(0), z.int().min(0), z.int().min(0)]),
   next_id: z.int().min(1),
+  /** messages that the kernel had still to answer; empty at rest */
+  unanswered: z.array(z.int().min(1)),
 });
 
 export const manifestSchema = z.strictObject({

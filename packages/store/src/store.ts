@@ -42,7 +42,11 @@ export class Store {
         try {
           return await this.get(tag);
         } catch (error) {
-          return { tag, dir: join(this.root, tag), problem: error instanceof Error ? error.message : String(error) };
+          return {
+            tag,
+            dir: join(this.root, tag),
+            problem: error instanceof Error ? error.message : String(error),
+          };
         }
       }),
     );
@@ -124,14 +128,22 @@ async function stampOf(path: string): Promise<string | undefined> {
 }
 
 function notFound(tag: string): AppError {
-  return new AppError("snapshot_not_found", `Cannot find snapshot "${tag}". forkd images lists what there is`, {
-    details: { tag },
-  });
+  return new AppError(
+    "snapshot_not_found",
+    `Cannot find snapshot "${tag}". forkd images lists what there is`,
+    {
+      details: { tag },
+    },
+  );
 }
 
 function corrupt(tag: string, problem: string, cause?: unknown): AppError {
-  return new AppError("snapshot_corrupt", `Cannot use snapshot "${tag}": ${problem}. Build it again with --force`, {
-    details: { tag, problem },
-    cause,
-  });
+  return new AppError(
+    "snapshot_corrupt",
+    `Cannot use snapshot "${tag}": ${problem}. Build it again with --force`,
+    {
+      details: { tag, problem },
+      cause,
+    },
+  );
 }

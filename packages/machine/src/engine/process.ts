@@ -38,7 +38,12 @@ export class VmmProcess implements AsyncDisposable {
   #cause: string | undefined;
   #child: ChildProcess;
 
-  private constructor(child: ChildProcess, id: ProcessId, argv: readonly string[], exited: Promise<ExitReason>) {
+  private constructor(
+    child: ChildProcess,
+    id: ProcessId,
+    argv: readonly string[],
+    exited: Promise<ExitReason>,
+  ) {
     this.#child = child;
     this.id = id;
     this.argv = argv;
@@ -69,14 +74,26 @@ export class VmmProcess implements AsyncDisposable {
       });
       if (child.pid === undefined) {
         const error = await new Promise<Error>((resolve) => child.once("error", resolve));
-        throw new AppError("host_not_ready", `Cannot start ${options.program}: ${error.message}. Run forkd doctor`, {
-          cause: error,
-        });
+        throw new AppError(
+          "host_not_ready",
+          `Cannot start ${options.program}: ${error.message}. Run forkd doctor`,
+          {
+            cause: error,
+          },
+        );
       }
       const id = identify(child.pid) ?? { pid: child.pid, startTime: 0 };
       const exited = exit.then(async (end): Promise<ExitReason> => {
         const [log, console] = await Promise.all([tailOf(options.logPath), tailOf(options.consolePath)]);
-        return { ...end, text: process === undefined ? describeExit(end, console) : (process.#cause ?? describeExit(end, console)), log, console };
+        return {
+          ...end,
+          text:
+            process === undefined
+              ? describeExit(end, console)
+              : (process.#cause ?? describeExit(end, console)),
+          log,
+          console,
+        };
       });
       process = new VmmProcess(child, id, [options.program, ...options.args], exited);
       // A reset of the control socket is the same event as the exit.

@@ -40,7 +40,8 @@ export async function memoryUse(pid: number): Promise<MemoryUse | undefined> {
     if (isErrno(error, "ENOENT", "ESRCH", "EACCES", "EPERM")) return undefined;
     throw error;
   }
-  const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(text)?.[1] ?? 0) * 1024;
+  const field = (name: string) =>
+    Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(text)?.[1] ?? 0) * 1024;
   return {
     privateBytes: field("Private_Clean") + field("Private_Dirty"),
     sharedBytes: field("Shared_Clean") + field("Shared_Dirty"),

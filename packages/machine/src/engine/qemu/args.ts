@@ -11,14 +11,23 @@ export const machineType = "microvm";
 export const agentPortName = "forkd.agent";
 
 /** In the order of the command line; recorded in manifests. */
-export const devices = ["isa-serial", "virtio-serial-device", `virtserialport:${agentPortName}`, "virtio-blk-device"] as const;
+export const devices = [
+  "isa-serial",
+  "virtio-serial-device",
+  `virtserialport:${agentPortName}`,
+  "virtio-blk-device",
+] as const;
 
 export function cpuModel(accelerator: Accelerator): string {
   // Under TCG the guest must be able to trust the TSC, or it falls back to a ticking clock.
   return accelerator === "kvm" ? "host,-arch-capabilities,migratable=no,+invtsc" : "max,+invtsc";
 }
 
-export function shapeOf(options: { vcpus: number; memoryMib: number; accelerator: Accelerator }): MachineShape {
+export function shapeOf(options: {
+  vcpus: number;
+  memoryMib: number;
+  accelerator: Accelerator;
+}): MachineShape {
   return { ...options, machineType, cpu: cpuModel(options.accelerator), devices };
 }
 
@@ -26,7 +35,8 @@ export function shapeOf(options: { vcpus: number; memoryMib: number; accelerator
 export function kernelCommandLine(accelerator: Accelerator, tscKhz: number): string {
   const common = "console=ttyS0 quiet loglevel=3 panic=-1 reboot=t mitigations=off random.trust_cpu=on";
   // microvm under TCG has nothing to calibrate the TSC against.
-  const clock = accelerator === "tcg" ? ` tsc_early_khz=${tscKhz} tsc=reliable clocksource=tsc no_timer_check` : "";
+  const clock =
+    accelerator === "tcg" ? ` tsc_early_khz=${tscKhz} tsc=reliable clocksource=tsc no_timer_check` : "";
   return common + clock;
 }
 

@@ -109,7 +109,10 @@ async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
   } catch (error) {
     // A closed control socket is how an exit shows first; the exit says why.
     if (error instanceof AppError && error.code === "engine_failed" && !("log" in error.details)) {
-      const reason = await Promise.race([process.exited, new Promise<undefined>((resolve) => setTimeout(resolve, 200))]);
+      const reason = await Promise.race([
+        process.exited,
+        new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), 200)),
+      ]);
       if (reason) throw exitError(process, reason);
     }
     throw error;
@@ -194,7 +197,10 @@ class QemuPrepared implements PreparedMachine {
 
   async start(): Promise<Machine> {
     const { process, qmp } = this.#running;
-    const done = qmp.event("MIGRATION", (data) => data["status"] === "completed" || data["status"] === "failed");
+    const done = qmp.event(
+      "MIGRATION",
+      (data) => data["status"] === "completed" || data["status"] === "failed",
+    );
     done.catch(() => undefined);
     // Sent together: both are answered in order.
     const [, , end] = await orExit(

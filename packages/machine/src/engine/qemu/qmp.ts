@@ -64,7 +64,10 @@ export class QmpClient {
   }
 
   /** The data of the next event of that name that matches. */
-  event(name: string, matches: (data: Record<string, unknown>) => boolean = () => true): Promise<Record<string, unknown>> {
+  event(
+    name: string,
+    matches: (data: Record<string, unknown>) => boolean = () => true,
+  ): Promise<Record<string, unknown>> {
     if (this.#ended) return Promise.reject(this.#ended);
     return new Promise((resolve, reject) => {
       this.#waiters.add({ event: name, matches, resolve, reject });
@@ -80,7 +83,9 @@ export class QmpClient {
       try {
         this.#dispatch(messageSchema.parse(JSON.parse(line)));
       } catch (error) {
-        this.#end(new AppError("engine_failed", "Cannot understand QEMU's control message", { cause: error }));
+        this.#end(
+          new AppError("engine_failed", "Cannot understand QEMU's control message", { cause: error }),
+        );
         this.#socket.destroy();
         return;
       }

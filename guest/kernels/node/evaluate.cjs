@@ -1,0 +1,275 @@
+// Contexts of the Node kernel: how code is run in one and how its value or error is printed.
+//
+// Code that cannot declare a lexical name or await runs as a plain script. All other code runs in V8's REPL mode (through
+// an inspector session of this thread), where await works at the top level, and let, const and class may be declared again:
+// names declared in one mode could not be declared again in the other.
+//
+// Invariant: nothing here answers the host; run() reports through its callback, at most once, at once or later.
+"use strict";
+const fs = require("node:fs");
+const inspector = require("node:inspector");
+const Module = require("node:module");
+const path = require("node:path");
+const util = require("node:util");
+const vm = require("node:vm");
+const { afterFork, random } = require("./after-fork.cjs");
+
+const MAX_TEXT = 4 << 20;
+const LEXICAL = /\b(?:await|let|const|class|using)\b/;
+const FRAME = /^\s+at /;
+const GROUP = "eval";
+
+const session = new inspector.Session();
+session.connect();
+
+/** post() of methods that answer at once. */
+function call(method, params) {
+  let answer;
+  session.post(method, params, (error, result) => (answer = error ? undefined : result));
+  return answer;
+}
+
+/** A module that lives in the working directory: where require and import() look from. */
+let home = null;
+function base() {
+  const cwd = process.cwd();
+  if (home === null || home.cwd !== cwd) {
+    const module = new Module(path.join(cwd, "[eval]"));
+    module.filename = module.id;
+    module.paths = Module._nodeModulePaths(cwd);
+    module._compile("exports.load = (name, options) => import(name, options)", module.filename);
+    home = { cwd, require: Module.createRequire(module.filename), load: module.exports.load };
+  }
+  return home;
+}
+
+function require_(name) {
+  return base().require(name);
+}
+for (const key of ["resolve", "cache", "extensions", "main"])
+  Object.defineProperty(require_, key, { get: () => base().require[key] });
+
+const forkd = { afterFork, import: (name, options) => base().load(name, options) };
+
+function equip(target) {
+  const put = (name, value) =>
+    Object.defineProperty(target, name, { value, writable: true, configurable: true });
+  put("require", require_);
+  put("forkd", forkd);
+  put("console", globalThis.console); // a new context has one that only the inspector hears
+}
+
+class Context {
+  constructor(name) {
+    this.global = null;
+    this.inspectorId = undefined;
+    if (name === "default") {
+      this.global = globalThis;
+    } else {
+      this.global = vm.createContext({}, { name: `forkd ${name}` });
+      const realm = vm.runInContext("globalThis", this.global);
+      const own = new Set(Object.getOwnPropertyNames(realm));
+      for (const [key, value] of Object.entries(Object.getOwnPropertyDescriptors(baseline))) {
+        if (own.has(key)) continue;
+        // Getters of the global object insist on being called on it.
+        if (value.get) value.get = () => globalThis[key];
+        if (value.get)
+          value.set = (next) => Object.defineProperty(realm, key, { value: next, writable: true });
+        Object.defineProperty(this.global, key, { ...value, configurable: true });
+      }
+      realm.Math.random = random;
+      equip(this.global);
+      const seen = (message) => {
+        if (message.params.context.name === `forkd ${name}`) this.inspectorId = message.params.context.id;
+      };
+      // Only for the ids: left on, it would keep what is logged.
+      session.on("Runtime.executionContextCreated", seen);
+      call("Runtime.enable");
+      call("Runtime.disable");
+      session.off("Runtime.executionContextCreated", seen);
+    }
+    // How values leave the inspector as themselves and not as descriptions.
+    this.taken = undefined;
+    const key = "__forkd_take__";
+    Object.defineProperty(this.global, key, {
+      value: (value) => void (this.taken = value),
+      configurable: true,
+    });
+    this.taker = call("Runtime.evaluate", { expression: key, contextId: this.inspectorId }).result.objectId;
+    delete this.global[key];
+  }
+
+  take(remote) {
+    if (remote.type === "undefined") return undefined;
+    if (remote.objectId === undefined && remote.unserializableValue === undefined) return remote.value;
+    call("Runtime.callFunctionOn", {
+      objectId: this.taker,
+      functionDeclaration: "function(value) { this(value) }",
+      arguments: [
+        remote.objectId ? { objectId: remote.objectId } : { unserializableValue: remote.unserializableValue },
+      ],
+    });
+    const value = this.taken;
+    this.taken = undefined;
+    return value;
+  }
+
+  /** Run code; done(error, value) with error = { value } if it threw. */
+  run(code, name, done) {
+    const source = prepare(code);
+    if (!LEXICAL.test(source)) {
+      let value;
+      try {
+        const script = new vm.Script(source, { filename: name });
+        const options = { displayErrors: false };
+        value =
+          this.global === globalThis
+            ? script.runInThisContext(options)
+            : script.runInContext(this.global, options);
+      } catch (error) {
+        return done({ value: error });
+      }
+      return done(null, value);
+    }
+    const params = {
+      expression: `${source}\n//# sourceURL=${name}`,
+      contextId: this.inspectorId,
+      objectGroup: GROUP,
+      replMode: true,
+      silent: true,
+    };
+    session.post("Runtime.evaluate", params, (failure, answer) => {
+      if (failure) return done({ value: new Error(failure.message) });
+      const details = answer.exceptionDetails;
+      const value = this.take(details ? (details.exception ?? { type: "undefined" }) : answer.result);
+      call("Runtime.releaseObjectGroup", { objectGroup: GROUP });
+      if (!details) return done(null, value);
+      done({ value, place: syntaxPlace(details, value, source, name) });
+    });
+  }
+}
+
+function compiles(source) {
+  try {
+    new vm.Script(`(async () => {${source}\n})`);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function prepare(code) {
+  let source = code;
+  // As in the REPL of Node: what can be an object literal is one.
+  if (/^\s*\{/.test(source) && !/;\s*$/.test(source) && compiles(`return (${source}\n)`))
+    source = `(${source}\n)`;
+  return source.includes("import") ? redirectImports(source) : source;
+}
+
+/**
+ * Scripts have no loader for import(), so it becomes a call of forkd.import(). Whether a match is code, and not part
+ * of a string or comment, is for V8 to say: it is, if the script does not compile with `#` in its place.
+ */
+function redirectImports(source) {
+  const pattern = /(?<![\w$#])(?<!(?<!\.\.)\.\s*)import(?=\s*\()/g;
+  if (!pattern.test(source) || !compiles(source)) return source;
+  const result = source.replace(pattern, (match, at) => {
+    const probe = `${source.slice(0, at)}######${source.slice(at + 6)}`;
+    return compiles(probe) ? match : "forkd.import";
+  });
+  return compiles(result) ? result : source;
+}
+
+/** Where a script does not parse; the error itself does not say. */
+function syntaxPlace(details, error, source, name) {
+  if (details.exception?.className !== "SyntaxError" || String(error.stack).includes("<eval-")) return "";
+  const line = source.split("\n")[details.lineNumber];
+  if (line === undefined) return "";
+  return `${name}:${details.lineNumber + 1}\n${line}\n${" ".repeat(details.columnNumber)}^\n\n`;
+}
+
+/** Leave out the frames below the user's: those of the kernel and of Node that led to them. Code that was not parsed has none. */
+function trim(text, parsed) {
+  const lines = text.split("\n");
+  const kept = [];
+  for (let i = 0; i < lines.length;) {
+    if (!FRAME.test(lines[i])) {
+      kept.push(lines[i++]);
+      continue;
+    }
+    let end = i;
+    while (end < lines.length && FRAME.test(lines[end])) end++;
+    // util.inspect ends the stack of an error that has properties with ` {` in its last frame.
+    const tail = lines[end - 1].endsWith(" {") ? " {" : "";
+    const block = lines.slice(i, end);
+    let last = block.length - 1;
+    while (last >= 0 && !block[last].includes("<eval-")) last--;
+    const foreign = parsed ? block.filter((line) => !line.includes(__dirname)) : [];
+    const frames = last >= 0 ? block.slice(0, last + 1) : foreign;
+    if (tail && !frames.at(-1)?.endsWith(tail)) {
+      if (frames.length > 0) frames[frames.length - 1] += tail;
+      else kept[kept.length - 1] += tail;
+    }
+    kept.push(...frames);
+    i = end;
+  }
+  return kept.join("\n");
+}
+
+function cut(text) {
+  const data = Buffer.from(text);
+  if (data.length <= MAX_TEXT) return data;
+  let end = MAX_TEXT - 3;
+  while ((data[end] & 0xc0) === 0x80) end--;
+  return Buffer.concat([data.subarray(0, end), Buffer.from("…")]);
+}
+
+/** Text and JSON of a value; calls user code. */
+function show(value) {
+  const text = cut(util.inspect(value, { maxStringLength: Infinity }));
+  let form = "";
+  const { isMap, isPromise, isSet } = util.types;
+  if (
+    (typeof value !== "number" || Number.isFinite(value)) &&
+    !isPromise(value) &&
+    !isMap(value) &&
+    !isSet(value)
+  ) {
+    try {
+      form = JSON.stringify(value) ?? "";
+    } catch {
+      // no JSON form
+    }
+  }
+  const data = Buffer.from(form);
+  return [text, data.length <= MAX_TEXT ? data : Buffer.alloc(0)];
+}
+
+/** Text and JSON of what was thrown; calls user code. */
+function explain({ value, place = "" }) {
+  const isError = util.types.isNativeError(value) || value instanceof Error;
+  const text = isError
+    ? place + trim(util.inspect(value), value.name !== "SyntaxError")
+    : `Uncaught ${util.inspect(value)}`;
+  const name = isError ? String(value.name) : value === null ? "null" : typeof value;
+  const message = isError ? String(value.message) : util.inspect(value);
+  return [cut(`${text}\n`), Buffer.from(JSON.stringify({ name, value: message.slice(0, 65536) }))];
+}
+
+/** Write all of it before returning: output is in the pipe before the value is sent. */
+function writeAll(fd, data) {
+  for (let at = 0; at < data.length;) {
+    try {
+      at += fs.writeSync(fd, data, at);
+    } catch (error) {
+      if (error.code !== "EAGAIN") throw error; // a program that shares the pipe may have made it non-blocking
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    }
+  }
+}
+
+equip(globalThis);
+// What a new context gets: the globals of Node as they were before user code ran.
+const baseline = Object.defineProperties({}, Object.getOwnPropertyDescriptors(globalThis));
+
+module.exports = { Context, explain, show, writeAll };

@@ -1,0 +1,333 @@
+// Node kernel of forkd: evaluates code for the host over descriptor 3 (docs/spec/kernel-protocol.md).
+//
+// Invariants:
+// - One message at a time, in order: while an eval awaits, later messages wait, but the event loop runs.
+// - No exception, rejection, exit() or interrupt of user code ends the process or cuts an answer.
+// - If the addon (reseed.node, beside this file or in FORKD_RESEED) is missing, `Y` and the answer to `R` say so.
+// Start: node --no-force-async-hooks-checks kernel.cjs (without the option, code stopped in a timer aborts Node).
+"use strict";
+const { Console } = require("node:console");
+const fs = require("node:fs");
+const net = require("node:net");
+const path = require("node:path");
+const { Writable } = require("node:stream");
+const vm = require("node:vm");
+const { callbacks, reseed } = require("./after-fork.cjs");
+const { Context, explain, show, writeAll } = require("./evaluate.cjs");
+
+const MAX_MESSAGE = 16 << 20;
+const EMPTY = Buffer.alloc(0);
+const KIND = { A: 65, C: 67, D: 68, E: 69, R: 82, V: 86, Y: 89, Z: 90 };
+
+function loadAddon() {
+  const places = process.env.FORKD_RESEED
+    ? [process.env.FORKD_RESEED]
+    : [path.join(__dirname, "reseed.node"), path.join(__dirname, "../../build/reseed.node")];
+  for (const place of places) {
+    try {
+      return require(place);
+    } catch {
+      // the next one; that there is none is said in `Y`
+    }
+  }
+  return null;
+}
+
+const addon = loadAddon();
+
+// --- Interrupts: see interrupt.c. Without the addon, what Node offers, which leaves gaps.
+
+const watched = addon !== null && addon.watch((stopped) => giveUp(stopped));
+let guard = addon?.guard;
+if (!watched) {
+  const key = Symbol.for("forkd.guarded");
+  const slot = { run: null };
+  Object.defineProperty(globalThis, key, { value: slot });
+  const script = new vm.Script("globalThis[Symbol.for('forkd.guarded')].run()");
+  guard = (run) => {
+    slot.run = run;
+    try {
+      script.runInThisContext({ breakOnSigint: true, displayErrors: false });
+      return true;
+    } catch (error) {
+      if (error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED") return false;
+      throw error;
+    }
+  };
+  process.on("SIGINT", () => giveUp());
+}
+
+// --- Evals
+
+const contexts = new Map();
+const INTERRUPTED = [Buffer.from("Interrupted\n"), Buffer.from('{"name":"Interrupted","value":""}')];
+const RESET = Symbol("reset");
+let count = 0;
+let current = null; // the eval that has no answer yet
+
+function context(name) {
+  let found = contexts.get(name);
+  if (found === undefined) contexts.set(name, (found = new Context(name)));
+  return found;
+}
+
+function evaluate(id, name, code) {
+  const job = (current = { id });
+  const ended = (error, value) => {
+    if (current === job) finish(job, error, value);
+  };
+  let outcome = null;
+  let started = false;
+  count++;
+  const whole = guard(() => {
+    try {
+      // A plain script is done at once, and printed under the same guard.
+      context(name).run(code, `<eval-${count}>`, (error, value) => {
+        if (started) ended(error, value);
+        else outcome = printed(error, value);
+      });
+    } catch (error) {
+      outcome = printed({ value: error });
+    }
+  });
+  started = true;
+  if (outcome !== null) return answerValue(job, outcome.status, outcome.shown);
+  // It may have started what goes on in microtasks: the interrupt is for that too.
+  if (!whole && watched) addon.again();
+  else if (!whole) giveUp();
+}
+
+function printed(error, value) {
+  try {
+    if (error !== null) return { status: 2, shown: explain(error) };
+    return value === undefined ? { status: 1, shown: [EMPTY, EMPTY] } : { status: 0, shown: show(value) };
+  } catch (failure) {
+    try {
+      return { status: 2, shown: explain({ value: failure }) };
+    } catch {
+      return { status: 2, shown: [Buffer.from("Error\n"), Buffer.from('{"name":"Error","value":""}')] };
+    }
+  }
+}
+
+/** The end of an eval that awaited. */
+function finish(job, error, value) {
+  let outcome = null;
+  guard(() => (outcome = printed(error, value)));
+  if (outcome !== null) answerValue(job, outcome.status, outcome.shown);
+  else answerValue(job, 3, INTERRUPTED);
+  pump();
+}
+
+/** An interrupt came outside of guard(). What an eval awaits may still happen, but its value is no longer wanted. */
+function giveUp(stopped = false) {
+  // An uncaught exception is what makes Node put its stack of async ids in order.
+  if (stopped)
+    setImmediate(() => {
+      throw RESET;
+    });
+  if (current === null) return;
+  if (current.forking) refuse(current.id, "interrupted");
+  else answerValue(current, 3, INTERRUPTED);
+  pump();
+}
+
+function answerValue(job, status, [text, form]) {
+  const data = Buffer.allocUnsafe(18 + text.length + form.length);
+  data[0] = KIND.V;
+  data.writeUInt32LE(data.length - 5, 1);
+  data.writeUInt32LE(job.id, 5);
+  data[9] = status;
+  data.writeUInt32LE(text.length, 10);
+  text.copy(data, 14);
+  data.writeUInt32LE(form.length, 14 + text.length);
+  form.copy(data, 18 + text.length);
+  current = null;
+  send(data);
+}
+
+// --- Other messages
+
+function answer(kind, id, bytes) {
+  const head = Buffer.allocUnsafe(id === null ? 5 : 9);
+  head[0] = kind;
+  head.writeUInt32LE(head.length - 5 + bytes.length, 1);
+  if (id !== null) head.writeUInt32LE(id, 5);
+  current = null;
+  send(Buffer.concat([head, bytes]));
+}
+
+function refuse(id, error) {
+  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  answer(KIND.Z, id, Buffer.from(text.slice(0, 16384)));
+}
+
+function afterFork(id, payload) {
+  const end = 6 + payload.readUInt16LE(4);
+  if (end > payload.length) throw new Error("entropy ends past the message");
+  for (const entry of payload.toString("utf8", end).split("\0")) {
+    if (entry === "") continue;
+    const at = entry.indexOf("=");
+    if (at < 1) throw new Error("environment entry without =");
+    process.env[entry.slice(0, at)] = entry.slice(at + 1);
+  }
+  const text = reseed(payload.subarray(6, end), addon) ? EMPTY : Buffer.from("openssl=not-reseeded");
+  if (callbacks.length === 0) return answer(KIND.A, id, text);
+  const job = (current = { id, forking: true });
+  const done = (kind, result) => {
+    if (current !== job) return;
+    if (kind === KIND.A) answer(kind, id, result);
+    else refuse(id, result);
+    pump();
+  };
+  const all = async () => {
+    for (const callback of callbacks) await callback();
+  };
+  all().then(
+    () => done(KIND.A, text),
+    (error) => done(KIND.Z, error),
+  );
+}
+
+function serve(kind, payload) {
+  const id = payload.readUInt32LE(0);
+  try {
+    const named = () => {
+      const end = 6 + payload.readUInt16LE(4);
+      if (end > payload.length) throw new Error("name ends past the message");
+      return [payload.toString("utf8", 6, end), end];
+    };
+    if (kind === KIND.E) {
+      const [name, end] = named();
+      evaluate(id, name, payload.toString("utf8", end));
+    } else if (kind === KIND.R) {
+      afterFork(id, payload);
+    } else if (kind === KIND.C) {
+      answer(KIND.A, id, Buffer.from([...contexts.keys()].map((name) => `${name}\0`).join("")));
+    } else if (kind === KIND.D) {
+      const [name] = named();
+      if (name === "default") throw new Error("the default context cannot be dropped");
+      contexts.delete(name);
+      answer(KIND.A, id, EMPTY);
+    } else {
+      throw new Error("unknown message");
+    }
+  } catch (error) {
+    refuse(id, error);
+  }
+}
+
+// --- The control stream
+
+const fd = addon === null ? 3 : Math.max(addon.moveFd(3), 3);
+let input = EMPTY;
+
+/** Serve what has arrived, up to an eval that awaits. */
+function pump() {
+  while (current === null && input.length >= 5) {
+    const length = input.readUInt32LE(1);
+    if (length > MAX_MESSAGE || length < 4) quit(`message of ${length} bytes`);
+    if (input.length < 5 + length) return;
+    const kind = input[0];
+    const payload = input.subarray(5, 5 + length);
+    input = input.subarray(5 + length);
+    serve(kind, payload);
+  }
+}
+
+// `onread` bypasses the machinery of streams. The buffer is used again, so what arrives is copied.
+const socket = new net.Socket({
+  fd,
+  readable: true,
+  writable: true,
+  onread: {
+    buffer: Buffer.alloc(65536),
+    callback(size, buffer) {
+      const part = buffer.subarray(0, size);
+      input = input.length === 0 ? Buffer.from(part) : Buffer.concat([input, part]);
+      pump();
+      return true;
+    },
+  },
+});
+socket.on("error", (error) => quit(error.message));
+socket.on("end", () => quit());
+socket.on("close", () => quit());
+
+let queued = 0;
+
+function send(data) {
+  let at = 0;
+  // A plain write does in nearly all cases; what does not fit is left to the socket, and then all that follows it.
+  while (queued === 0 && at < data.length) {
+    try {
+      at += fs.writeSync(fd, data, at);
+    } catch (error) {
+      if (error.code === "EAGAIN") break;
+      quit(error.message);
+    }
+  }
+  if (at === data.length) return;
+  queued++;
+  socket.write(data.subarray(at), () => queued--);
+}
+
+// --- The process as user code sees it
+
+const { exit, reallyExit } = process;
+
+function quit(reason) {
+  if (reason) writeAll(2, Buffer.from(`forkd kernel: ${reason}\n`));
+  process.reallyExit = reallyExit;
+  exit.call(process, 0);
+}
+
+function noExit(code) {
+  const error = Object.assign(new Error(`process.exit(${code ?? ""}) was called`), { name: "ProcessExit" });
+  Error.captureStackTrace(error, noExit);
+  throw error;
+}
+process.exit = noExit;
+process.reallyExit = noExit;
+
+for (const [name, number] of [
+  ["stdout", 1],
+  ["stderr", 2],
+]) {
+  const stream = new Writable();
+  stream.fd = number;
+  // Without the state of a stream: an interrupt inside it, or user code that ends it, would silence all that follows.
+  stream.write = (chunk, encoding, done) => {
+    if (typeof encoding === "function") [encoding, done] = [undefined, encoding];
+    writeAll(number, typeof chunk === "string" ? Buffer.from(chunk, encoding) : chunk);
+    if (done) process.nextTick(done);
+    return true;
+  };
+  stream.end = (chunk, encoding, done) => {
+    if (typeof chunk === "string" || ArrayBuffer.isView(chunk)) stream.write(chunk, encoding, done);
+    return stream;
+  };
+  stream.destroy = () => stream;
+  Object.defineProperty(process, name, { value: stream, configurable: true, enumerable: true });
+}
+// Not Node's own console: that one also tells the inspector.
+globalThis.console = new Console(process.stdout, process.stderr);
+
+function report(error) {
+  if (error === RESET) return;
+  try {
+    writeAll(2, explain({ value: error })[0]);
+  } catch {
+    // a value that cannot be printed
+  }
+}
+process.on("uncaughtException", report);
+process.on("unhandledRejection", report);
+
+contexts.set("default", new Context("default"));
+const notes = [
+  `node ${process.versions.node}`,
+  ...(addon === null ? ["openssl=not-reseeded"] : []),
+  ...(watched && process.execArgv.includes("--no-force-async-hooks-checks") ? [] : ["interrupt=partial"]),
+];
+answer(KIND.Y, null, Buffer.from(notes.join("; ")));

@@ -1,0 +1,68 @@
+"""How the Python kernel prints values and exceptions: pairs of text and JSON, as bytes within the limits of the protocol.
+
+Invariant: both may call user code (__repr__, tolist, __str__) and raise what it raises; the kernel guards the calls.
+"""
+import json
+import os
+import traceback
+
+MAX_TEXT = 4 << 20
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_OWN = (os.path.join(_HERE, "kernel.py"), os.path.abspath(__file__))
+
+
+def _convert(value):
+    """JSON form of what json does not know: arrays and scalars of numpy and the like."""
+    size = getattr(value, "size", 0)
+    if type(size) is int and size > MAX_TEXT // 2:
+        raise ValueError("too long")
+    for name in ("tolist", "item"):
+        method = getattr(type(value), name, None)
+        if method is not None:
+            return method(value)
+    raise TypeError("no JSON form")
+
+
+_encode = json.JSONEncoder(allow_nan=False, default=_convert).encode
+
+
+def show(value):
+    """The printed form of a value and its JSON form, as bytes."""
+    text = repr(value)
+    kind = type(value)
+    if kind is int:
+        form = text
+    elif kind in (list, tuple, dict) and len(value) > MAX_TEXT // 2:
+        form = ""
+    else:
+        try:
+            form = _encode(value)
+        except Exception:
+            form = ""
+    return _cut(text), form.encode() if len(form) <= MAX_TEXT else b""
+
+
+def _cut(text):
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > MAX_TEXT:
+        data = data[:MAX_TEXT - 3].decode("utf-8", "ignore").encode() + "…".encode()
+    return data
+
+
+def explain(error):
+    """Traceback text and name/value JSON. Frames of the kernel and of asyncio above the user's are left out."""
+    trace = start = error.__traceback__
+    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<eval-"):
+        trace = trace.tb_next
+    if trace is None:  # raised in the kernel's frames (SyntaxError) or in what repr called
+        trace = start
+        while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
+            trace = trace.tb_next
+        if isinstance(error, (SyntaxError, KeyboardInterrupt)):
+            trace = None
+    try:  # first, because traceback swallows an interrupt in it
+        value = str(error)
+    except Exception:
+        value = "<exception str() failed>"
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    return _cut(text), json.dumps({"name": type(error).__name__, "value": value[:65536]}).encode()

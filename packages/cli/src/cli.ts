@@ -1,0 +1,77 @@
+/** What a verb is given: output, progress, interrupts and the daemon. */
+import type { Forkd, Sandbox } from "@forkd/sdk";
+import { matchId, type Environment } from "./arguments.ts";
+import type { Interrupts } from "./interrupts.ts";
+import type { Output } from "./output.ts";
+import { Progress } from "./progress.ts";
+
+export type CliParts = {
+  readonly out: Output;
+  readonly interrupts: Interrupts;
+  readonly environment: Environment;
+};
+
+export class Cli {
+  readonly out: Output;
+  readonly interrupts: Interrupts;
+  readonly environment: Environment;
+
+  constructor(parts: CliParts) {
+    this.out = parts.out;
+    this.interrupts = parts.interrupts;
+    this.environment = parts.environment;
+  }
+
+  /** Aborts on Ctrl-C and when nobody reads stdout any more. */
+  get signal(): AbortSignal {
+    return this.interrupts.signal;
+  }
+
+  progress(message: string): Progress {
+    const live = process.stderr.isTTY && !this.environment.dumbTerminal;
+    return new Progress({ stream: process.stderr, live, silent: this.out.quiet || this.out.json }, message);
+  }
+
+  /** The daemon, started if it is not running. */
+  async daemon(): Promise<Forkd> {
+    const { openDaemon } = await import("./client.ts");
+    return openDaemon(this);
+  }
+
+  /** The sandbox whose id starts with `prefix`. */
+  async sandbox(prefix: string): Promise<Sandbox> {
+    const forkd = await this.daemon();
+    const [id = prefix] = await this.sandboxIds(forkd, [prefix]);
+    return forkd.sandboxes.get(id);
+  }
+
+  /** Full ids for abbreviated ones. */
+  async sandboxIds(forkd: Forkd, prefixes: readonly string[]): Promise<string[]> {
+    const { AppError, sandboxIdPattern } = await import("@forkd/contract");
+    if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return [...prefixes];
+    const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
+    const ids = all.map(({ id }) => id);
+    return prefixes.map((prefix) => {
+      const match = matchId(prefix, ids);
+      if (match === undefined)
+        throw new AppError("sandbox_not_found", `No sandbox has an id that starts with "${prefix}"`);
+      if ("id" in match) return match.id;
+      const matches = match.ambiguous;
+      throw new AppError("invalid_request", `"${prefix}" is ambiguous: ${matches.join(", ")}`, {
+        details: { matches },
+      });
+    });
+  }
+}
+
+/** A verb's work. Resolves to the exit code, or to nothing for 0. */
+export type Handler<Options, Operands extends readonly unknown[]> = (
+  cli: Cli,
+  options: Options,
+  ...operands: Operands
+) => Promise<number | void>;
+
+/** Makes a handler into an action of commander. */
+export type ToAction = <Options, Operands extends readonly unknown[]>(
+  handler: Handler<Options, Operands>,
+) => (...args: unknown[]) => Promise<void>;

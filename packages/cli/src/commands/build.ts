@@ -1,0 +1,23 @@
+import type { Command } from "commander";
+import { buildSnapshot } from "../build-snapshot.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+import { findRecipe } from "../recipes.ts";
+
+type Options = { tag?: string; force?: true };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<recipe>", "directory with a recipe.json, or the name of a bundled recipe")
+    .option("--tag <tag>", "name of the snapshot (default: the name of the recipe)")
+    .option("--force", "replace a snapshot that has this tag")
+    .addHelpText("after", examples("forkd build python-numpy", "forkd build ./my-recipe --tag work --force"))
+    .action(toAction(build));
+}
+
+async function build(cli: Cli, options: Options, text: string): Promise<void> {
+  const recipe = await findRecipe(text, cli.environment.recipesDir);
+  const tag = options.tag ?? recipe.name;
+  await buildSnapshot(cli, { tag, recipe: recipe.dir, force: options.force === true });
+  if (!cli.out.json) cli.out.line(tag);
+}

@@ -1,0 +1,28 @@
+import type { CleanupReport } from "@forkd/contract";
+import type { Command } from "commander";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+import { renderTable, type Column } from "../table.ts";
+
+const columns: readonly Column<CleanupReport["removed"][number]>[] = [
+  { title: "KIND", value: ({ kind }) => kind },
+  { title: "NAME", value: ({ name }) => name },
+  { title: "DETAIL", value: ({ detail }) => detail },
+];
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .option("--dry-run", "only say what would be removed")
+    .addHelpText("after", examples("forkd cleanup --dry-run", "forkd cleanup"))
+    .action(toAction(cleanup));
+}
+
+async function cleanup(cli: Cli, options: { dryRun?: true }): Promise<void> {
+  const forkd = await cli.daemon();
+  using _progress = cli.progress("Looking for leftovers");
+  const report = await forkd.call("cleanup", { dry_run: options.dryRun === true }, { signal: cli.signal });
+  if (cli.out.json) return cli.out.document(report);
+  if (report.removed.length > 0) await cli.out.bytes(renderTable(columns, report.removed));
+  const verb = report.dry_run ? "Would remove" : "Removed";
+  cli.out.note(report.removed.length === 0 ? "Nothing to remove." : `${verb} ${report.removed.length}.`);
+}

@@ -1,0 +1,66 @@
+import type { Command } from "commander";
+import { parseCopyEnd, usage, type CopyEnd } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { copyIn, copyStandardInput } from "../copy-in.ts";
+import { copyOut, copyToStandardOutput } from "../copy-out.ts";
+import type { CopyReport, CopyRun } from "../copy-report.ts";
+import { examples } from "../help.ts";
+import { formatBytes } from "../table.ts";
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<source>", "path here, ID:/path in a sandbox, or - for stdin")
+    .argument("<target>", "path here, ID:/path in a sandbox, or - for stdout")
+    .addHelpText(
+      "after",
+      "\nDirectories are copied with everything below them. A target that is a directory takes the source into it.\n" +
+        examples(
+          "forkd cp ./src 3f2a:/srv/",
+          "forkd cp 3f2a:/var/log ./logs",
+          "forkd cp 3f2a:/etc/hostname -",
+        ),
+    )
+    .action(toAction(cp));
+}
+
+type GuestEnd = Extract<CopyEnd, { kind: "guest" }>;
+
+async function cp(cli: Cli, _options: unknown, sourceText: string, targetText: string): Promise<void> {
+  const [source, target] = [parseCopyEnd(sourceText), parseCopyEnd(targetText)];
+  const guest = guestEnd(source, target);
+  const sandbox = await cli.sandbox(guest.id);
+  using progress = cli.progress("Copying");
+  const report: CopyReport = { files: 0, directories: 0, bytes: 0, skipped: [] };
+  const run: CopyRun = {
+    sandbox,
+    signal: cli.signal,
+    progress,
+    report,
+    skip: (path, reason) => {
+      report.skipped.push({ path, reason });
+      if (!cli.out.json) cli.out.complain(`forkd: skipped "${path}": ${reason}`);
+    },
+  };
+  if (target.kind === "guest") {
+    if (source.kind === "host") await copyIn(run, source.path, target.path);
+    else await copyStandardInput(run, target.path);
+  } else if (target.kind === "host") {
+    await copyOut(run, guest.path, target.path);
+  } else {
+    return copyToStandardOutput(run, guest.path, cli.out);
+  }
+  progress[Symbol.dispose]();
+  if (cli.out.json) cli.out.document(report);
+  else
+    cli.out.note(
+      `Copied ${report.files} ${report.files === 1 ? "file" : "files"}, ${formatBytes(report.bytes)}.`,
+    );
+}
+
+function guestEnd(source: CopyEnd, target: CopyEnd): GuestEnd {
+  if (source.kind === "guest" && target.kind === "guest")
+    throw usage("one side must be on this host; copy in two steps");
+  if (source.kind === "guest") return source;
+  if (target.kind === "guest") return target;
+  throw usage("one side must be in a sandbox, as ID:/path");
+}

@@ -1,0 +1,100 @@
+import { readFile } from "node:fs/promises";
+import { text } from "node:stream/consumers";
+import { AppError, errorCodes, type EvalResult, type Language } from "@forkd/contract";
+import type { Sandbox } from "@forkd/sdk";
+import { Option, type Command } from "commander";
+import { parseDuration, usage } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+
+type Options = { file?: string; language?: Language; context?: string; timeout?: number };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<id>", "sandbox; a unique beginning of its id is enough")
+    .argument("[code]", "code to run; - reads it from stdin")
+    .option("--file <path>", "read the code from a file")
+    .addOption(
+      new Option("--language <name>", "interpreter (default: the first of the snapshot)").choices([
+        "python",
+        "node",
+      ]),
+    )
+    .option("--context <name>", "context with variables of its own (default: default)")
+    .option(
+      "--timeout <duration>",
+      "interrupt the code after this time; 0 is no limit (default: 30s)",
+      parseDuration,
+    )
+    .addHelpText(
+      "after",
+      "\nThe value of the last expression goes to stdout; what the code prints goes to stderr.\n" +
+        examples(
+          "forkd eval 3f2a 'numpy.zeros(5).tolist()'",
+          "forkd eval 3f2a --file script.py",
+          "forkd eval 3f2a - < script.py",
+        ),
+    )
+    .action(toAction(evaluate));
+}
+
+async function evaluate(
+  cli: Cli,
+  options: Options,
+  prefix: string,
+  operand: string | undefined,
+): Promise<number> {
+  const code = await readCode(options, operand);
+  const sandbox = await cli.sandbox(prefix);
+  const settings = {
+    ...(options.language && { language: options.language }),
+    ...(options.context !== undefined && { context: options.context }),
+    ...(options.timeout !== undefined && { timeoutSecs: options.timeout }),
+    signal: cli.signal,
+  };
+  using _interrupts = interruptOnce(cli, sandbox, options.language);
+  if (cli.out.json) {
+    const result = await sandbox.eval(code, settings);
+    cli.out.document(result);
+    return exitCodeOfResult(result);
+  }
+  for await (const event of sandbox.evalStream(code, settings)) {
+    if (event.type === "result") return showResult(cli, event.result);
+    if (event.type !== "error") await cli.out.bytes(Buffer.from(event.data, event.encoding), "stderr");
+  }
+  throw new AppError("internal", "The daemon ended the stream without a result");
+}
+
+async function readCode({ file }: Options, operand: string | undefined): Promise<string> {
+  if ((file === undefined) === (operand === undefined)) throw usage("give either CODE or --file");
+  if (file !== undefined) {
+    return readFile(file, "utf8").catch((cause: unknown) => {
+      throw new AppError("file_not_found", `Cannot read "${file}"`, { cause });
+    });
+  }
+  return operand === "-" || operand === undefined ? text(process.stdin) : operand;
+}
+
+/** The first Ctrl-C interrupts the code, which then answers with a result; the next one leaves. */
+function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefined): Disposable {
+  let isInterrupted = false;
+  return cli.interrupts.takeOver((name) => {
+    if (isInterrupted) return cli.interrupts.abort(name);
+    isInterrupted = true;
+    sandbox.interrupt(language).catch(() => cli.interrupts.abort(name));
+  });
+}
+
+function showResult(cli: Cli, result: EvalResult): number {
+  if (result.result !== null) cli.out.line(result.result);
+  if (result.truncated) cli.out.note("Some of the output was dropped.");
+  if (result.timed_out) cli.out.complain("forkd: The code ran into its timeout and was interrupted");
+  if (result.error !== null) cli.out.complain((result.traceback ?? result.error).trimEnd());
+  return exitCodeOfResult(result);
+}
+
+function exitCodeOfResult(result: EvalResult): number {
+  if (result.timed_out) return errorCodes.deadline_exceeded.exit;
+  if (result.interrupted) return errorCodes.cancelled.exit;
+  return result.exit_code;
+}

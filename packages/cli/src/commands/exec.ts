@@ -1,0 +1,41 @@
+import type { Command } from "commander";
+import { collectEnv, parseDuration } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { commandSettings, runCommand, type CommandOptions } from "../command-session.ts";
+import { examples } from "../help.ts";
+
+type Options = CommandOptions & { detach?: true };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<id>", "sandbox; a unique beginning of its id is enough")
+    .argument("<command...>", "program and arguments, after --")
+    .option("-i, --interactive", "pass stdin on")
+    .option("-t, --tty", "give the command a terminal")
+    .option("-d, --detach", "leave the command running in the background")
+    .option("-e, --env <name=value>", "environment (repeatable)", collectEnv)
+    .option("-w, --workdir <path>", "directory to start in")
+    .option("-u, --user <user>", "name, uid, name:group or uid:gid (default: root)")
+    .option("--timeout <duration>", "kill the command after this time (default: no limit)", parseDuration)
+    .addHelpText(
+      "after",
+      examples(
+        "forkd exec 3f2a -- uname -r",
+        "forkd exec 3f2a -it -- bash",
+        "tar c . | forkd exec 3f2a -i -w /srv -- tar x",
+      ),
+    )
+    .action(toAction(exec));
+}
+
+async function exec(cli: Cli, options: Options, prefix: string, args: string[]): Promise<number> {
+  const sandbox = await cli.sandbox(prefix);
+  if (!options.detach) return runCommand(cli, sandbox, args, options);
+  const started = await sandbox.commands.background(args, {
+    ...commandSettings(cli, options),
+    signal: cli.signal,
+  });
+  if (cli.out.json) cli.out.document(started);
+  else cli.out.line(String(started.exec_id));
+  return 0;
+}

@@ -1,0 +1,41 @@
+import type { Forkd } from "@forkd/sdk";
+import type { Command } from "commander";
+import { parseLabel, usage } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { forEach } from "../for-each.ts";
+import { examples } from "../help.ts";
+
+type Options = { all?: true; tag?: string; label?: string };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("[id...]", "sandboxes; a unique beginning of an id is enough")
+    .option("--all", "every sandbox")
+    .option("--tag <tag>", "the sandboxes of a snapshot")
+    .option("--label <name=value>", "the sandboxes with a label", parseLabel)
+    .addHelpText("after", examples("forkd kill 3f2a 91", "forkd kill --label job=42", "forkd kill --all"))
+    .action(toAction(kill));
+}
+
+async function kill(cli: Cli, options: Options, prefixes: string[]): Promise<number> {
+  const filters = [options.all, options.tag, options.label].filter((filter) => filter !== undefined);
+  if (prefixes.length === 0 && filters.length === 0)
+    throw usage("name sandboxes, or use --all, --tag or --label");
+  if (prefixes.length > 0 && filters.length > 0) throw usage("give either ids or --all, --tag, --label");
+  if (options.all && filters.length > 1) throw usage("--all does not go with --tag or --label");
+  const forkd = await cli.daemon();
+  using _progress = cli.progress("Killing");
+  if (prefixes.length === 0) return killMatching(cli, forkd, options);
+  const ids = await cli.sandboxIds(forkd, prefixes);
+  return forEach(cli.out, { items: [...new Set(ids)], name: "id", done: "killed" }, (id) =>
+    forkd.call("kill", { id }, { signal: cli.signal }),
+  );
+}
+
+/** One call for all of them; with --all it also ends the processes that wait in the pool. */
+async function killMatching(cli: Cli, forkd: Forkd, { tag, label }: Options): Promise<number> {
+  const filter = { ...(tag !== undefined && { tag }), ...(label !== undefined && { label }) };
+  const { killed } = await forkd.call("killAll", filter, { signal: cli.signal });
+  if (killed.length === 0) cli.out.note("No sandbox matches.");
+  return forEach(cli.out, { items: killed, name: "id", done: "killed" }, async () => undefined);
+}

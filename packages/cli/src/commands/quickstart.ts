@@ -1,0 +1,141 @@
+import { AppError, errorCodes } from "@forkd/contract";
+import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
+import type { Command } from "commander";
+import { wholeNumber } from "../arguments.ts";
+import { buildSnapshot } from "../build-snapshot.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { exitCodeOf } from "../exit-code.ts";
+import { examples } from "../help.ts";
+import { readMemoryUse, type MemoryUse } from "../memory-use.ts";
+import { findRecipe } from "../recipes.ts";
+import { renderTable, type Column } from "../table.ts";
+
+const recipeName = "python-numpy";
+const code = "numpy.zeros(5).tolist()";
+
+type Child = {
+  readonly id: string;
+  readonly ready_ms: number;
+  readonly eval_ms: number;
+  readonly result: string;
+  readonly ok: boolean;
+  readonly memory: MemoryUse | undefined;
+};
+
+const columns: readonly Column<Child>[] = [
+  { title: "ID", value: ({ id }) => id },
+  { title: "READY MS", value: ({ ready_ms }) => ready_ms.toFixed(1), align: "right" },
+  { title: "EVAL MS", value: ({ eval_ms }) => eval_ms.toFixed(1), align: "right" },
+  { title: "PRIVATE MIB", value: ({ memory }) => mib(memory?.privateKib), align: "right" },
+  { title: "SHARED MIB", value: ({ memory }) => mib(memory?.sharedKib), align: "right" },
+  { title: "RESULT", value: ({ result }) => result },
+];
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .option("-n, --n <count>", "number of children", wholeNumber(1, 1000), 10)
+    .addHelpText("after", examples("forkd quickstart", "forkd quickstart -n 100"))
+    .action(toAction(quickstart));
+}
+
+async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
+  const forkd = await cli.daemon();
+  await requireReadyHost(cli, forkd);
+  await requireSnapshot(cli, forkd);
+
+  using progress = cli.progress(`Forking ${n} from ${recipeName}`);
+  const startedAt = performance.now();
+  const entries = await forkd.fork(recipeName, { n, signal: cli.signal });
+  const forkMs = performance.now() - startedAt;
+  progress.update(`Evaluating ${code} in ${n} children`);
+  const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
+  const failures = entries.filter((entry) => entry instanceof ForkError);
+  const children = await Promise.all(sandboxes.map((sandbox) => evaluate(cli, sandbox)));
+  const totalMs = performance.now() - startedAt;
+  progress[Symbol.dispose]();
+
+  if (cli.out.json) {
+    const failed = failures.map(({ index, code: errorCode, message }) => ({
+      index,
+      code: errorCode,
+      error: message,
+    }));
+    cli.out.document({
+      tag: recipeName,
+      code,
+      fork_ms: forkMs,
+      total_ms: totalMs,
+      children,
+      failures: failed,
+    });
+  } else {
+    await cli.out.bytes(renderTable(columns, children));
+    for (const failure of failures) cli.out.complain(`forkd: child ${failure.index}: ${failure.message}`);
+    await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
+    cli.out.note(nextSteps(children[0]?.id ?? "ID"));
+  }
+  if (failures[0] !== undefined) return exitCodeOf(failures[0].code);
+  return children.every(({ ok }) => ok) ? 0 : errorCodes.internal.exit;
+}
+
+async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
+  const { checks, accelerator } = await forkd.doctor({ signal: cli.signal });
+  const failed = checks.filter(({ outcome }) => outcome === "fail");
+  if (failed.length > 0) {
+    const remedy = failed.map((check) => check.remedy ?? check.name).join("\n  ");
+    const details = failed.map(({ name, detail }) => `${name} (${detail})`).join("; ");
+    throw new AppError("host_not_ready", `This host cannot run sandboxes: ${details}`, {
+      details: { remedy },
+    });
+  }
+  for (const check of checks.filter(({ outcome }) => outcome === "warn")) {
+    cli.out.note(`warning: ${check.name}: ${check.detail}`);
+  }
+  cli.out.note(`The host is ready (${accelerator}).`);
+}
+
+async function requireSnapshot(cli: Cli, forkd: Forkd): Promise<void> {
+  const snapshots = await forkd.snapshots.list({ signal: cli.signal });
+  if (snapshots.some(({ tag, bootable }) => tag === recipeName && bootable)) return;
+  cli.out.note(`Building ${recipeName}; later runs use it again.`);
+  const { dir } = await findRecipe(recipeName, cli.environment.recipesDir);
+  await buildSnapshot(cli, { tag: recipeName, recipe: dir, force: true });
+}
+
+async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
+  const startedAt = performance.now();
+  const outcome = await sandbox.eval(code, { signal: cli.signal }).then(
+    ({ result, error }) => ({ result: result ?? error ?? "", ok: error === null }),
+    (error: unknown) => ({ result: error instanceof Error ? error.message : String(error), ok: false }),
+  );
+  const eval_ms = performance.now() - startedAt;
+  const memory = await readMemoryUse(sandbox.info.pid);
+  return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome, memory };
+}
+
+function totals(children: readonly Child[], run: { forkMs: number; totalMs: number; n: number }): string {
+  const known = children.flatMap(({ memory }) => memory ?? []);
+  const privateKib = known.reduce((sum, memory) => sum + memory.privateKib, 0);
+  const perChild = known.length === 0 ? undefined : privateKib / known.length;
+  return [
+    "",
+    `${children.length} of ${run.n} forked in ${run.forkMs.toFixed(0)} ms; all evaluated after ${run.totalMs.toFixed(0)} ms`,
+    `private memory: ${mib(perChild)} MiB a child, ${mib(known.length === 0 ? undefined : privateKib)} MiB together`,
+    "",
+  ].join("\n");
+}
+
+function mib(kib: number | undefined): string {
+  return kib === undefined ? "-" : (kib / 1024).toFixed(1);
+}
+
+function nextSteps(id: string): string {
+  const short = id.slice(0, 9);
+  return `
+The daemon and the children are up. Try:
+  forkd exec ${short} -- uname -a
+  forkd eval ${short} 'numpy.arange(10).sum()'
+  forkd ls
+  forkd kill --all
+  forkd down`;
+}

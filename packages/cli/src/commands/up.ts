@@ -1,0 +1,28 @@
+import type { Command } from "commander";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+
+type Options = { listen?: string };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .option("--listen <host:port>", "also listen on TCP, with the token of the data directory")
+    .addHelpText("after", examples("forkd up", "forkd up --listen 127.0.0.1:8889"))
+    .action(toAction(up));
+}
+
+async function up(cli: Cli, { listen }: Options): Promise<void> {
+  const [{ findDaemon }, { findAddress, startDaemon }] = await Promise.all([
+    import("../client.ts"),
+    import("../daemon-process.ts"),
+  ]);
+  const running = await findDaemon(cli.signal);
+  const address = running
+    ? await findAddress(cli, (await running.version({ signal: cli.signal })).pid)
+    : await startDaemon(cli, listen === undefined ? [] : ["--listen", listen]);
+  if (cli.out.json) return cli.out.document({ ...address, started: running === undefined });
+  if (running) cli.out.note("The daemon is running already.");
+  cli.out.line(`pid     ${address.pid}`);
+  cli.out.line(`socket  ${address.socket}`);
+  cli.out.line(`url     ${address.url ?? "-"}`);
+}

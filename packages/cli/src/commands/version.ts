@@ -1,0 +1,28 @@
+import { readFile } from "node:fs/promises";
+import type { Command } from "commander";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+
+export function define(command: Command, toAction: ToAction): void {
+  command.addHelpText("after", examples("forkd version", "forkd version --json")).action(toAction(version));
+}
+
+/** Starts no daemon; says so if none answers. */
+async function version(cli: Cli): Promise<void> {
+  const { findDaemon } = await import("../client.ts");
+  const own = await ownVersion();
+  const forkd = await findDaemon(cli.signal);
+  const daemon = forkd && (await forkd.call("version", {}, { signal: cli.signal }));
+  if (cli.out.json) return cli.out.document({ cli: own, daemon: daemon ?? null });
+  cli.out.line(`forkd ${own}`);
+  cli.out.line(daemon === undefined ? "daemon not running" : `daemon ${daemon.version} (pid ${daemon.pid})`);
+}
+
+async function ownVersion(): Promise<string> {
+  const manifest: unknown = JSON.parse(
+    await readFile(new URL("../../../package.json", import.meta.url), "utf8"),
+  );
+  const found =
+    typeof manifest === "object" && manifest !== null && "version" in manifest ? manifest.version : undefined;
+  return String(found);
+}

@@ -1,0 +1,62 @@
+/**
+ * Signals of this process. By default the first one aborts `signal` and the second ends the process at once; a verb that
+ * passes signals on to a guest takes them over for a while. A closed stdout aborts too, quietly.
+ */
+import { constants } from "node:os";
+
+export type InterruptName = "SIGINT" | "SIGTERM" | "SIGHUP";
+const names: readonly InterruptName[] = ["SIGINT", "SIGTERM", "SIGHUP"];
+
+export class Interrupts {
+  readonly #controller = new AbortController();
+  #takenOver: ((name: InterruptName) => void) | undefined;
+  #pipeClosed = false;
+  #first: InterruptName | undefined;
+
+  constructor() {
+    for (const name of names) process.on(name, () => this.#receive(name));
+    process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EPIPE") throw error;
+      this.#pipeClosed = true;
+      this.#controller.abort(error);
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  get pipeClosed(): boolean {
+    return this.#pipeClosed;
+  }
+
+  /** The signal that aborted, if one did. */
+  get received(): InterruptName | undefined {
+    return this.#first;
+  }
+
+  /** Signals go to `handler` until the result is disposed. */
+  takeOver(handler: (name: InterruptName) => void): Disposable {
+    this.#takenOver = handler;
+    return {
+      [Symbol.dispose]: () => {
+        if (this.#takenOver === handler) this.#takenOver = undefined;
+      },
+    };
+  }
+
+  abort(name: InterruptName): void {
+    if (this.#first !== undefined) process.exit(signalExitCode(this.#first));
+    this.#first = name;
+    this.#controller.abort(new Error(`Interrupted by ${name}`));
+  }
+
+  #receive(name: InterruptName): void {
+    if (this.#takenOver === undefined) this.abort(name);
+    else this.#takenOver(name);
+  }
+}
+
+export function signalExitCode(name: InterruptName): number {
+  return 128 + constants.signals[name];
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env node
+import { main } from "./program.ts";
+
+const exitCode = await main(process.argv.slice(2));
+
+// Open sockets and a stdin that is still read must not keep the process; what was written must be out first.
+await Promise.all([process.stdout, process.stderr].map(flush));
+process.exit(exitCode);
+
+function flush(stream: NodeJS.WriteStream): Promise<void> {
+  return new Promise((resolve) => {
+    stream.once("error", () => resolve());
+    if (stream.destroyed) resolve();
+    else stream.write("", () => resolve());
+  });
+}

@@ -1,0 +1,94 @@
+/** Arguments → verb → exit code. */
+import { Command, CommanderError } from "commander";
+import { readEnvironment } from "./arguments.ts";
+import { Cli, type ToAction } from "./cli.ts";
+import { addCommonOptions, examples } from "./help.ts";
+import { Interrupts, signalExitCode } from "./interrupts.ts";
+import { Output } from "./output.ts";
+import { findVerb, verbs, type Verb } from "./verbs.ts";
+
+type CommonOptions = { json?: true; quiet?: true };
+
+/** Runs one command line. Never throws: failures are printed and become the exit code. */
+export async function main(argv: readonly string[]): Promise<number> {
+  const environment = readEnvironment();
+  const interrupts = new Interrupts();
+  const verb = selectedVerb(argv);
+  let exitCode = 0;
+  let json = asksForJson(argv);
+
+  const toAction: ToAction = (handler) =>
+    async function run(this: Command, ...args) {
+      const options = this.optsWithGlobals<CommonOptions>();
+      json = options.json === true;
+      const color = process.stdout.isTTY && !environment.noColor && !environment.dumbTerminal;
+      const streams = { stdout: process.stdout, stderr: process.stderr };
+      const out = new Output({ json, quiet: options.quiet === true, color, ...streams });
+      const operands = args.slice(0, -2); // commander adds the options and the command
+      // The types of options and operands are those that the verb's own definition makes commander produce.
+      exitCode =
+        (await handler(
+          new Cli({ out, interrupts, environment }),
+          options as never,
+          ...(operands as never),
+        )) ?? 0;
+    };
+
+  try {
+    const program = await makeProgram(verb, toAction);
+    if (argv.length === 0) program.outputHelp();
+    else await program.parseAsync([...argv], { from: "user" });
+    return exitCode;
+  } catch (error) {
+    if (interrupts.pipeClosed) return 0;
+    if (error instanceof CommanderError && error.exitCode === 0) return 0; // help was asked for
+    const code = await printFailure(error, { json, verb });
+    return interrupts.received === undefined ? code : signalExitCode(interrupts.received);
+  }
+}
+
+/** The whole command line as commander sees it, with the options of `selected` only. */
+export async function makeProgram(selected: Verb | undefined, toAction: ToAction): Promise<Command> {
+  const program = addCommonOptions(new Command("forkd"))
+    .description("fork(2) for virtual machines: warm sandboxes for agents, in milliseconds")
+    .enablePositionalOptions()
+    .exitOverride()
+    .configureOutput({ outputError: () => {} }) // printFailure prints it
+    .addHelpText(
+      "after",
+      examples("forkd quickstart", "forkd run python-numpy -- python3 -c 'print(1 + 1)'"),
+    );
+  for (const verb of verbs) {
+    const command = program.command(verb.name, { hidden: verb.hidden === true }).description(verb.summary);
+    if (verb.alias !== undefined) command.alias(verb.alias);
+    if (verb !== selected) continue;
+    (await verb.load()).define(command, toAction);
+    addCommonOptions(command);
+  }
+  return program;
+}
+
+function selectedVerb(argv: readonly string[]): Verb | undefined {
+  const [first, second] = argv.filter((argument) => !argument.startsWith("-"));
+  return findVerb(first === "help" ? second : first);
+}
+
+/** For mistakes that are found before the options are known. */
+function asksForJson(argv: readonly string[]): boolean {
+  const end = argv.indexOf("--");
+  return argv.slice(0, end === -1 ? argv.length : end).includes("--json");
+}
+
+async function printFailure(error: unknown, how: { json: boolean; verb: Verb | undefined }): Promise<number> {
+  const { describeFailure } = await import("./exit-code.ts");
+  const { body, exitCode, remedy } = describeFailure(error, how.verb?.name);
+  if (how.json) {
+    process.stderr.write(`${JSON.stringify(body)}\n`);
+  } else {
+    process.stderr.write(`forkd: ${body.error}\n`);
+    const log = body.details["log"];
+    if (typeof log === "string" && log !== "") process.stderr.write(log.replaceAll(/^/gm, "  | ") + "\n");
+    if (remedy !== undefined) process.stderr.write(`  ${remedy}\n`);
+  }
+  return exitCode;
+}

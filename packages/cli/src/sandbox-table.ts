@@ -1,0 +1,20 @@
+/** How `ls` and `fork` show sandboxes. */
+import type { SandboxInfo } from "@forkd/contract";
+import { formatAge, formatPairs, formatSeconds, type Column } from "./table.ts";
+
+export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>[] {
+  return [
+    { title: "ID", value: ({ id }) => id },
+    { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
+    { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
+    { title: "READY MS", value: ({ ready_ms }) => ready_ms.toFixed(1), align: "right" },
+    { title: "PID", value: ({ pid }) => (pid === undefined ? "-" : String(pid)), align: "right" },
+    { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix, nowMs) },
+    {
+      title: "TTL",
+      value: ({ expires_at_unix }) =>
+        expires_at_unix === undefined ? "-" : formatSeconds(expires_at_unix - nowMs / 1000),
+    },
+    { title: "LABELS", value: ({ labels }) => formatPairs(labels) || "-" },
+  ];
+}

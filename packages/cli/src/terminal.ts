@@ -1,0 +1,29 @@
+/** The user's terminal in raw mode: every key goes to the guest. */
+
+export type TerminalSize = { rows: number; cols: number };
+
+export function terminalSize(): TerminalSize {
+  return { rows: process.stdout.rows || 24, cols: process.stdout.columns || 80 };
+}
+
+/** Raw mode until disposed. Does nothing where stdin is no terminal. */
+export function openRawTerminal(): Disposable {
+  const { stdin } = process;
+  if (!stdin.isTTY) return { [Symbol.dispose]: () => {} };
+  stdin.setRawMode(true);
+  const restore = () => void stdin.setRawMode(false);
+  process.once("exit", restore); // a second interrupt leaves without unwinding
+  return {
+    [Symbol.dispose]: () => {
+      process.off("exit", restore);
+      restore();
+    },
+  };
+}
+
+/** Calls `changed` when the window gets another size, until disposed. */
+export function watchTerminalSize(changed: (size: TerminalSize) => void): Disposable {
+  const listener = () => changed(terminalSize());
+  process.stdout.on("resize", listener);
+  return { [Symbol.dispose]: () => void process.stdout.off("resize", listener) };
+}

@@ -1,0 +1,123 @@
+/** The table of verbs. A verb's own module, with its options and its work, is loaded when it is asked for. */
+import type { Command } from "commander";
+import type { ToAction } from "./cli.ts";
+
+/** What stands for an operand in completions. */
+export type Completes = "tags" | "sandboxes" | "recipes" | "shells";
+
+export type Verb = {
+  readonly name: string;
+  readonly alias?: string;
+  readonly summary: string;
+  readonly completes?: Completes;
+  readonly hidden?: true;
+  readonly load: () => Promise<{ define: (command: Command, toAction: ToAction) => void }>;
+};
+
+export const verbs: readonly Verb[] = [
+  {
+    name: "quickstart",
+    summary: "Check the host, build a snapshot, fork children and compute in each",
+    load: () => import("./commands/quickstart.ts"),
+  },
+  { name: "up", summary: "Start the daemon in the background", load: () => import("./commands/up.ts") },
+  { name: "down", summary: "Stop every sandbox and the daemon", load: () => import("./commands/down.ts") },
+  { name: "serve", summary: "Run the daemon in the foreground", load: () => import("./commands/serve.ts") },
+  {
+    name: "doctor",
+    summary: "Check whether this host can run sandboxes",
+    load: () => import("./commands/doctor.ts"),
+  },
+  {
+    name: "build",
+    summary: "Build a snapshot from a recipe",
+    completes: "recipes",
+    load: () => import("./commands/build.ts"),
+  },
+  {
+    name: "snapshot",
+    summary: "Build a snapshot from a root file system",
+    load: () => import("./commands/snapshot.ts"),
+  },
+  { name: "images", summary: "List snapshots", load: () => import("./commands/images.ts") },
+  {
+    name: "info",
+    alias: "snapshot-info",
+    summary: "Show everything about a snapshot",
+    completes: "tags",
+    load: () => import("./commands/info.ts"),
+  },
+  { name: "rmi", summary: "Remove snapshots", completes: "tags", load: () => import("./commands/rmi.ts") },
+  {
+    name: "fork",
+    alias: "spawn",
+    summary: "Fork sandboxes from a snapshot",
+    completes: "tags",
+    load: () => import("./commands/fork.ts"),
+  },
+  {
+    name: "run",
+    summary: "Fork a sandbox, run one command in it and kill it",
+    completes: "tags",
+    load: () => import("./commands/run.ts"),
+  },
+  { name: "ls", alias: "ps", summary: "List sandboxes", load: () => import("./commands/ls.ts") },
+  {
+    name: "exec",
+    summary: "Run a command in a sandbox",
+    completes: "sandboxes",
+    load: () => import("./commands/exec.ts"),
+  },
+  {
+    name: "eval",
+    summary: "Evaluate code in a warm interpreter of a sandbox",
+    completes: "sandboxes",
+    load: () => import("./commands/eval.ts"),
+  },
+  {
+    name: "cp",
+    summary: "Copy files into or out of a sandbox",
+    completes: "sandboxes",
+    load: () => import("./commands/cp.ts"),
+  },
+  {
+    name: "logs",
+    summary: "Print the console of a sandbox",
+    completes: "sandboxes",
+    load: () => import("./commands/logs.ts"),
+  },
+  {
+    name: "kill",
+    alias: "rm",
+    summary: "Kill sandboxes",
+    completes: "sandboxes",
+    load: () => import("./commands/kill.ts"),
+  },
+  {
+    name: "cleanup",
+    summary: "Remove what dead daemons and sandboxes left behind",
+    load: () => import("./commands/cleanup.ts"),
+  },
+  {
+    name: "completion",
+    summary: "Print a completion script for a shell",
+    completes: "shells",
+    load: () => import("./commands/completion.ts"),
+  },
+  {
+    name: "version",
+    summary: "Print the versions of the CLI and the daemon",
+    load: () => import("./commands/version.ts"),
+  },
+  {
+    name: "__complete",
+    summary: "Print candidates for a completion script",
+    hidden: true,
+    load: () => import("./commands/complete.ts"),
+  },
+];
+
+/** The verb with this name or alias. */
+export function findVerb(name: string | undefined): Verb | undefined {
+  return verbs.find((verb) => verb.name === name || (verb.alias !== undefined && verb.alias === name));
+}

@@ -1,0 +1,32 @@
+/** Runs the compiled CLI as a process. */
+import { spawn, type ChildProcess } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+const mainPath = fileURLToPath(new URL("../src/main.js", import.meta.url));
+
+export type Finished = { code: number | null; stdout: string; stderr: string };
+export type CliOptions = {
+  socket?: string;
+  env?: Record<string, string>;
+  stdin?: string;
+  cwd?: string;
+  onStdout?: (text: string, child: ChildProcess) => void;
+};
+
+export function runCli(args: readonly string[], options: CliOptions = {}): Promise<Finished> {
+  const env = {
+    PATH: process.env["PATH"],
+    HOME: "/nonexistent",
+    FORKD_SOCKET: options.socket ?? "/nonexistent/s",
+    ...options.env,
+  };
+  const child = spawn(process.execPath, [mainPath, ...args], { env, cwd: options.cwd });
+  child.stdin.end(options.stdin ?? "");
+  let [stdout, stderr] = ["", ""];
+  child.stdout.on("data", (chunk: Buffer) => {
+    stdout += chunk.toString();
+    options.onStdout?.(stdout, child);
+  });
+  child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString()));
+  return new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout, stderr })));
+}

@@ -1,0 +1,273 @@
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { idA, idB, openFakeDaemon, sandbox } from "./fake-daemon.ts";
+import { runCli } from "./run-cli.ts";
+
+const twoSandboxes = { "GET /v1/sandboxes": { json: [sandbox(idA), sandbox(idB, 1)] } };
+
+test("ls prints a table, ids with -q and the answer itself with --json", async () => {
+  await using daemon = await openFakeDaemon(twoSandboxes);
+  const { socket } = daemon;
+  const table = await runCli(["ls"], { socket });
+  assert.equal(table.code, 0, table.stderr);
+  assert.match(table.stdout, new RegExp(`^ID +TAG .*\n${idA}  py +running +12\\.3 .*job=42\n${idB}`));
+  assert.equal((await runCli(["ps", "-q"], { socket })).stdout, `${idA}\n${idB}\n`);
+  assert.deepEqual(
+    JSON.parse((await runCli(["--json", "ls"], { socket })).stdout),
+    twoSandboxes["GET /v1/sandboxes"].json,
+  );
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?state=running");
+});
+
+test("ids may be abbreviated; an ambiguous one names its matches", async () => {
+  await using daemon = await openFakeDaemon({ ...twoSandboxes, [`DELETE /v1/sandboxes/${idA}`]: {} });
+  const { socket } = daemon;
+  assert.equal((await runCli(["rm", "aa"], { socket })).stdout, `${idA}\n`);
+  const ambiguous = await runCli(["kill", "sb-a"], { socket });
+  assert.equal(ambiguous.code, 2);
+  assert.match(ambiguous.stderr, new RegExp(`ambiguous: ${idA}, ${idB}`));
+  const absent = await runCli(["kill", "ff", "--json"], { socket });
+  assert.equal(absent.code, 3);
+  assert.equal((JSON.parse(absent.stderr) as { code: string }).code, "sandbox_not_found");
+});
+
+test("kill shows each failure and exits with the code of the first", async () => {
+  const gone = { status: 404, json: { error: "gone", code: "sandbox_not_found", details: {} } };
+  const kills = { [`DELETE /v1/sandboxes/${idA}`]: gone, [`DELETE /v1/sandboxes/${idB}`]: {} };
+  await using daemon = await openFakeDaemon({ ...twoSandboxes, ...kills });
+  const { code, stdout, stderr } = await runCli(["kill", "--all"], daemon);
+  assert.deepEqual([code, stdout], [3, `${idB}\n`]);
+  assert.match(stderr, new RegExp(`forkd: ${idA}: gone`));
+});
+
+test("fork prints the children that were made and exits with the code of the first failure", async () => {
+  const failure = { index: 1, error: "no room", code: "capacity_exhausted", details: {} };
+  await using daemon = await openFakeDaemon({
+    "POST /v1/sandboxes": { status: 201, json: [sandbox(idA), failure] },
+  });
+  const args = [
+    "spawn",
+    "--tag",
+    "py",
+    "-n",
+    "2",
+    "-e",
+    "A=b=c",
+    "-l",
+    "job=42",
+    "--ttl",
+    "10m",
+    "--vary",
+    "-",
+  ];
+  const { code, stdout, stderr } = await runCli(args, {
+    socket: daemon.socket,
+    stdin: '[{"values":1},{"env":{"X":"y"}}]',
+  });
+  assert.equal(code, 6);
+  assert.match(stdout, new RegExp(idA));
+  assert.match(stderr, /forkd: child 1: no room/);
+  assert.deepEqual(JSON.parse(daemon.asked[0]?.body ?? ""), {
+    snapshot_tag: "py",
+    n: 2,
+    env: { A: "b=c" },
+    labels: { job: "42" },
+    ttl_secs: 600,
+    vary: [{ values: 1 }, { env: { X: "y" } }],
+  });
+});
+
+test("errors of the daemon give its exit code, message and a remedy", async () => {
+  const body = { error: 'No snapshot has the tag "x"', code: "snapshot_not_found", details: {} };
+  await using daemon = await openFakeDaemon({ "GET /v1/snapshots/x/info": { status: 404, json: body } });
+  const { code, stderr } = await runCli(["snapshot-info", "x"], daemon);
+  assert.equal(code, 3);
+  assert.match(stderr, /^forkd: No snapshot has the tag "x"\n {2}`forkd images`/);
+});
+
+test("build sends the absolute recipe and prints its events with --json", async () => {
+  const snapshot = {
+    tag: "mine",
+    dir: "/d",
+    created_at_unix: 1,
+    status: "ready",
+    bootable: true,
+    memory_mib: 1,
+    vcpus: 1,
+    accelerator: "tcg",
+    languages: [],
+    physical_bytes: 1,
+  };
+  const lines = [
+    { type: "progress", step: "boot", message: "booting", elapsed_ms: 1 },
+    { type: "snapshot", snapshot },
+  ];
+  await using daemon = await openFakeDaemon({ "POST /v1/snapshots": { status: 201, lines } });
+  await mkdir(join(daemon.dir, "mine"));
+  await writeFile(join(daemon.dir, "mine", "recipe.json"), "{}");
+  const { code, stdout, stderr } = await runCli(["build", "./mine", "--json"], {
+    socket: daemon.socket,
+    cwd: daemon.dir,
+  });
+  assert.equal(code, 0, stderr);
+  assert.deepEqual(
+    stdout
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as unknown),
+    lines,
+  );
+  assert.deepEqual(JSON.parse(daemon.asked[0]?.body ?? ""), {
+    tag: "mine",
+    recipe: join(daemon.dir, "mine"),
+    force: false,
+  });
+  assert.equal((await runCli(["build", "./absent"], { socket: daemon.socket, cwd: daemon.dir })).code, 3);
+});
+
+test("eval prints the value alone on stdout", async () => {
+  const result = {
+    result: "4",
+    result_json: 4,
+    stdout: "hi\n",
+    stderr: "",
+    error: null,
+    traceback: null,
+    exit_code: 0,
+    interrupted: false,
+    timed_out: false,
+    truncated: false,
+    language: "python",
+    context: "default",
+    duration_ms: 1,
+  };
+  const failed = { ...result, result: null, error: "E: x", traceback: "Traceback\nE: x\n", exit_code: 1 };
+  const hi = { type: "stdout", offset: 0, data: "hi\n", encoding: "utf8" };
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
+    [`POST /v1/sandboxes/${idA}/eval`]: ({ body }) => ({
+      lines: [
+        hi,
+        {
+          type: "result",
+          result: body.includes("raise")
+            ? failed
+            : body.includes("slow")
+              ? { ...failed, timed_out: true }
+              : result,
+        },
+      ],
+    }),
+  });
+  assert.deepEqual(await runCli(["eval", idA, "-"], { socket: daemon.socket, stdin: "2+2" }), {
+    code: 0,
+    stdout: "4\n",
+    stderr: "hi\n",
+  });
+  const raised = await runCli(["eval", idA, "raise"], daemon);
+  assert.deepEqual(raised, { code: 1, stdout: "", stderr: "hi\nTraceback\nE: x\n" });
+  assert.equal((await runCli(["eval", idA, "slow"], daemon)).code, 7);
+});
+
+test("cp carries files and trees both ways", async () => {
+  const entry = (name: string, type: string, extra = {}) => ({
+    name,
+    path: `/d/${name}`,
+    type,
+    size: 2,
+    mode: "0640",
+    mtime_unix: 1,
+    uid: 0,
+    gid: 0,
+    ...extra,
+  });
+  const files = `/v1/sandboxes/${idA}/files`;
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
+    [`GET ${files}/stat`]: ({ path }) => {
+      if (path.includes("new"))
+        return { status: 404, json: { error: "no", code: "file_not_found", details: {} } };
+      return { json: entry("d", path.includes("one.txt") ? "file" : "directory") };
+    },
+    [`GET ${files}/list`]: ({ path }) => ({
+      json: path.includes("evil")
+        ? [entry("../x", "file")]
+        : [entry("f", "file"), entry("l", "symlink", { target: "f" }), entry("p", "fifo")],
+    }),
+    [`GET ${files}`]: { bytes: "ok" },
+    [`PUT ${files}`]: { json: entry("f", "file") },
+    [`POST ${files}/mkdir`]: {},
+  });
+  const { socket, dir } = daemon;
+  assert.equal((await runCli(["cp", `${idA}:/one.txt`, "-"], daemon)).stdout, "ok");
+  const out = await runCli(["cp", `${idA}:/d`, join(dir, "got"), "--json"], { socket });
+  assert.deepEqual(JSON.parse(out.stdout), {
+    files: 1,
+    directories: 1,
+    bytes: 2,
+    skipped: [{ path: "/d/p", reason: "it is a fifo" }],
+  });
+  assert.equal(await readFile(join(dir, "got", "l"), "utf8"), "ok");
+  assert.equal((await runCli(["cp", `${idA}:/evil`, join(dir, "evil")], daemon)).code, 9);
+  daemon.asked.length = 0;
+  assert.equal((await runCli(["cp", join(dir, "got"), `${idA}:/new`], daemon)).code, 0);
+  const puts = daemon.asked
+    .filter(({ method }) => method === "PUT")
+    .map(({ path, body }) => [new URLSearchParams(path.split("?")[1]).get("path"), body]);
+  assert.deepEqual(puts.toSorted(), [
+    ["/new/f", "ok"],
+    ["/new/l", "ok"],
+  ]);
+});
+
+test("completion asks for verbs, tags, ids and options", async () => {
+  await using daemon = await openFakeDaemon(twoSandboxes);
+  const complete = async (...words: string[]) =>
+    (await runCli(["__complete", "--", ...words], daemon)).stdout.split("\n").filter(Boolean);
+  assert.deepEqual(await complete("im"), ["images"]);
+  assert.deepEqual(await complete("kill", "sb-aa"), [idA]);
+  assert.deepEqual(await complete("kill", "--ta"), ["--tag"]);
+  assert.deepEqual((await runCli(["__complete", "--", "kill", ""])).stdout, "");
+  assert.match((await runCli(["completion", "bash"])).stdout, /complete -o default -F _forkd forkd/);
+});
+
+test("verbs that need no daemon start none", async () => {
+  const version = await runCli(["version", "--json"]);
+  assert.deepEqual(JSON.parse(version.stdout), { cli: "0.1.0", daemon: null });
+  assert.deepEqual(await runCli(["down"]), { code: 0, stdout: "", stderr: "The daemon is not running.\n" });
+  const doctor = JSON.parse((await runCli(["doctor", "--json"])).stdout) as { checks: { name: string }[] };
+  assert.ok(doctor.checks.some(({ name }) => name === "kvm"));
+});
+
+test("a daemon that cannot start says why", async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-cli-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const env = { FORKD_SOCKET: "", FORKD_DATA_DIR: dir, FORKD_RUNTIME_DIR: dir, FORKD_ACCELERATOR: "warp" };
+  const { code, stderr } = await runCli(["ls", "--quiet"], { env });
+  assert.equal(code, 2);
+  assert.match(
+    stderr,
+    /^forkd: Invalid settings: accelerator .*\n {2}The daemon's log is .*daemon\.log\.\n$/,
+  );
+});
+
+test("a daemon elsewhere is not started here", async () => {
+  const { code, stderr } = await runCli(["ls"], {
+    env: { FORKD_SOCKET: "", FORKD_URL: "http://127.0.0.1:1" },
+  });
+  assert.equal(code, 8);
+  assert.match(stderr, /^forkd: Cannot reach the daemon/);
+});
+
+test("a reader that goes away ends the output quietly", async () => {
+  const many = Array.from({ length: 5000 }, (_, index) => sandbox(idA, index));
+  await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json: many } });
+  const { code, stderr } = await runCli(["ls"], {
+    socket: daemon.socket,
+    onStdout: (_, child) => child.stdout?.destroy(),
+  });
+  assert.deepEqual([code, stderr], [0, ""]);
+});

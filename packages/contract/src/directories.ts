@@ -1,0 +1,22 @@
+/** Where the daemon of a user keeps its things unless told otherwise. One rule for daemon, CLI and SDK; pure. */
+
+export type DirectoryFacts = {
+  env: Readonly<Record<string, string | undefined>>;
+  /** of the user; 0 is root */
+  uid: number;
+  home: string;
+};
+
+/** Snapshots, images, sandboxes, token. */
+export function defaultDataDir({ env, uid, home }: DirectoryFacts): string {
+  if (env["FORKD_DATA_DIR"]) return env["FORKD_DATA_DIR"];
+  if (uid === 0) return "/var/lib/forkd";
+  return `${env["XDG_DATA_HOME"] || `${home}/.local/share`}/forkd`;
+}
+
+/** Sockets: a short path, because the length of a socket's address is limited. */
+export function defaultRuntimeDir({ env, uid }: DirectoryFacts): string {
+  if (env["FORKD_RUNTIME_DIR"]) return env["FORKD_RUNTIME_DIR"];
+  if (uid === 0) return "/run/forkd";
+  return env["XDG_RUNTIME_DIR"] ? `${env["XDG_RUNTIME_DIR"]}/forkd` : `/tmp/forkd-${uid}`;
+}

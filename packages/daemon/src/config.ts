@@ -1,0 +1,145 @@
+/** Settings: flags, then FORKD_* variables, then config.json in the data directory, then defaults. Read once. */
+import { readFile } from "node:fs/promises";
+import { availableParallelism, homedir } from "node:os";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { isErrno } from "@forkd/base";
+import { AppError, defaultDataDir, defaultRuntimeDir } from "@forkd/contract";
+import { runtimeDefaults } from "@forkd/runtime";
+import { z } from "zod";
+import { issuesOf } from "./invalid-request.ts";
+
+const path = z
+  .string()
+  .min(1)
+  .transform((value) => resolve(value));
+const count = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+
+const settingsSchema = z.strictObject({
+  /** snapshots, records, token */
+  data_dir: path,
+  /** sockets; short, because the length of a socket's path is limited */
+  runtime_dir: path,
+  /** the daemon's unix socket; default: forkd.sock in the runtime directory */
+  socket: path,
+  /** loopback address and port, or "off" */
+  listen: z
+    .string()
+    .regex(
+      /^(off|(localhost|127\.0\.0\.1|\[::1\]):\d{1,5})$/,
+      'must be "off" or a loopback address such as "127.0.0.1:8889"',
+    ),
+  /** guest agent and kernels */
+  guest_dir: path,
+  accelerator: z.enum(["auto", "kvm", "tcg"]),
+  qemu_path: z.string().min(1),
+  /** VMM processes started ahead per snapshot in use */
+  pool_size: count(0, 1000),
+  /** children made at the same time */
+  fork_parallelism: count(1, 1000),
+  max_sandboxes: count(1, 100_000),
+  /** how long a guest may take to boot */
+  boot_timeout_secs: count(1, 3600),
+  /** how long a child may take to answer */
+  ready_timeout_secs: count(1, 3600),
+  log_level: z.enum(["debug", "info", "warn", "error", "silent"]),
+  /** longest wait for running requests when the daemon stops, in seconds */
+  drain_secs: count(0, 3600),
+});
+
+export type Settings = Readonly<z.output<typeof settingsSchema>>;
+export type SettingName = keyof Settings;
+export type Source = "flag" | "environment" | "file" | "default";
+export type Config = { readonly values: Settings; readonly sources: Readonly<Record<SettingName, Source>> };
+export type Flags = { readonly [N in SettingName]?: string | number | undefined };
+type Environment = Readonly<Record<string, string | undefined>>;
+type Given = Readonly<Record<string, unknown>>;
+
+export const settingNames = Object.keys(settingsSchema.shape) as SettingName[];
+
+export async function loadConfig(flags: Flags = {}, env: Environment = process.env): Promise<Config> {
+  const fromFlags = onlyGiven(flags);
+  const fromEnvironment = onlyGiven(
+    Object.fromEntries(settingNames.map((name) => [name, env[`FORKD_${name.toUpperCase()}`] || undefined])),
+  );
+  const defaults = defaultsOf(env);
+  const dataDir = flags.data_dir ?? (env["FORKD_DATA_DIR"] || defaults.data_dir);
+  const fromFile = await readConfigFile(join(resolve(String(dataDir)), "config.json"));
+  return merge([
+    ["flag", fromFlags],
+    ["environment", fromEnvironment],
+    ["file", fromFile],
+    ["default", defaults],
+  ]);
+}
+
+/** Pure. The first layer that names a setting wins. */
+function merge(layers: readonly (readonly [Source, Given])[]): Config {
+  const values: Record<string, unknown> = {};
+  const sources: Record<string, Source> = {};
+  for (const [source, layer] of layers) {
+    for (const [name, value] of Object.entries(layer)) {
+      if (name in values) continue;
+      values[name] = value;
+      sources[name] = source;
+    }
+  }
+  if (!("socket" in values)) {
+    values["socket"] = join(String(values["runtime_dir"]), "forkd.sock");
+    sources["socket"] = "default";
+  }
+  const settings = settingsSchema.safeParse(values);
+  if (!settings.success) {
+    const issues = issuesOf(settings.error).map((issue) => ({ ...issue, source: sources[issue.path] }));
+    const text = issues.map(
+      ({ path: name, message, source }) => `${name} (from ${source ?? "file"}): ${message}`,
+    );
+    throw new AppError("invalid_request", `Invalid settings: ${text.join("; ")}`, { details: { issues } });
+  }
+  // Every setting has a default, so every name has a source.
+  return Object.freeze({
+    values: Object.freeze(settings.data),
+    sources: sources as Record<SettingName, Source>,
+  });
+}
+
+function onlyGiven(layer: Given): Given {
+  return Object.fromEntries(Object.entries(layer).filter(([, value]) => value !== undefined));
+}
+
+function defaultsOf(env: Environment): Omit<Settings, "socket"> {
+  const facts = { env, uid: process.getuid?.() ?? 0, home: homedir() };
+  return {
+    data_dir: defaultDataDir(facts),
+    runtime_dir: defaultRuntimeDir(facts),
+    listen: "127.0.0.1:8889",
+    guest_dir: fileURLToPath(new URL("../../../../guest", import.meta.url)),
+    accelerator: runtimeDefaults.accelerator,
+    qemu_path: runtimeDefaults.qemuPath,
+    pool_size: runtimeDefaults.poolSize,
+    fork_parallelism: Math.max(2, availableParallelism()),
+    max_sandboxes: runtimeDefaults.maxSandboxes,
+    boot_timeout_secs: runtimeDefaults.bootTimeoutMs / 1000,
+    ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
+    log_level: "info",
+    drain_secs: 5,
+  };
+}
+
+async function readConfigFile(file: string): Promise<Given> {
+  let text: string;
+  try {
+    text = await readFile(file, "utf8");
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return {};
+    throw error;
+  }
+  try {
+    const { data_dir: _, ...rest } = z.record(z.string(), z.unknown()).parse(JSON.parse(text));
+    return rest;
+  } catch (error) {
+    throw new AppError("invalid_request", `Cannot read ${file}: it must hold one JSON object`, {
+      cause: error,
+    });
+  }
+}

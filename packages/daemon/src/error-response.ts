@@ -1,0 +1,20 @@
+/** AppError → status and body; the only place. */
+import type { ServerResponse } from "node:http";
+import { errorCodes, toErrorBody, type AppError } from "@forkd/contract";
+
+/** What has begun to be answered cannot get a status any more: the connection is cut, so that the client notices. */
+export function sendError(outgoing: ServerResponse, error: AppError, requestId: string): void {
+  if (outgoing.headersSent || outgoing.destroyed) {
+    outgoing.destroy();
+    return;
+  }
+  const text = JSON.stringify(toErrorBody(error, requestId));
+  const allow = error.code === "method_not_allowed" ? error.details["allow"] : undefined;
+  outgoing.writeHead(errorCodes[error.code].status, {
+    "content-type": "application/json",
+    "content-length": Buffer.byteLength(text),
+    ...(typeof allow === "string" && { allow }),
+    ...(error.code === "unauthenticated" && { "www-authenticate": "Bearer" }),
+  });
+  outgoing.end(text);
+}

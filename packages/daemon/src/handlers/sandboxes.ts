@@ -1,0 +1,18 @@
+import { consoleLog, fork, getSandbox, kill, killAll, listSandboxes, ping, setTtl } from "@forkd/runtime";
+import type { Handlers } from "../router.ts";
+import type { Daemon } from "./all.ts";
+
+export function sandboxHandlers({ runtime }: Daemon) {
+  return {
+    listSandboxes: (input) => listSandboxes(runtime, input),
+    fork: (input, context) => fork(runtime, input, context),
+    getSandbox: (input) => getSandbox(runtime, input),
+    kill: async (input) => {
+      await kill(runtime, input);
+    },
+    killAll: (input) => killAll(runtime, input),
+    setTtl: (input) => setTtl(runtime, input),
+    ping: (input) => ping(runtime, input),
+    logs: (input, context) => consoleLog(runtime, input, context),
+  } satisfies Partial<Handlers>;
+}

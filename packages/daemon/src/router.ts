@@ -1,0 +1,219 @@
+/**
+ * The table of routes → a listener for Node's server. Hono matches paths; nothing else uses it.
+ *
+ * Answers are written to Node's response directly: streams need its back-pressure and its "close" event, and one way of
+ * writing is simpler than two. Hono is told so with RESPONSE_ALREADY_SENT.
+ */
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+import { getRequestListener } from "@hono/node-server";
+import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
+import type { Logger } from "@forkd/base";
+import {
+  AppError,
+  errorCodes,
+  openapi,
+  routes,
+  toAppError,
+  type EvalEvent,
+  type ExecEvent,
+  type ParsedOf,
+  type ResponseOf,
+  type Route,
+  type RouteName,
+  type Routes,
+} from "@forkd/contract";
+import { Hono, type Context } from "hono";
+import { sendError } from "./error-response.ts";
+import { authorize, type Via } from "./middleware/auth.ts";
+import { requestIdOf } from "./middleware/request-id.ts";
+import { readInput } from "./request-input.ts";
+import { sendBytes, sendLines } from "./stream.ts";
+
+/** `signal` fires when the client goes away before the answer is complete. */
+export type RequestContext = {
+  readonly signal: AbortSignal;
+  readonly log: Logger;
+  readonly requestId: string;
+};
+export type UploadContext = RequestContext & { readonly content: AsyncIterable<Uint8Array> };
+
+type AnswerOf<N extends RouteName> = Routes[N]["kind"] extends "bytes"
+  ? AsyncIterable<Uint8Array>
+  : Routes[N]["kind"] extends "events"
+    ? AsyncIterable<ResponseOf<N>>
+    : | ResponseOf<N>
+      | (N extends "exec" ? AsyncIterable<ExecEvent> : N extends "eval" ? AsyncIterable<EvalEvent> : never);
+type ContextOf<N extends RouteName> = Routes[N]["kind"] extends "upload" ? UploadContext : RequestContext;
+
+/**
+ * One function per route. A rejection becomes a status. Iterables are answered line by line (or byte by byte) from the
+ * moment the handler resolves, so what can fail with a status must fail before.
+ */
+export type Handlers = {
+  readonly [N in RouteName]: (
+    input: ParsedOf<N>,
+    context: ContextOf<N>,
+  ) => AnswerOf<N> | Promise<AnswerOf<N>>;
+};
+type AnyHandler = (input: Record<string, unknown>, context: RequestContext | UploadContext) => unknown;
+
+export type RouterOptions = {
+  readonly handlers: Handlers;
+  readonly version: string;
+  readonly token: string;
+  readonly log: Logger;
+};
+type Bindings = { incoming: IncomingMessage; outgoing: ServerResponse; via: Via };
+type Env = { Bindings: Bindings };
+/** Resolves with a failure that came after the status was sent. */
+type Run = (context: RequestContext) => Promise<AppError | undefined>;
+
+/** One listener per kind of socket. */
+export function router(options: RouterOptions): (via: Via) => RequestListener {
+  const app = new Hono<Env>();
+  for (const [name, route] of Object.entries<Route>(routes)) {
+    // Object.entries forgets that each handler belongs to the route of the same name.
+    const handle = options.handlers[name as RouteName] as unknown as AnyHandler;
+    app.on(route.method.toUpperCase(), route.path.replaceAll(/\{(\w+)\}/g, ":$1"), (c) =>
+      exchange(c, options, name, (context) => answer(route, handle, c, context)),
+    );
+  }
+  app.get("/openapi.json", (c) =>
+    exchange(c, options, "openapi", async () => sendJson(c.env.outgoing, 200, openapi(options.version))),
+  );
+  app.notFound((c) =>
+    exchange(c, options, "none", async () => {
+      throw noSuchRoute(c.req.method, c.req.path);
+    }),
+  );
+  return (via) =>
+    getRequestListener((request, env) => app.fetch(request, { ...env, via }), {
+      autoCleanupIncoming: false,
+      overrideGlobalObjects: false,
+      hostname: "localhost",
+      // Only a request line or a Host that is no URL gets here.
+      errorHandler: () =>
+        Response.json(
+          { error: "Invalid request: bad URL or Host", code: "invalid_request", details: {} },
+          { status: 400 },
+        ),
+    });
+}
+
+async function exchange(c: Context<Env>, options: RouterOptions, route: string, run: Run): Promise<Response> {
+  const { incoming, outgoing, via } = c.env;
+  const startedAt = performance.now();
+  const requestId = requestIdOf(incoming.headers["x-request-id"]);
+  outgoing.setHeader("x-request-id", requestId);
+  const abort = new AbortController();
+  outgoing.once("close", () => {
+    if (!outgoing.writableFinished) abort.abort(new AppError("cancelled", "The client went away"));
+  });
+  let failure: AppError | undefined;
+  try {
+    authorize(incoming, via, options.token);
+    failure = await run({ signal: abort.signal, log: options.log.child({ requestId }), requestId });
+  } catch (error) {
+    failure = toAppError(error);
+    sendError(outgoing, failure, requestId);
+  }
+  const gone = abort.signal.aborted;
+  record(
+    options.log,
+    {
+      route,
+      method: incoming.method,
+      via,
+      requestId,
+      status: gone ? errorCodes.cancelled.status : outgoing.statusCode,
+      startedAt,
+      gone,
+    },
+    failure,
+  );
+  return RESPONSE_ALREADY_SENT;
+}
+
+async function answer(
+  route: Route,
+  handle: AnyHandler,
+  c: Context<Env>,
+  context: RequestContext,
+): Promise<AppError | undefined> {
+  const { incoming, outgoing } = c.env;
+  if (incoming.method === "HEAD" && route.kind !== "json") throw noSuchRoute("HEAD", c.req.path);
+  const input = await readInput(route, incoming, c.req.param() as Record<string, string>);
+  const result = await (route.kind === "upload"
+    ? withContent(incoming, (content) => handle(input, { ...context, content }))
+    : handle(input, context));
+  const stream = { status: route.status, requestId: context.requestId };
+  // The type Handlers ties the kind of the route to the form of its result.
+  if (route.kind === "bytes") return sendBytes(outgoing, result as AsyncIterable<Uint8Array>, stream);
+  if (route.kind === "events" || (route.streamed && input["stream"] === true)) {
+    return sendLines(outgoing, result as AsyncIterable<unknown>, stream);
+  }
+  return sendJson(outgoing, route.status, result);
+}
+
+/** What `use` leaves unread is read and dropped, so that the client can finish writing and then read the answer. */
+async function withContent(
+  incoming: IncomingMessage,
+  use: (content: AsyncIterable<Uint8Array>) => unknown,
+): Promise<unknown> {
+  try {
+    return await use(incoming.iterator({ destroyOnReturn: false }));
+  } finally {
+    if (!incoming.readableEnded) incoming.resume();
+  }
+}
+
+async function sendJson(outgoing: ServerResponse, status: number, value: unknown): Promise<undefined> {
+  if (status === 204) {
+    outgoing.writeHead(status).end();
+    return;
+  }
+  const text = JSON.stringify(value);
+  outgoing.writeHead(status, {
+    "content-type": "application/json",
+    "content-length": Buffer.byteLength(text),
+  });
+  outgoing.end(text);
+}
+
+const patterns = Object.values<Route>(routes).map((route) => ({
+  method: route.method.toUpperCase(),
+  matches: new RegExp(`^${route.path.replaceAll(".", "\\.").replaceAll(/\{\w+\}/g, "[^/]+")}$`),
+}));
+
+function noSuchRoute(method: string, path: string): AppError {
+  const methods = patterns.filter((pattern) => pattern.matches.test(path)).map((pattern) => pattern.method);
+  if (methods.length === 0) return new AppError("not_found", `No such route: ${method} ${path}`);
+  const allow = [...new Set(methods)].sort().join(", ");
+  return new AppError("method_not_allowed", `${path} does not take ${method}; it takes ${allow}`, {
+    details: { allow },
+  });
+}
+
+type Facts = {
+  route: string;
+  method: string | undefined;
+  via: Via;
+  requestId: string;
+  status: number;
+  startedAt: number;
+  gone: boolean;
+};
+
+/** The one record of a request. The level follows the outcome. */
+function record(log: Logger, { startedAt, gone, ...facts }: Facts, failure: AppError | undefined): void {
+  const fields = {
+    event: "http.request",
+    ...facts,
+    outcome: gone ? "abandoned" : failure ? "failed" : "ok",
+    durationMs: Math.round((performance.now() - startedAt) * 1000) / 1000,
+    ...(failure && { errorCode: failure.code, error: failure.message }),
+  };
+  if (failure && !gone && errorCodes[failure.code].status >= 500) log.error({ ...fields, err: failure });
+  else if (facts.route === "health") log.debug(fields);
+  else log.info(fields);
+}

@@ -1,0 +1,90 @@
+/**
+ * An async iterable → the chunks of an answer, each flushed at once, read only as fast as the client reads.
+ *
+ * When the client goes away the iterable is ended by return(). A generator that waits inside next() sees return() only
+ * after that wait, so what feeds it must also heed the signal of the request.
+ */
+import type { ServerResponse } from "node:http";
+import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
+
+export type StreamOptions = { status: number; requestId: string };
+
+/** Lines of JSON. A failure becomes a last line `{type: "error", …}`, and is returned for the log. */
+export async function sendLines(
+  outgoing: ServerResponse,
+  events: AsyncIterable<unknown>,
+  options: StreamOptions,
+): Promise<AppError | undefined> {
+  begin(outgoing, options.status, "application/x-ndjson");
+  try {
+    await pump(outgoing, events, (event) => `${JSON.stringify(event)}\n`);
+    if (!outgoing.destroyed) outgoing.end();
+    return undefined;
+  } catch (error) {
+    const failure = toAppError(error);
+    const last = `${JSON.stringify({ type: "error", ...toErrorBody(failure, options.requestId) })}\n`;
+    if (!outgoing.destroyed) outgoing.end(last);
+    return failure;
+  }
+}
+
+/** Raw bytes. A failure cuts the connection, since there is no other sign that the client could not take for content. */
+export async function sendBytes(
+  outgoing: ServerResponse,
+  chunks: AsyncIterable<Uint8Array>,
+  options: StreamOptions,
+): Promise<AppError | undefined> {
+  begin(outgoing, options.status, "application/octet-stream");
+  try {
+    await pump(outgoing, chunks, (chunk) => chunk);
+    if (!outgoing.destroyed) outgoing.end();
+    return undefined;
+  } catch (error) {
+    outgoing.destroy();
+    return toAppError(error);
+  }
+}
+
+function begin(outgoing: ServerResponse, status: number, type: string): void {
+  outgoing.writeHead(status, {
+    "content-type": type,
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+  });
+  outgoing.flushHeaders();
+}
+
+async function pump<T>(
+  outgoing: ServerResponse,
+  source: AsyncIterable<T>,
+  encode: (item: T) => string | Uint8Array,
+): Promise<void> {
+  const iterator = source[Symbol.asyncIterator]();
+  const end = () => Promise.resolve(iterator.return?.()).catch(() => undefined);
+  let exhausted = false;
+  const onClose = () => void end();
+  outgoing.once("close", onClose);
+  try {
+    while (!outgoing.destroyed) {
+      const { done, value } = await iterator.next();
+      exhausted = done === true;
+      if (done) return;
+      if (!outgoing.destroyed && !outgoing.write(encode(value))) await drained(outgoing);
+    }
+  } finally {
+    outgoing.off("close", onClose);
+    if (!exhausted) await end();
+  }
+}
+
+function drained(outgoing: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      outgoing.off("drain", done);
+      outgoing.off("close", done);
+      resolve();
+    };
+    outgoing.once("drain", done);
+    outgoing.once("close", done);
+  });
+}

@@ -1,0 +1,197 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import http from "node:http";
+import net from "node:net";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { nullLogger, Scope } from "@forkd/base";
+import { loadConfig } from "../src/config.ts";
+import { lockDataDir } from "../src/data-dir-lock.ts";
+import { identifyProcess, isAlive } from "../src/process-identity.ts";
+import { runDaemon } from "../src/run-daemon.ts";
+import { openServer } from "../src/server.ts";
+import { deferred, handlersWith, send, startServer, temporaryDir } from "./support.ts";
+
+const listener = () => (_: http.IncomingMessage, outgoing: http.ServerResponse) => void outgoing.end("ok");
+
+test("openServer() makes a socket for its owner alone", async () => {
+  await using server = await startServer({});
+  assert.equal((await stat(server.socket)).mode & 0o777, 0o600);
+  assert.equal((await stat(dirname(server.socket))).mode & 0o777, 0o700);
+});
+
+test("openServer() replaces the socket of a dead daemon and refuses that of a live one", async () => {
+  await using scope = new Scope();
+  const socket = join(await temporaryDir(scope), "forkd.sock");
+  // A process that ends without closing leaves the file behind.
+  const script = `require("net").createServer().listen(${JSON.stringify(socket)}, () => process.kill(process.pid, "SIGKILL"))`;
+  spawnSync(process.execPath, ["-e", script]);
+  assert.ok((await stat(socket)).isSocket());
+  scope.use(await openServer({ socket, listen: "off", listener }));
+  await assert.rejects(openServer({ socket, listen: "off", listener }), { code: "data_dir_in_use" });
+  assert.equal((await send(socket, "/")).text, "ok");
+});
+
+test("openServer() names a path that is too long and an address that is taken", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  await assert.rejects(openServer({ socket: join(dir, "x".repeat(120)), listen: "off", listener }), {
+    code: "host_not_ready",
+  });
+  const other = net.createServer();
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  scope.defer(() => void other.close());
+  const { port } = other.address() as net.AddressInfo;
+  const taken = openServer({ socket: join(dir, "s"), listen: `127.0.0.1:${port}`, listener });
+  await assert.rejects(taken, { code: "host_not_ready" });
+  await assert.rejects(stat(join(dir, "s")), { code: "ENOENT" });
+});
+
+test("close() lets a running request finish and does not wait for kept connections", async () => {
+  const entered = deferred();
+  const goOn = deferred();
+  await using server = await startServer({
+    health: () => ({ ok: true }),
+    doctor: async () => {
+      entered.resolve();
+      await goOn.promise;
+      return { ok: true, accelerator: "tcg", checks: [] };
+    },
+  });
+  const agent = new http.Agent({ keepAlive: true });
+  const get = (path: string) =>
+    new Promise<number>((resolve, reject) => {
+      http
+        .get({ socketPath: server.socket, path, agent }, (response) => {
+          response.resume().once("end", () => resolve(response.statusCode ?? 0));
+        })
+        .once("error", reject);
+    });
+  assert.equal(await get("/healthz"), 200);
+  const slow = get("/v1/doctor");
+  await entered.promise;
+  const closed = server.close(3_600_000);
+  goOn.resolve();
+  assert.equal(await slow, 200);
+  await closed;
+  agent.destroy();
+});
+
+test("close() cuts off what does not end in time", async () => {
+  const entered = deferred();
+  const aborted = deferred();
+  await using server = await startServer({
+    doctor: (_, { signal }) => {
+      entered.resolve();
+      return new Promise((_, reject) =>
+        signal.addEventListener("abort", () => {
+          aborted.resolve();
+          reject(signal.reason as Error);
+        }),
+      );
+    },
+  });
+  const lost = assert.rejects(send(server.socket, "/v1/doctor"));
+  await entered.promise;
+  await server.close(1);
+  await Promise.all([lost, aborted.promise]);
+});
+
+test("lockDataDir() is exclusive, and a lock of a dead process is taken over", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  {
+    await using _ = await lockDataDir(dir);
+    await assert.rejects(lockDataDir(dir), { code: "data_dir_in_use" });
+  }
+  const me = await identifyProcess(process.pid);
+  for (const stale of [
+    JSON.stringify({ ...me, start_time: 1 }),
+    JSON.stringify({ ...me, boot_id: "x" }),
+    "",
+    "{}",
+  ]) {
+    await writeFile(join(dir, "daemon.lock"), stale);
+    await using _ = await lockDataDir(dir);
+    assert.deepEqual(JSON.parse(await readFile(join(dir, "daemon.lock"), "utf8")), me);
+  }
+});
+
+test("lockDataDir() lets one of many win over a stale lock", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  await writeFile(join(dir, "daemon.lock"), "{}");
+  const results = await Promise.allSettled(Array.from({ length: 20 }, () => lockDataDir(dir)));
+  const winners = results.filter((result) => result.status === "fulfilled");
+  assert.equal(winners.length, 1);
+  for (const winner of winners) scope.use(winner.value);
+});
+
+test("isAlive() tells processes with the same pid apart", async () => {
+  const me = await identifyProcess(process.pid);
+  assert.ok(me);
+  assert.equal(await isAlive(me), true);
+  assert.equal(await isAlive({ ...me, start_time: me.start_time + 1 }), false);
+});
+
+test("runDaemon() tells where it listens, refuses a second one, and leaves nothing when stopped", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const config = await loadConfig(
+    { data_dir: join(dir, "data"), runtime_dir: join(dir, "run"), listen: "127.0.0.1:0" },
+    {},
+  );
+  const ready = deferred<{ socket: string; url: string | undefined }>();
+  let disposed = false;
+  const options = { config, log: nullLogger(), version: "1.2.3" };
+  const run = runDaemon({
+    ...options,
+    open: async (stop) => ({
+      handlers: handlersWith({
+        health: () => ({ ok: true }),
+        shutdown: () => {
+          stop();
+          return { stopped: 0 };
+        },
+      }),
+      [Symbol.asyncDispose]: async () => {
+        disposed = true;
+      },
+    }),
+    onReady: ready.resolve,
+  });
+  const { socket, url } = await ready.promise;
+  const record = JSON.parse(await readFile(join(dir, "data", "daemon.json"), "utf8")) as Record<
+    string,
+    unknown
+  >;
+  assert.deepEqual(
+    { pid: record["pid"], version: record["version"], socket: record["socket"], url: record["url"] },
+    { pid: process.pid, version: "1.2.3", socket, url },
+  );
+  const second = runDaemon({ ...options, open: () => assert.fail("opened twice") });
+  await assert.rejects(second, { code: "data_dir_in_use" });
+  assert.equal((await send(url ?? "", "/healthz")).status, 200);
+
+  const answer = await send(socket, "/v1/shutdown", { method: "POST" });
+  assert.deepEqual(answer.json, { stopped: 0 });
+  await run;
+  assert.equal(disposed, true);
+  for (const file of [socket, join(dir, "data", "daemon.json"), join(dir, "data", "daemon.lock")]) {
+    await assert.rejects(stat(file), { code: "ENOENT" });
+  }
+});
+
+test("runDaemon() gives everything free when it cannot open", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  await mkdir(join(dir, "data"));
+  const config = await loadConfig(
+    { data_dir: join(dir, "data"), runtime_dir: join(dir, "run"), listen: "off" },
+    {},
+  );
+  const options = { config, log: nullLogger(), version: "1", open: () => Promise.reject(new Error("no")) };
+  await assert.rejects(runDaemon(options), /no/);
+  await assert.rejects(stat(join(dir, "data", "daemon.lock")), { code: "ENOENT" });
+});

@@ -1,0 +1,105 @@
+/** A real server with handlers of the test, and plain requests to it. */
+import { mkdtemp, rm } from "node:fs/promises";
+import http from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { nullLogger, Scope, type Logger } from "@forkd/base";
+import { AppError, routes, type RouteName } from "@forkd/contract";
+import { router, type Handlers } from "../src/router.ts";
+import { openServer } from "../src/server.ts";
+
+export const token = "0123456789abcdef0123456789abcdef";
+export const sandboxId = "sb-0123456789abcdef01234567";
+
+export function handlersWith(some: Partial<Handlers>): Handlers {
+  const missing = (name: string) => () => {
+    throw new AppError("unsupported", `The test has no handler for ${name}`);
+  };
+  const all = Object.fromEntries(Object.keys(routes).map((name) => [name, missing(name)]));
+  return { ...(all as unknown as Record<RouteName, never>), ...some };
+}
+
+export type TestServer = AsyncDisposable & {
+  socket: string;
+  url: string;
+  close: (drainMs: number) => Promise<void>;
+};
+
+export async function temporaryDir(scope: Scope): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-test-"));
+  scope.defer(() => rm(dir, { recursive: true, force: true }));
+  return dir;
+}
+
+export async function startServer(some: Partial<Handlers>, log: Logger = nullLogger()): Promise<TestServer> {
+  const scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const socket = join(dir, "run", "forkd.sock");
+  const listener = router({ handlers: handlersWith(some), version: "1.2.3", token, log });
+  const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener }));
+  return {
+    socket,
+    url: server.url ?? "",
+    close: (drainMs) => server.close(drainMs),
+    [Symbol.asyncDispose]: () => scope[Symbol.asyncDispose](),
+  };
+}
+
+/** `json` is read freely; what it holds is what the tests are about */
+// oxlint-disable-next-line typescript/no-explicit-any
+export type Answer = { status: number; headers: http.IncomingHttpHeaders; text: string; json: any };
+
+export function send(
+  where: string,
+  path: string,
+  options: { method?: string; headers?: Record<string, string>; body?: string | Buffer } = {},
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const request = open(where, path, options);
+    request.once("error", reject);
+    request.once("response", (response) => {
+      const chunks: Buffer[] = [];
+      response.on("data", (chunk: Buffer) => chunks.push(chunk));
+      response.once("error", reject);
+      response.once("end", () => {
+        const text = Buffer.concat(chunks).toString("utf8");
+        const isJson = text !== "" && response.headers["content-type"] === "application/json";
+        resolve({
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          text,
+          json: isJson ? JSON.parse(text) : undefined,
+        });
+      });
+    });
+    request.end(options.body);
+  });
+}
+
+/** A request that is not ended; `where` is a socket's path or a URL. */
+export function open(
+  where: string,
+  path: string,
+  options: { method?: string; headers?: Record<string, string> } = {},
+): http.ClientRequest {
+  const { method = "GET", headers = {} } = options;
+  if (where.startsWith("http://")) return http.request(where + path, { method, headers, agent: false });
+  return http.request({ socketPath: where, path, method, headers, agent: false });
+}
+
+export function post(
+  where: string,
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  return send(where, path, { method: "POST", body: JSON.stringify(body), headers });
+}
+
+export type Deferred<T> = { promise: Promise<T>; resolve: (value: T) => void };
+
+export function deferred<T = void>(): Deferred<T> {
+  let resolve!: (value: T) => void;
+  const promise = new Promise<T>((done) => (resolve = done));
+  return { promise, resolve };
+}

@@ -1,0 +1,157 @@
+/**
+ * The cache of images: `<kind>/<digest>/` with its files and `info.json`.
+ *
+ * An entry is built in `<kind>/.tmp-<pid>-<random>` and renamed when it is whole and durable, so a directory with a
+ * digest for a name is always complete. In one process, builds of the same entry wait for each other; between
+ * processes the first rename wins and the later one is thrown away.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdir, open, readdir, rename, statfs } from "node:fs/promises";
+import { join } from "node:path";
+import { fsyncPath, isErrno, Mutex, readJson, Scope } from "@forkd/base";
+import { AppError } from "@forkd/contract";
+import type { z } from "zod";
+import { removeAsRoot } from "./namespace.ts";
+import { throwIfCancelled } from "./context.ts";
+
+export type CacheEntry<T> = {
+  /** `<images>/<kind>` */
+  parent: string;
+  digest: string;
+  info: z.ZodType<T>;
+  /** Puts the files of the entry into `directory`; what it returns becomes info.json. */
+  build: (directory: string) => Promise<T>;
+  signal?: AbortSignal | undefined;
+};
+
+const fullBelowBytes = 2 ** 20;
+
+const queues = new Map<string, { mutex: Mutex; users: number }>();
+
+/** The info of the entry, built first if it is not there. On failure nothing is left. */
+export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { directory: string }> {
+  const directory = join(entry.parent, entry.digest);
+  return await inTurn(directory, entry.signal, async () => {
+    const present = await readEntry(directory, entry.info);
+    if (present !== undefined) return { ...present, directory };
+    await mkdir(entry.parent, { recursive: true });
+    await removeStrays(entry.parent);
+    return { ...(await buildEntry(entry, directory)), directory };
+  });
+}
+
+/** The info of an entry that is there. */
+export async function readEntry<T>(directory: string, schema: z.ZodType<T>): Promise<T | undefined> {
+  const info = await readJson(join(directory, "info.json"));
+  return info === undefined ? undefined : schema.parse(info);
+}
+
+async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T> {
+  await using scope = new Scope();
+  const temporary = join(entry.parent, `.tmp-${process.pid}-${randomBytes(6).toString("hex")}`);
+  scope.defer(() => removeAsRoot(temporary));
+  await mkdir(temporary, { mode: 0o755 });
+  const info = await entry.build(temporary).catch(async (error: unknown) => {
+    throw await explainFullDisk(entry.parent, error);
+  });
+  throwIfCancelled(entry.signal);
+  await writeDurable(join(temporary, "info.json"), `${JSON.stringify(info, null, 2)}\n`);
+  await fsyncTree(temporary);
+  try {
+    await rename(temporary, directory);
+  } catch (error) {
+    if (!isErrno(error, "ENOTEMPTY", "EEXIST")) throw error;
+    const winner = await readEntry(directory, entry.info);
+    if (winner !== undefined) return winner;
+    throw new AppError(
+      "internal",
+      `Cannot store ${directory}: it is there without info.json. Remove it and try again`,
+    );
+  }
+  await fsyncPath(entry.parent);
+  return info;
+}
+
+/** A full disk shows itself in many ways (tar only says that it wrote less than it had to). */
+async function explainFullDisk(directory: string, error: unknown): Promise<unknown> {
+  if (error instanceof AppError && (error.code === "cancelled" || error.code === "disk_full")) return error;
+  const { bavail, bsize } = await statfs(directory);
+  if (bavail * bsize > fullBelowBytes) return error;
+  const message = `Cannot build an image in ${directory}: no space is left. Free some and try again`;
+  return new AppError("disk_full", message, { cause: error });
+}
+
+/** Runs `work` when no other work on `key` runs; a caller that is cancelled while it waits does not wait on. */
+async function inTurn<T>(key: string, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+  throwIfCancelled(signal);
+  const queue = queues.get(key) ?? { mutex: new Mutex(), users: 0 };
+  queues.set(key, queue);
+  queue.users++;
+  let isOurTurn = false;
+  const done = queue.mutex.run(async () => {
+    throwIfCancelled(signal);
+    isOurTurn = true;
+    return await work();
+  });
+  const release = (): void => {
+    if (--queue.users === 0) queues.delete(key);
+  };
+  done.then(release, release);
+  return await new Promise<T>((resolve, reject) => {
+    const stop = (): void => {
+      if (!isOurTurn) reject(new AppError("cancelled", "Cannot go on: cancelled", { cause: signal?.reason }));
+    };
+    signal?.addEventListener("abort", stop, { once: true });
+    done.then(resolve, reject).finally(() => signal?.removeEventListener("abort", stop));
+  });
+}
+
+/** Removes what processes that are gone have left half built. */
+async function removeStrays(parent: string): Promise<void> {
+  for (const name of await readdir(parent)) {
+    const pid = /^\.tmp-(\d+)-/.exec(name)?.[1];
+    if (pid !== undefined && !isAlive(Number(pid))) await removeAsRoot(join(parent, name));
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return !isErrno(error, "ESRCH");
+  }
+}
+
+async function writeDurable(path: string, text: string): Promise<void> {
+  const handle = await open(path, "wx");
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function fsyncTree(directory: string): Promise<void> {
+  for (const entry of await readdir(directory, { withFileTypes: true })) {
+    const path = join(directory, entry.name);
+    if (entry.isDirectory()) await fsyncTree(path);
+    else if (entry.isFile()) await fsyncPath(path);
+  }
+  await fsyncPath(directory);
+}
+
+/** Throws `disk_full` unless `directory` has room for `bytes`. */
+export async function requireSpace(directory: string, bytes: number): Promise<void> {
+  await mkdir(directory, { recursive: true });
+  const { bavail, bsize } = await statfs(directory);
+  const free = bavail * bsize;
+  if (free >= bytes) return;
+  const mib = (n: number): number => Math.ceil(n / 2 ** 20);
+  throw new AppError(
+    "disk_full",
+    `Cannot build an image in ${directory}: ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free. Free some space`,
+    { details: { needed_bytes: bytes, free_bytes: free } },
+  );
+}

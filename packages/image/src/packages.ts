@@ -1,0 +1,76 @@
+/** The host programs forkd runs and the Debian packages that carry them. */
+import { access, constants } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+
+export type HostProgram = {
+  program: string;
+  /** Debian package */
+  package: string;
+  /** what forkd does with it */
+  purpose: string;
+};
+
+export type MissingProgram = HostProgram & { remedy: string };
+
+export const hostPrograms: readonly HostProgram[] = [
+  { program: "qemu-system-x86_64", package: "qemu-system-x86", purpose: "run machines" },
+  { program: "qemu-img", package: "qemu-utils", purpose: "make disk overlays" },
+  { program: "apt-get", package: "apt", purpose: "download the guest kernel" },
+  { program: "apt-cache", package: "apt", purpose: "find the guest kernel" },
+  { program: "dpkg-deb", package: "dpkg", purpose: "unpack the guest kernel" },
+  { program: "mmdebstrap", package: "mmdebstrap", purpose: "build root file systems" },
+  { program: "unshare", package: "util-linux", purpose: "keep a build apart from the host" },
+  { program: "mke2fs", package: "e2fsprogs", purpose: "make root file systems" },
+  { program: "e2fsck", package: "e2fsprogs", purpose: "repair imported root file systems" },
+  { program: "tar", package: "tar", purpose: "unpack root file systems" },
+  { program: "xz", package: "xz-utils", purpose: "unpack kernels and root file systems" },
+  { program: "zstd", package: "zstd", purpose: "pack and unpack snapshots" },
+];
+
+/** Programs needed only by a user who is not root. */
+export const unprivilegedPrograms: readonly HostProgram[] = [
+  { program: "newuidmap", package: "uidmap", purpose: "build root file systems without being root" },
+];
+
+/** Debian keeps these out of an ordinary user's PATH. */
+const systemDirectories = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/** `path` with the directories of system programs added. */
+export function searchPath(path: string | undefined): string {
+  const parts = (path ?? "/usr/local/bin:/usr/bin:/bin").split(delimiter).filter((part) => part !== "");
+  return [...parts, ...systemDirectories.filter((each) => !parts.includes(each))].join(delimiter);
+}
+
+/** The full path of a program, or undefined. */
+export async function findProgram(program: string, path: string | undefined): Promise<string | undefined> {
+  for (const directory of searchPath(path).split(delimiter)) {
+    const candidate = join(directory, program);
+    const isThere = await access(candidate, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (isThere) return candidate;
+  }
+  return undefined;
+}
+
+/** The line that tells a person how to get a program. */
+export function remedyFor(program: string): string {
+  const known = [...hostPrograms, ...unprivilegedPrograms].find((each) => each.program === program);
+  return known ? `apt-get install ${known.package}` : `install ${program}`;
+}
+
+/** The programs of `programs` that this host does not have. */
+export async function missingPrograms(
+  options: { path?: string | undefined; programs?: readonly HostProgram[]; isRoot?: boolean } = {},
+): Promise<MissingProgram[]> {
+  const isRoot = options.isRoot ?? process.getuid?.() === 0;
+  const programs = options.programs ?? (isRoot ? hostPrograms : [...hostPrograms, ...unprivilegedPrograms]);
+  const missing: MissingProgram[] = [];
+  for (const each of programs) {
+    if ((await findProgram(each.program, options.path ?? process.env["PATH"])) === undefined) {
+      missing.push({ ...each, remedy: `apt-get install ${each.package}` });
+    }
+  }
+  return missing;
+}

@@ -1,0 +1,29 @@
+/** Files that a user hands over: read with care, never changed. */
+import { open, stat } from "node:fs/promises";
+import { AppError } from "@forkd/contract";
+import { headBytes } from "./file-kind.ts";
+
+export type FileState = { size: number; mtimeMs: number };
+
+/** The beginning of a file, enough to tell what it is. */
+export async function readHead(path: string): Promise<Uint8Array> {
+  const handle = await open(path, "r");
+  try {
+    const { bytesRead, buffer } = await handle.read(Buffer.alloc(headBytes), 0, headBytes, 0);
+    return buffer.subarray(0, bytesRead);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Throws `invalid_image` when the file is not as it was. */
+export async function requireUnchanged(path: string, before: FileState): Promise<void> {
+  const after = await stat(path);
+  if (after.size !== before.size || after.mtimeMs !== before.mtimeMs) {
+    throw unusable(path, "it changed while it was read. Try again");
+  }
+}
+
+export function unusable(path: string, why: string, cause?: unknown): AppError {
+  return new AppError("invalid_image", `Cannot use ${path}: ${why}`, { cause });
+}

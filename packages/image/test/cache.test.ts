@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { runCommand } from "@forkd/base";
+import { z } from "zod";
+import { ensureEntry, requireSpace } from "../src/cache.ts";
+import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+
+const info = z.object({ n: z.number() });
+
+test("ensureEntry() builds once for callers at the same time, and not at all when the entry is there", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  let builds = 0;
+  const ensure = (): Promise<{ n: number; directory: string }> =>
+    ensureEntry({
+      parent,
+      digest: "abc",
+      info,
+      build: async (directory) => {
+        builds++;
+        await sleep(20);
+        await writeFile(join(directory, "file"), "content");
+        return { n: builds };
+      },
+    });
+  const results = await Promise.all([ensure(), ensure(), ensure()]);
+  assert.deepEqual(results, Array(3).fill({ n: 1, directory: join(parent, "abc") }));
+  assert.equal((await ensure()).n, 1);
+  assert.deepEqual(await namesIn(parent), ["abc", "abc/file", "abc/info.json"]);
+});
+
+test("ensureEntry() leaves nothing when building fails, and the next caller builds", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  const build = (fail: boolean) => async (directory: string) => {
+    await writeFile(join(directory, "file"), "content");
+    if (fail) throw new Error("no luck");
+    return { n: 1 };
+  };
+  const failing = ensureEntry({ parent, digest: "abc", info, build: build(true) });
+  const waiting = ensureEntry({ parent, digest: "abc", info, build: build(false) });
+  await assert.rejects(failing, /no luck/);
+  assert.equal((await waiting).n, 1);
+  await assert.rejects(ensureEntry({ parent, digest: "def", info, build: build(true) }), /no luck/);
+  assert.deepEqual(await namesIn(parent), ["abc", "abc/file", "abc/info.json"]);
+});
+
+test("ensureEntry() takes the entry of another process that was faster", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  const build = async (): Promise<{ n: number }> => {
+    await mkdir(join(parent, "abc"));
+    await writeFile(join(parent, "abc", "info.json"), '{"n":7}');
+    return { n: 1 };
+  };
+  assert.equal((await ensureEntry({ parent, digest: "abc", info, build })).n, 7);
+  assert.equal(await readFile(join(parent, "abc", "info.json"), "utf8"), '{"n":7}');
+  assert.deepEqual(await namesIn(parent), ["abc", "abc/info.json"]);
+});
+
+test("ensureEntry() lets a cancelled caller go while another one builds", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  const controller = new AbortController();
+  let finish = (): void => undefined;
+  const finished = new Promise<void>((resolve) => (finish = resolve));
+  const build = async (): Promise<{ n: number }> => {
+    await finished;
+    return { n: 1 };
+  };
+  const first = ensureEntry({ parent, digest: "abc", info, build });
+  const second = ensureEntry({ parent, digest: "abc", info, build, signal: controller.signal });
+  controller.abort();
+  await rejectsWith(second, "cancelled", /cancelled/);
+  finish();
+  assert.equal((await first).n, 1);
+});
+
+test("ensureEntry() removes what a process that is gone left half built", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  const { stdout } = await runCommand("sh", ["-c", "echo $$"]);
+  await mkdir(join(parent, `.tmp-${stdout.trim()}-abc`, "tree"), { recursive: true });
+  await mkdir(join(parent, `.tmp-${process.pid}-abc`), { recursive: true });
+  await ensureEntry({ parent, digest: "abc", info, build: async () => ({ n: 1 }) });
+  assert.deepEqual(await namesIn(parent), [`.tmp-${process.pid}-abc`, "abc", "abc/info.json"]);
+});
+
+test("requireSpace() names what is needed and what is free", async (t) => {
+  const dir = await temporaryDirectory(t);
+  await requireSpace(dir, 1);
+  await rejectsWith(
+    requireSpace(dir, 2 ** 60),
+    "disk_full",
+    /1099511627776 MiB are needed and \d+ MiB are free/,
+  );
+});

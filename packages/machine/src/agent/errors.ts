@@ -1,0 +1,52 @@
+/** What can go wrong with a guest, and how it is told to callers. */
+import { getSystemErrorName } from "node:util";
+import { AppError } from "@forkd/contract";
+
+/** The guest broke the protocol; its connection is dropped. Callers see it as the cause of `agent_unreachable`. */
+export class ProtocolError extends Error {
+  override readonly name = "ProtocolError";
+
+  constructor(what: string) {
+    super(`Guest broke the agent protocol: ${what}`);
+  }
+}
+
+/** What everything pending rejects with when the connection ends. */
+export function unreachable(reason: Error | undefined): AppError {
+  if (reason instanceof AppError) return reason;
+  const why = reason?.message ?? "connection closed";
+  return new AppError("agent_unreachable", `Cannot reach the guest agent: ${why}`, {
+    details: { reason: why },
+    ...(reason && { cause: reason }),
+  });
+}
+
+/** `ENOENT` for 2; the guest is Linux like the host, so the numbers are the same. */
+export function errnoName(errno: number): string {
+  if (errno <= 0 || errno > 4095) return `errno ${errno}`;
+  const name = getSystemErrorName(-errno);
+  return name.startsWith("E") ? name : `errno ${errno}`;
+}
+
+/** The guest answered with an errno to `action`. */
+export function refusal(action: string, errno: number, text: string): AppError {
+  const name = errnoName(errno);
+  const message = `Cannot ${action}: ${text === "" ? name : text}`;
+  const details = { errno: name, text };
+  return name === "EAGAIN"
+    ? new AppError("capacity_exhausted", message, { details })
+    : new AppError("guest_refused", message, { details });
+}
+
+/** The same for a file operation, where some errnos have codes of their own. */
+export function fileRefusal(action: string, errno: number, text: string): AppError {
+  const name = errnoName(errno);
+  const message = `Cannot ${action}: ${text === "" ? name : text}`;
+  const details = { errno: name, text };
+  if (name === "ENOENT") return new AppError("file_not_found", message, { details });
+  if (name === "EEXIST") return new AppError("already_exists", message, { details });
+  if (name === "ENOSPC" || name === "EDQUOT") {
+    return new AppError("disk_full", message, { details: { ...details, where: "guest" } });
+  }
+  return refusal(action, errno, text);
+}

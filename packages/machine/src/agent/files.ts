@@ -1,0 +1,217 @@
+/** File operations in the guest: each is a process of the agent with the rights of the asked user. */
+import { AppError, type FileEntry } from "@forkd/contract";
+import type { AgentClient } from "./client.ts";
+import { fileRefusal } from "./errors.ts";
+import { OutputTail } from "./output-tail.ts";
+import type { AgentProcess } from "./process.ts";
+import type { AgentExit } from "./replies.ts";
+import type { ProcessKind, StartSpec } from "./requests.ts";
+import { BadRecord, entryAt, entryIn, StatRecordParser } from "./stat-records.ts";
+
+const maxEntries = 100_000;
+/** Bound of a listing in bytes; names of an honest directory stay far below. */
+const maxListingBytes = 64 * 1024 * 1024;
+
+export interface FileOptions {
+  readonly user?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Reads a file. Resolves when there is something to read or the file is empty, rejects if it cannot be opened. */
+export async function readFile(
+  client: AgentClient,
+  path: string,
+  options: FileOptions & { readonly offset?: number; readonly limit?: number } = {},
+): Promise<AsyncIterableIterator<Buffer>> {
+  const { offset, limit } = options;
+  const spec = { path, ...(offset !== undefined && { offset }), ...(limit !== undefined && { limit }) };
+  const content = operate(client, "read", spec, options);
+  const first = await content.next();
+  return first.done ? content : withFirst(first.value, content);
+}
+
+/** Writes a file whole or, if the content or the call ends before its end, not at all (except with `append`). */
+export async function writeFile(
+  client: AgentClient,
+  path: string,
+  content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  options: FileOptions & {
+    readonly mode?: number;
+    readonly append?: boolean;
+    readonly exclusive?: boolean;
+  } = {},
+): Promise<void> {
+  const { mode, append = false, exclusive = false } = options;
+  const spec = { path, append, exclusive, stdin: true, ...(mode !== undefined && { mode }) };
+  const feed = async (process: AgentProcess): Promise<void> => {
+    for await (const bytes of content) if (!(await accepts(process.write(bytes)))) return;
+    await accepts(process.end());
+  };
+  await finish(operate(client, "write", spec, options, feed));
+}
+
+/** The entries of a directory, sorted by name. */
+export async function listFiles(
+  client: AgentClient,
+  path: string,
+  options: FileOptions = {},
+): Promise<FileEntry[]> {
+  const entries: FileEntry[] = [];
+  const parser = new StatRecordParser();
+  let bytes = 0;
+  await records(path, async () => {
+    for await (const piece of operate(client, "list", { path }, options)) {
+      bytes += piece.length;
+      for (const record of parser.push(piece)) entries.push(entryIn(path, record));
+      if (entries.length > maxEntries || bytes > maxListingBytes) {
+        const message = `Cannot list "${path}": it has more than ${maxEntries} entries`;
+        throw new AppError("guest_refused", message, { details: { errno: "EOVERFLOW", limit: maxEntries } });
+      }
+    }
+    parser.end();
+  });
+  return entries.sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
+}
+
+export async function statFile(
+  client: AgentClient,
+  path: string,
+  options: FileOptions & { readonly follow?: boolean } = {},
+): Promise<FileEntry> {
+  const parser = new StatRecordParser();
+  let entry: FileEntry | undefined;
+  await records(path, async () => {
+    for await (const piece of operate(client, "stat", { path, follow: options.follow ?? false }, options)) {
+      for (const record of parser.push(piece)) {
+        if (entry) throw new BadRecord("more than one record");
+        entry = entryAt(path, record);
+      }
+    }
+    parser.end();
+    if (!entry) throw new BadRecord("no record");
+  });
+  if (!entry) throw new TypeError("statFile has no entry");
+  return entry;
+}
+
+export async function makeDirectory(
+  client: AgentClient,
+  path: string,
+  options: FileOptions & { readonly mode?: number; readonly recursive?: boolean } = {},
+): Promise<void> {
+  const { mode, recursive = false } = options;
+  await finish(operate(client, "mkdir", { path, recursive, ...(mode !== undefined && { mode }) }, options));
+}
+
+export async function moveFile(
+  client: AgentClient,
+  from: string,
+  to: string,
+  options: FileOptions = {},
+): Promise<void> {
+  await finish(operate(client, "move", { path: from, secondPath: to }, options));
+}
+
+export async function removeFile(
+  client: AgentClient,
+  path: string,
+  options: FileOptions & { readonly recursive?: boolean } = {},
+): Promise<void> {
+  await finish(operate(client, "remove", { path, recursive: options.recursive ?? false }, options));
+}
+
+export async function changeMode(
+  client: AgentClient,
+  path: string,
+  mode: number,
+  options: FileOptions & { readonly recursive?: boolean } = {},
+): Promise<void> {
+  await finish(operate(client, "chmod", { path, mode, recursive: options.recursive ?? false }, options));
+}
+
+/** Runs one operation and yields what it prints; ends with its success or throws its failure. Leaving early kills it. */
+async function* operate(
+  client: AgentClient,
+  kind: ProcessKind,
+  spec: StartSpec,
+  options: FileOptions,
+  feed?: (process: AgentProcess) => Promise<void>,
+): AsyncGenerator<Buffer> {
+  const { user, signal } = options;
+  signal?.throwIfAborted();
+  const action = `${kind} "${spec.path}"`;
+  await using process = client.start({ ...spec, kind, ...(user !== undefined && { user }) });
+  const stop = new AbortController();
+  let failure: Error | undefined;
+  const fail = (error: unknown): void => {
+    if (stop.signal.aborted) return;
+    failure ??= error instanceof Error ? error : new Error(String(error));
+    process.kill();
+  };
+  const onAbort = (): void =>
+    fail(new AppError("cancelled", `Cannot ${action}: cancelled`, { cause: signal?.reason }));
+  signal?.addEventListener("abort", onAbort, { signal: stop.signal });
+  const complaint = new OutputTail();
+  try {
+    feed?.(process).catch(fail);
+    for await (const { stream, bytes } of process.output) {
+      if (stream === 1) yield bytes;
+      else complaint.push(bytes);
+    }
+    const exit = await process.exit;
+    if (failure) throw failure;
+    check(action, exit, complaint.text().trim());
+  } finally {
+    stop.abort();
+  }
+}
+
+/** False if the operation has ended: then its exit says why. */
+async function accepts(write: Promise<void>): Promise<boolean> {
+  return write.then(
+    () => true,
+    () => false,
+  );
+}
+
+function check(action: string, exit: AgentExit, text: string): void {
+  if (exit.code === 0) return;
+  if (exit.code !== undefined) throw fileRefusal(action, exit.code, text);
+  throw new AppError("guest_refused", `Cannot ${action}: killed by signal ${exit.signal}`, {
+    details: { signal: exit.signal },
+  });
+}
+
+async function finish(operation: AsyncGenerator<Buffer>): Promise<void> {
+  for await (const bytes of operation) void bytes;
+}
+
+/** Not a generator: one that was not begun would not pass `return` on, and the process would stay. */
+function withFirst(first: Buffer, rest: AsyncGenerator<Buffer>): AsyncIterableIterator<Buffer> {
+  let head: Buffer | undefined = first;
+  return {
+    next: () => {
+      if (head === undefined) return rest.next();
+      const value = head;
+      head = undefined;
+      return Promise.resolve({ done: false, value });
+    },
+    return: () => {
+      head = undefined;
+      return rest.return(undefined);
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+async function records(path: string, read: () => Promise<void>): Promise<void> {
+  try {
+    await read();
+  } catch (error) {
+    if (!(error instanceof BadRecord)) throw error;
+    const message = `Cannot read "${path}": the guest sent a malformed record (${error.message})`;
+    throw new AppError("guest_refused", message, { details: { errno: "EPROTO" }, cause: error });
+  }
+}

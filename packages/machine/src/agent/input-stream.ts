@@ -1,0 +1,95 @@
+/**
+ * The host's end of an input stream of a guest process: at most the window ahead of what the process has taken.
+ *
+ * A write within the window leaves in the call itself, so that a command and its first input share one packet.
+ */
+import { createDeferred, type Deferred } from "./deferred.ts";
+import { ProtocolError } from "./errors.ts";
+import { encodeInput, encodeInputEof, maxInputBytes, type InputStreamNumber } from "./requests.ts";
+
+/** Bytes that the host may send ahead; fixed by the protocol. */
+const windowBytes = 65_536;
+
+export interface FrameSink {
+  readonly isFull: boolean;
+  send(frame: Buffer): void;
+}
+
+interface PendingWrite {
+  /** undefined is the end of the stream */
+  bytes: Uint8Array | undefined;
+  readonly done: Deferred<void>;
+}
+
+export class InputStream {
+  readonly #id: number;
+  readonly #stream: InputStreamNumber;
+  readonly #sink: FrameSink;
+  #free: number;
+  #pending: PendingWrite[] = [];
+  #closed: Error | undefined;
+
+  /** `usedBytes` were sent by an earlier attachment of the same connection and not yet taken. */
+  constructor(id: number, stream: InputStreamNumber, sink: FrameSink, usedBytes = 0) {
+    this.#id = id;
+    this.#stream = stream;
+    this.#sink = sink;
+    this.#free = windowBytes - usedBytes;
+  }
+
+  /** Bytes sent and not yet taken by the process. */
+  get usedBytes(): number {
+    return windowBytes - this.#free;
+  }
+
+  /** Resolves when all bytes are sent; rejects when the process ends before. */
+  write(bytes: Uint8Array): Promise<void> {
+    return this.#enqueue(bytes);
+  }
+
+  end(): Promise<void> {
+    return this.#enqueue(undefined);
+  }
+
+  /** INPUT_CREDIT. */
+  credit(bytes: number): void {
+    if (bytes > this.usedBytes)
+      throw new ProtocolError(`INPUT_CREDIT of ${bytes} bytes for ${this.usedBytes}`);
+    this.#free += bytes;
+    this.pump();
+  }
+
+  /** Nothing can be written any more. */
+  close(reason: Error): void {
+    this.#closed ??= reason;
+    const pending = this.#pending;
+    this.#pending = [];
+    for (const { done } of pending) done.reject(this.#closed);
+  }
+
+  pump(): void {
+    for (let head = this.#pending[0]; head !== undefined; head = this.#pending[0]) {
+      if (head.bytes === undefined) {
+        this.#sink.send(encodeInputEof(this.#id, this.#stream));
+      } else if (head.bytes.length > 0) {
+        const size = Math.min(head.bytes.length, this.#free, maxInputBytes);
+        if (size === 0 || this.#sink.isFull) return;
+        this.#free -= size;
+        this.#sink.send(encodeInput(this.#id, this.#stream, head.bytes.subarray(0, size)));
+        head.bytes = head.bytes.subarray(size);
+        if (head.bytes.length > 0) continue;
+      }
+      // Sending may have ended the connection, and with it this queue.
+      if (this.#pending[0] === head) this.#pending.shift();
+      head.done.resolve();
+    }
+  }
+
+  #enqueue(bytes: Uint8Array | undefined): Promise<void> {
+    if (this.#closed) return Promise.reject(this.#closed);
+    const done = createDeferred<void>();
+    this.#pending.push({ bytes, done });
+    this.pump();
+    return done.promise;
+  }
+}

@@ -1,0 +1,142 @@
+/**
+ * One eval from asking to answer: its timeout, its cancellation and the interrupts that follow from them.
+ *
+ * The timeout counts from when the eval runs, not from when it was asked. An interrupt is repeated while the eval
+ * goes on: the code may catch one, and one that comes before the kernel has begun does nothing.
+ */
+import { AppError } from "@forkd/contract";
+import { createDeferred } from "./deferred.ts";
+import type { KernelMessage, KernelValue } from "./kernel-messages.ts";
+
+export const interruptEveryMs = 1_000;
+
+export interface EvalOptions {
+  readonly code: string;
+  readonly context: string;
+  /** 0 = none */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+  /** a promise holds the output back until it resolves */
+  readonly onOutput?: (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
+}
+
+export interface EvalOutcome extends KernelValue {
+  /** what was raised, when `status` is error or interrupted */
+  readonly error?: { readonly name: string; readonly value: string };
+  readonly timedOut: boolean;
+}
+
+/** A message to the kernel and what becomes of it. */
+export interface KernelRequest {
+  readonly id: number;
+  readonly isEval: boolean;
+  readonly message: Buffer;
+  onAnswer(message: KernelMessage): void;
+  onFailure(error: AppError): void;
+  /** The kernel has come to this message. */
+  onRunning?(): void;
+  onOutput?(stream: 1 | 2, bytes: Buffer): void | Promise<void>;
+}
+
+export interface EvalHost {
+  readonly graceMs: number;
+  interrupt(): void;
+  isRunning(request: KernelRequest): boolean;
+  /** Takes back a message that was not sent; false if it was. */
+  withdraw(request: KernelRequest): boolean;
+  giveUp(reason: AppError): void;
+}
+
+export function createEvalRequest(
+  id: number,
+  message: Buffer,
+  options: EvalOptions,
+  host: EvalHost,
+): { request: KernelRequest; outcome: Promise<EvalOutcome> } {
+  const done = createDeferred<EvalOutcome>();
+  const lifetime = new AbortController();
+  const timers: NodeJS.Timeout[] = [];
+  let timedOut = false;
+  let stopReason: Error | undefined;
+  let stopping = false;
+
+  const finish = (settle: () => void): void => {
+    lifetime.abort();
+    for (const timer of timers) clearTimeout(timer);
+    settle();
+  };
+  const interruptNow = (): void => {
+    host.interrupt();
+    timers.push(setInterval(() => host.interrupt(), interruptEveryMs));
+    const reason = `Code did not stop within ${host.graceMs} ms of an interrupt, its kernel was killed. Restart it`;
+    timers.push(setTimeout(() => host.giveUp(new AppError("kernel_failed", reason)), host.graceMs));
+  };
+  const stop = (reason: Error | undefined): void => {
+    stopReason ??= reason;
+    if (stopping) return;
+    stopping = true;
+    if (stopReason && host.withdraw(request))
+      return finish(() => done.reject(stopReason ?? evalCancelled(undefined)));
+    if (host.isRunning(request)) interruptNow();
+  };
+  const request: KernelRequest = {
+    id,
+    isEval: true,
+    message,
+    onRunning() {
+      if (stopping) interruptNow();
+      if (!options.timeoutMs) return;
+      const onTimeout = (): void => {
+        timedOut = true;
+        stop(undefined);
+      };
+      timers.push(setTimeout(onTimeout, Math.min(options.timeoutMs, maxTimerMs)));
+    },
+    onOutput(stream, bytes) {
+      // A consumer that fails ends its own eval, not the kernel.
+      if (stopReason) return;
+      try {
+        return options.onOutput?.(stream, bytes)?.catch((error: unknown) => stop(toError(error)));
+      } catch (error) {
+        stop(toError(error));
+      }
+    },
+    onAnswer(answer) {
+      finish(() => {
+        if (stopReason) done.reject(stopReason);
+        else if (answer.type === "V") done.resolve(outcomeOf(answer.value, timedOut));
+        else
+          done.reject(
+            new AppError("guest_refused", `Cannot evaluate: ${answer.type === "Z" ? answer.text : ""}`),
+          );
+      });
+    },
+    onFailure(error) {
+      finish(() => done.reject(error));
+    },
+  };
+  const onAbort = (): void => stop(evalCancelled(options.signal?.reason));
+  options.signal?.addEventListener("abort", onAbort, { signal: lifetime.signal });
+  return { request, outcome: done.promise };
+}
+
+/** Longest delay that a Node timer takes. */
+const maxTimerMs = 2 ** 31 - 1;
+
+function outcomeOf(value: KernelValue, timedOut: boolean): EvalOutcome {
+  if (value.status === "value" || value.status === "none") return { ...value, timedOut };
+  const { name, value: text } = Object(value.json) as { name?: unknown; value?: unknown };
+  const error = {
+    name: typeof name === "string" ? name : "Error",
+    value: typeof text === "string" ? text : "",
+  };
+  return { ...value, json: undefined, error, timedOut };
+}
+
+export function evalCancelled(cause: unknown): AppError {
+  return new AppError("cancelled", "Eval was cancelled", { cause });
+}
+
+function toError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}

@@ -1,0 +1,346 @@
+/**
+ * KernelClient: a warm interpreter in the guest (docs/spec/kernel-protocol.md) over the control stream of a process.
+ *
+ * The kernel serves one message at a time. Short messages are sent without waiting for each other, so that after-fork
+ * and the first eval share a packet; behind an eval nothing is sent until it is answered, so that an interrupt can
+ * only meet the eval it is meant for. Output belongs to the oldest unanswered message: the agent keeps it before the
+ * answer.
+ */
+import { randomInt } from "node:crypto";
+import { withDeadline } from "@forkd/base";
+import { AppError } from "@forkd/contract";
+import type { AgentClient } from "./client.ts";
+import { createDeferred } from "./deferred.ts";
+import { OutputTail } from "./output-tail.ts";
+import {
+  decodeNames,
+  encodeContexts,
+  encodeDropContext,
+  encodeEval,
+  encodeKernelAfterFork,
+  KernelGarbage,
+  KernelMessageParser,
+  type KernelMessage,
+} from "./kernel-messages.ts";
+import {
+  createEvalRequest,
+  evalCancelled,
+  interruptEveryMs,
+  type EvalOptions,
+  type EvalOutcome,
+} from "./kernel-eval.ts";
+import { KernelQueue } from "./kernel-queue.ts";
+import type { AgentProcess, OutputOptions } from "./process.ts";
+import type { AgentExit, AgentOutput } from "./replies.ts";
+import type { PerStream } from "./requests.ts";
+
+const defaultReadyTimeoutMs = 60_000;
+/** How long an interrupted eval may take to stop. */
+export const defaultGraceMs = 5_000;
+const sigint = 2;
+
+export interface KernelSpec {
+  readonly language: string;
+  readonly argv: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly user?: string;
+  readonly readyTimeoutMs?: number;
+}
+
+export interface KernelOptions {
+  /** output that no eval made */
+  readonly onStray?: (stream: 1 | 2, bytes: Buffer) => void;
+  readonly graceMs?: number;
+}
+
+/** Where a kernel stands; stored with a snapshot so that a fork can go on from there. */
+export interface KernelPosition {
+  readonly processId: number;
+  readonly offsets: PerStream;
+  readonly nextEvalId: number;
+  /** messages that the kernel still has to answer; empty at rest */
+  readonly unanswered: readonly number[];
+}
+
+export class KernelClient implements AsyncDisposable {
+  readonly #process: AgentProcess;
+  readonly #options: KernelOptions;
+  readonly #parser = new KernelMessageParser();
+  readonly #stderr = new OutputTail();
+  readonly #ready = createDeferred<string>();
+  readonly #died = createDeferred<AppError>();
+  readonly #queue: KernelQueue;
+  #nextId: number;
+  #controlOffset: number;
+  /** answers to an earlier daemon's messages are passed over */
+  #allowsStale = false;
+  #dead: AppError | undefined;
+
+  /** Starts a kernel and waits until it is ready. */
+  static async start(
+    client: AgentClient,
+    spec: KernelSpec,
+    options: KernelOptions = {},
+  ): Promise<KernelClient> {
+    const { language, readyTimeoutMs = defaultReadyTimeoutMs, ...command } = spec;
+    const open = (output: OutputOptions): AgentProcess =>
+      client.start({ ...command, control: true, label: `kernel:${language}` }, output);
+    const kernel = new KernelClient(open, { offsets: [0, 0, 0], nextEvalId: 1, unanswered: [] }, options);
+    try {
+      await withDeadline(kernel.ready, readyTimeoutMs, () => {
+        return new AppError(
+          "kernel_failed",
+          `Kernel "${language}" was not ready within ${readyTimeoutMs} ms`,
+        );
+      });
+    } catch (error) {
+      await kernel[Symbol.asyncDispose]();
+      throw error;
+    }
+    return kernel;
+  }
+
+  /** Attaches to a kernel that came with a snapshot. Returns at once, messages may follow at once. */
+  static attach(client: AgentClient, position: KernelPosition, options: KernelOptions = {}): KernelClient {
+    const open = (output: OutputOptions): AgentProcess =>
+      client.attach(position.processId, position.offsets, output);
+    const kernel = new KernelClient(open, position, options);
+    kernel.#process.started.then(
+      () => kernel.#ready.resolve(""),
+      () => undefined, // `exit` rejects with the same and ends the kernel
+    );
+    return kernel;
+  }
+
+  /** Finds a running kernel whose position is not known, interrupts what it does, and attaches; for a daemon's restart. */
+  static async recover(
+    client: AgentClient,
+    language: string,
+    options: KernelOptions = {},
+  ): Promise<KernelClient | undefined> {
+    const listings = await client.list();
+    const found = listings.find(({ label, finished }) => label === `kernel:${language}` && !finished);
+    if (!found) return undefined;
+    const { id: processId, offsets } = found;
+    const nextEvalId = randomInt(1, 2 ** 31);
+    const kernel = KernelClient.attach(client, { processId, offsets, nextEvalId, unanswered: [] }, options);
+    kernel.#allowsStale = true;
+    kernel.interrupt();
+    const again = setInterval(() => kernel.interrupt(), interruptEveryMs);
+    try {
+      // An answer to this one proves that the kernel has finished what came before.
+      await withDeadline(kernel.contexts(), options.graceMs ?? defaultGraceMs, () => {
+        return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
+      });
+    } catch (error) {
+      await kernel[Symbol.asyncDispose]();
+      throw error;
+    } finally {
+      clearInterval(again);
+    }
+    kernel.#allowsStale = false;
+    return kernel;
+  }
+
+  private constructor(
+    open: (output: OutputOptions) => AgentProcess,
+    position: Omit<KernelPosition, "processId">,
+    options: KernelOptions,
+  ) {
+    this.#options = options;
+    this.#nextId = position.nextEvalId;
+    this.#controlOffset = position.offsets[2];
+    // A write fails only when the process has ended, and that fails every request.
+    this.#queue = new KernelQueue(position.unanswered, (message) => {
+      this.#process.write(message, 3).catch(() => undefined);
+    });
+    this.#process = open({ onOutput: (output) => this.#receive(output) });
+    this.#process.exit.then(
+      (exit) => this.#fail(this.#deathOf(exit)),
+      (error: unknown) => this.#fail(this.#lossOf(error)),
+    );
+  }
+
+  get processId(): number {
+    return this.#process.id;
+  }
+
+  /** The kernel's version text after start, empty after attach. */
+  get ready(): Promise<string> {
+    return this.#ready.promise;
+  }
+
+  /** Why it cannot be used any more; the caller starts another. */
+  get dead(): AppError | undefined {
+    return this.#dead;
+  }
+
+  get died(): Promise<AppError> {
+    return this.#died.promise;
+  }
+
+  /** True while nothing is under way: the state in which a snapshot should be taken. */
+  get isIdle(): boolean {
+    return this.#queue.isEmpty && this.#parser.pendingBytes === 0;
+  }
+
+  position(): KernelPosition {
+    const [first, second, third] = this.#process.offsets;
+    return {
+      processId: this.#process.id,
+      // A message that has come in part is sent again from its beginning.
+      offsets: [first, second, third - this.#parser.pendingBytes],
+      nextEvalId: this.#nextId,
+      unanswered: this.#queue.unanswered,
+    };
+  }
+
+  /** Re-seeds the generators in the kernel and sets environment variables. */
+  async afterFork(entropy: Uint8Array, env: Readonly<Record<string, string>> = {}): Promise<void> {
+    await this.#ask("prepare the kernel after a fork", (id) => encodeKernelAfterFork(id, entropy, env));
+  }
+
+  async contexts(): Promise<string[]> {
+    const bytes = await this.#ask("list contexts", encodeContexts);
+    try {
+      return decodeNames(bytes);
+    } catch (error) {
+      throw this.#fail(garbage(error));
+    }
+  }
+
+  async dropContext(context: string): Promise<void> {
+    await this.#ask(`drop context "${context}"`, (id) => encodeDropContext(id, context));
+  }
+
+  /**
+   * Runs code. After `timeoutMs` it is interrupted and the outcome says so; on abort it is interrupted and the call
+   * rejects with `cancelled`. Code that does not stop in the grace time costs the kernel: `kernel_failed`.
+   */
+  async evaluate(options: EvalOptions): Promise<EvalOutcome> {
+    if (options.signal?.aborted) throw evalCancelled(options.signal.reason);
+    const id = this.#takeId();
+    const message = encoded(() => encodeEval(id, options.context, options.code));
+    const { request, outcome } = createEvalRequest(id, message, options, {
+      interrupt: () => this.interrupt(),
+      withdraw: (unsent) => this.#queue.withdraw(unsent),
+      isRunning: (sent) => this.#queue.running === sent,
+      giveUp: (reason) => {
+        this.#fail(reason);
+      },
+      graceMs: this.#options.graceMs ?? defaultGraceMs,
+    });
+    this.#queue.submit(request);
+    return outcome;
+  }
+
+  /** SIGINT; between evals it does nothing. */
+  interrupt(): void {
+    this.#process.signal(sigint, "leader");
+  }
+
+  /** Lets go of the kernel, which goes on; `attach` takes it up again. What is pending here rejects. */
+  async leave(): Promise<void> {
+    const left = this.#process.detach();
+    this.#fail(new AppError("kernel_failed", "Kernel was left"), { kill: false });
+    await left;
+  }
+
+  /** Kills the kernel; one that was left goes on. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#fail(new AppError("kernel_failed", "Kernel was stopped"));
+    await this.#process[Symbol.asyncDispose]();
+  }
+
+  #takeId(): number {
+    const id = this.#nextId;
+    this.#nextId = id >= 0xffff_ffff ? 1 : id + 1;
+    return id;
+  }
+
+  #ask(action: string, encode: (id: number) => Buffer): Promise<Buffer> {
+    const id = this.#takeId();
+    const message = encoded(() => encode(id));
+    const done = createDeferred<Buffer>();
+    this.#queue.submit({
+      id,
+      isEval: false,
+      message,
+      onAnswer: (answer) => {
+        if (answer.type === "A") return done.resolve(answer.bytes);
+        const text = answer.type === "Z" ? answer.text : "unexpected answer";
+        done.reject(new AppError("guest_refused", `Cannot ${action}: ${text}`, { details: { text } }));
+      },
+      onFailure: (error) => done.reject(error),
+    });
+    return done.promise;
+  }
+
+  #receive(output: AgentOutput): void | Promise<void> {
+    const { stream, bytes } = output;
+    if (stream === 3) return this.#receiveControl(output);
+    if (stream === 2) this.#stderr.push(bytes);
+    const running = this.#queue.running;
+    if (running?.isEval) return running.onOutput?.(stream, bytes);
+    this.#options.onStray?.(stream, bytes);
+  }
+
+  #receiveControl({ offset, bytes }: AgentOutput): void {
+    if (this.#dead) return;
+    try {
+      if (offset !== this.#controlOffset) throw new KernelGarbage("part of its answer was dropped");
+      this.#controlOffset += bytes.length;
+      for (const message of this.#parser.push(bytes)) this.#answered(message);
+    } catch (error) {
+      this.#fail(garbage(error));
+    }
+  }
+
+  #answered(message: KernelMessage): void {
+    if (message.type === "Y") return this.#ready.resolve(message.text);
+    if (this.#queue.answer(message)) return;
+    if (!this.#allowsStale) throw new KernelGarbage(`answer to ${message.id}, which was not asked`);
+  }
+
+  /** First cause wins. */
+  #fail(error: AppError, { kill } = { kill: true }): AppError {
+    if (this.#dead) return this.#dead;
+    this.#dead = error;
+    if (kill) {
+      this.#process.kill();
+      this.#process.forget();
+    }
+    this.#ready.reject(error);
+    this.#queue.fail(error);
+    this.#died.resolve(error);
+    return error;
+  }
+
+  #deathOf(exit: AgentExit): AppError {
+    const how = exit.signal === undefined ? `exit code ${exit.code}` : `signal ${exit.signal}`;
+    const details = { log: this.#stderr.lines(), ...exit };
+    return new AppError("kernel_failed", `Kernel ended with ${how}. Restart it`, { details });
+  }
+
+  #lossOf(error: unknown): AppError {
+    if (error instanceof AppError && error.code !== "guest_refused") return error;
+    const why = error instanceof Error ? error.message : String(error);
+    return new AppError("kernel_failed", `Cannot use the kernel: ${why}`, { cause: error });
+  }
+}
+
+function encoded(encode: () => Buffer): Buffer {
+  try {
+    return encode();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new AppError("invalid_request", error.message, { cause: error });
+  }
+}
+
+/** Programming errors pass through. */
+function garbage(error: unknown): AppError {
+  if (!(error instanceof KernelGarbage)) throw error;
+  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}. Restart it`, { cause: error });
+}

@@ -1,0 +1,321 @@
+/**
+ * AgentProcess: one process in the guest, as seen through one connection.
+ *
+ *   starting/attaching ──STARTED/OK──► running ──EXIT──► ended
+ *           └──────ERROR──► ended          └──detach()──► leaving ──answer to a ping──► ended
+ *
+ * The guest is not trusted: output beyond the credit, at a wrong offset, after its end or after EXIT is a
+ * ProtocolError, which the client turns into the end of the connection.
+ */
+import { withDeadline } from "@forkd/base";
+import { AppError } from "@forkd/contract";
+import { createDeferred, type Deferred } from "./deferred.ts";
+import { ProtocolError, refusal } from "./errors.ts";
+import { encodeFrame, frameType, type Frame } from "./frames.ts";
+import { InputStream, type FrameSink } from "./input-stream.ts";
+import { OutputCredit } from "./output-credit.ts";
+import { OutputQueue } from "./output-queue.ts";
+import {
+  decodeError,
+  decodeExit,
+  decodeInputCredit,
+  decodeOutput,
+  decodeOutputEof,
+  decodeStarted,
+  type AgentExit,
+  type AgentOutput,
+} from "./replies.ts";
+import {
+  encodeCredit,
+  encodeResize,
+  encodeSignal,
+  type InputStreamNumber,
+  type OutputStreamNumber,
+  type PerStream,
+} from "./requests.ts";
+
+/** Output that the guest may send ahead of the consumer, for each stream, in bytes. */
+export const defaultWindowBytes = 256 * 1024;
+/** How long dispose waits for a killed process to be gone. */
+const killWaitMs = 5_000;
+const sigkill = 9;
+
+export interface OutputOptions {
+  readonly windowBytes?: number;
+  /** Called for each piece instead of queueing it; the bytes are a view. A promise holds the credit back until it resolves. */
+  readonly onOutput?: (output: AgentOutput) => void | Promise<void>;
+  readonly onEof?: (stream: OutputStreamNumber) => void;
+}
+
+/** A process that was started detached is out of reach once it has started; `attach` reads it. */
+export type OpenedBy = "start" | "start-detached" | "attach";
+
+/** Input bytes of streams 0 and 3 that the process has not taken. */
+export type InputUsed = readonly [number, number];
+
+/** What a process needs of its client. */
+export interface ProcessLink extends FrameSink {
+  /** Forgets the process: frames for it are violations from now on. With `inputUsed` it goes on in the guest. */
+  release(id: number, inputUsed?: InputUsed): void;
+  /** Resolves when the guest has answered everything sent so far. */
+  ping(): Promise<void>;
+}
+
+export class AgentProcess implements AsyncDisposable {
+  readonly id: number;
+  readonly #link: ProcessLink;
+  readonly #options: OutputOptions;
+  readonly #action: string;
+  readonly #credit: OutputCredit;
+  readonly #inputs: Record<InputStreamNumber, InputStream>;
+  readonly #queue: OutputQueue;
+  readonly #started = createDeferred<void>();
+  readonly #exit: Deferred<AgentExit> = createDeferred();
+  readonly #ended = createDeferred<void>();
+  #state: "opening" | "running" | "leaving" | "ended" = "opening";
+  /** the frame that opens it is still to come */
+  #opening: OpenedBy | undefined;
+  #discarding = false;
+  #forgotten = false;
+  #pid: number | undefined;
+
+  /** Made by AgentClient, which has sent START or ATTACH with the window as credit. */
+  constructor(
+    link: ProcessLink,
+    id: number,
+    how: { action: string; openedBy: OpenedBy; offsets: PerStream; inputUsed?: InputUsed | undefined },
+    options: OutputOptions,
+  ) {
+    this.id = id;
+    this.#link = link;
+    this.#options = options;
+    this.#action = how.action;
+    this.#opening = how.openedBy;
+    this.#credit = new OutputCredit(
+      options.windowBytes ?? defaultWindowBytes,
+      how.offsets,
+      how.openedBy === "attach",
+    );
+    const [used0, used3] = how.inputUsed ?? [0, 0];
+    this.#inputs = { 0: new InputStream(id, 0, link, used0), 3: new InputStream(id, 3, link, used3) };
+    this.#queue = new OutputQueue(
+      (number, bytes) => this.#consumed(number, bytes),
+      () => {
+        this.#discarding = true;
+      },
+    );
+  }
+
+  /** Resolves on STARTED or on the answer to ATTACH. */
+  get started(): Promise<void> {
+    return this.#started.promise;
+  }
+
+  /** Known once started; unknown after attach. */
+  get pid(): number | undefined {
+    return this.#pid;
+  }
+
+  /** How it ended; rejects if it did not start, was detached or the connection ended. */
+  get exit(): Promise<AgentExit> {
+    return this.#exit.promise;
+  }
+
+  /** For one consumer; ends after the exit, or throws what `exit` rejects with. Empty with `onOutput`. */
+  get output(): AsyncIterableIterator<AgentOutput> {
+    return this.#queue;
+  }
+
+  /** Where the next byte of each stream is expected. */
+  get offsets(): PerStream {
+    return this.#credit.offsets;
+  }
+
+  write(bytes: Uint8Array, stream: InputStreamNumber = 0): Promise<void> {
+    return this.#inputs[stream].write(bytes);
+  }
+
+  end(stream: InputStreamNumber = 0): Promise<void> {
+    return this.#inputs[stream].end();
+  }
+
+  signal(signal: number, scope: "group" | "leader" = "group"): void {
+    if (this.#state !== "ended") this.#link.send(encodeSignal(this.id, signal, scope));
+  }
+
+  /** The group and the leader: right after START the leader may not have made its group yet. */
+  kill(): void {
+    this.signal(sigkill, "group");
+    this.signal(sigkill, "leader");
+  }
+
+  resize(rows: number, cols: number): void {
+    if (this.#state !== "ended") this.#link.send(encodeResize(this.id, rows, cols));
+  }
+
+  /** Leaves it running without a reader. Output on its way is dropped here and is there again for the next attach. */
+  async detach(): Promise<void> {
+    if (this.#state === "ended" || this.#state === "leaving") return;
+    this.#state = "leaving";
+    this.#discarding = true;
+    this.#link.send(encodeFrame(frameType.detach, this.id));
+    const left = this.#link.ping();
+    this.#settle(detached(this.id), undefined);
+    await left;
+    // The window is one for all attachments of a connection.
+    this.#release([this.#inputs[0].usedBytes, this.#inputs[3].usedBytes]);
+  }
+
+  /** Lets the agent drop what it keeps of the process once it has finished. */
+  forget(): void {
+    if (this.#forgotten) return;
+    this.#forgotten = true;
+    this.#link.send(encodeFrame(frameType.forget, this.id));
+  }
+
+  /** Kills it, waits until it is gone and forgets it; a detached one is left alone. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#state === "leaving") return;
+    this.#discarding = true;
+    this.kill();
+    this.forget();
+    void this.#queue.return();
+    try {
+      const late = (): Error => new AppError("deadline_exceeded", `Process ${this.id} does not end`);
+      await withDeadline(this.#ended.promise, killWaitMs, late);
+    } catch (error) {
+      // A process stuck in the guest's kernel cannot be waited for; the agent forgets it when it ends.
+      if (!(error instanceof AppError && error.code === "deadline_exceeded")) throw error;
+      await this.detach();
+    }
+  }
+
+  /** A frame with this id. Called by the client. Throws ProtocolError. */
+  receive(frame: Frame): void {
+    switch (frame.type) {
+      case frameType.ok:
+      case frameType.started:
+        return this.#opened(frame);
+      case frameType.error:
+        return this.#refused(frame);
+      case frameType.output:
+        return this.#output(decodeOutput(frame.payload));
+      case frameType.outputEof:
+        return this.#outputEof(frame);
+      case frameType.inputCredit: {
+        const { stream, bytes } = decodeInputCredit(frame.payload);
+        return this.#inputs[stream].credit(bytes);
+      }
+      case frameType.exit:
+        return this.#exited(decodeExit(frame.payload));
+      default:
+        throw new ProtocolError(`frame of type ${frame.type} for a process`);
+    }
+  }
+
+  /** The connection has ended. Called by the client. */
+  lost(error: Error): void {
+    this.#settle(error, undefined);
+    this.#release();
+  }
+
+  /** The connection takes bytes again. Called by the client. */
+  drained(): void {
+    this.#inputs[0].pump();
+    this.#inputs[3].pump();
+  }
+
+  #opened(frame: Frame): void {
+    const opening = this.#opening;
+    const expected = opening === "attach" ? frameType.ok : frameType.started;
+    if (opening === undefined || frame.type !== expected) {
+      throw new ProtocolError(`frame of type ${frame.type} for process ${this.id}`);
+    }
+    this.#opening = undefined;
+    if (frame.type === frameType.started) this.#pid = decodeStarted(frame.payload);
+    if (this.#state === "opening") this.#state = "running";
+    this.#started.resolve();
+    if (opening !== "start-detached") return;
+    this.#settle(detached(this.id), undefined);
+    this.#release();
+  }
+
+  #refused(frame: Frame): void {
+    if (this.#opening === undefined) throw new ProtocolError(`error for the running process ${this.id}`);
+    const { errno, text } = decodeError(frame.payload);
+    this.#settle(refusal(this.#action, errno, text), undefined);
+    this.#release();
+  }
+
+  #output(output: AgentOutput): void {
+    const { stream, bytes } = output;
+    this.#mustBeOpen("output");
+    this.#credit.receive(stream, output.offset, bytes.length);
+    if (this.#discarding) return this.#consumed(stream, bytes.length);
+    if (!this.#options.onOutput) return this.#queue.push(output);
+    try {
+      const taken = this.#options.onOutput(output);
+      if (taken === undefined) return this.#consumed(stream, bytes.length);
+      taken.then(
+        () => this.#consumed(stream, bytes.length),
+        (error: unknown) => this.#consumerFailed(error),
+      );
+    } catch (error) {
+      this.#consumerFailed(error);
+    }
+  }
+
+  #outputEof(frame: Frame): void {
+    const { stream, offset } = decodeOutputEof(frame.payload);
+    this.#mustBeOpen("output");
+    this.#credit.receiveEof(stream, offset);
+    if (!this.#discarding) this.#options.onEof?.(stream);
+  }
+
+  #mustBeOpen(what: string): void {
+    if (this.#opening !== undefined)
+      throw new ProtocolError(`${what} of process ${this.id} before it started`);
+  }
+
+  #exited(exit: AgentExit): void {
+    this.#mustBeOpen("exit");
+    this.#settle(undefined, exit);
+    this.#release();
+  }
+
+  #consumed(stream: OutputStreamNumber, bytes: number): void {
+    if (this.#state === "ended" || this.#state === "leaving") return;
+    const given = this.#credit.consume(stream, bytes);
+    if (given > 0) this.#link.send(encodeCredit(this.id, stream, given));
+  }
+
+  /** The consumer threw: nobody reads this process any more, and its failure is the result. */
+  #consumerFailed(error: unknown): void {
+    this.#discarding = true;
+    this.#exit.reject(error instanceof Error ? error : new Error(String(error)));
+    this.kill();
+    this.forget();
+  }
+
+  /** First cause wins: later calls change nothing. */
+  #settle(error: Error | undefined, exit: AgentExit | undefined): void {
+    if (exit) this.#exit.resolve(exit);
+    const reason = error ?? new AppError("wrong_state", `Process ${this.id} has ended`);
+    this.#started.reject(reason);
+    this.#exit.reject(reason);
+    this.#inputs[0].close(reason);
+    this.#inputs[3].close(reason);
+    this.#queue.end(error);
+  }
+
+  #release(inputUsed?: InputUsed): void {
+    if (this.#state === "ended") return;
+    this.#state = "ended";
+    this.#link.release(this.id, inputUsed);
+    this.#ended.resolve();
+  }
+}
+
+function detached(id: number): AppError {
+  return new AppError("wrong_state", `Process ${id} is detached`);
+}

@@ -1,0 +1,96 @@
+/** A TCP connection made inside the guest, as a Node stream. */
+import { Duplex } from "node:stream";
+import { AppError } from "@forkd/contract";
+import type { AgentClient } from "./client.ts";
+import { createDeferred, type Deferred } from "./deferred.ts";
+import { refusal } from "./errors.ts";
+import { OutputTail } from "./output-tail.ts";
+import type { AgentProcess } from "./process.ts";
+import type { AgentOutput } from "./replies.ts";
+
+/**
+ * Connects to a port of the guest. Returns at once; a refused connection destroys the stream with `guest_refused`.
+ * Ending the writable side half-closes; destroying the stream kills the connection.
+ */
+export function connectTcp(client: AgentClient, port: number, host?: string): Duplex {
+  return new GuestSocket(client, port, host);
+}
+
+class GuestSocket extends Duplex {
+  readonly #process: AgentProcess;
+  readonly #complaint = new OutputTail();
+  /** pieces that wait until the reader wants more; their credit waits with them */
+  #paused: Deferred<void> | undefined;
+  #ended = false;
+
+  constructor(client: AgentClient, port: number, host: string | undefined) {
+    super({ allowHalfOpen: true });
+    this.#process = client.start(
+      { kind: "connect", port, stdin: true, ...(host !== undefined && { path: host }) },
+      {
+        onOutput: (output) => this.#receive(output),
+        onEof: (stream) => {
+          if (stream === 1) this.#endReading();
+        },
+      },
+    );
+    this.#process.exit.then(
+      (exit) => {
+        this.#process.forget();
+        if (exit.code === 0) return this.#endReading();
+        const text = this.#complaint.text().trim();
+        const action = `connect to port ${port} of the guest`;
+        this.destroy(
+          exit.code === undefined
+            ? new AppError("guest_refused", `Cannot ${action}: killed by signal ${exit.signal}`)
+            : refusal(action, exit.code, text),
+        );
+      },
+      (error: unknown) => this.destroy(error instanceof Error ? error : new Error(String(error))),
+    );
+  }
+
+  override _read(): void {
+    const paused = this.#paused;
+    this.#paused = undefined;
+    paused?.resolve();
+  }
+
+  override _write(bytes: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#process.write(bytes).then(() => done(), done);
+  }
+
+  override _final(done: (error?: Error | null) => void): void {
+    // After the peer has closed both ways there is nothing left to half-close.
+    this.#process.end().then(
+      () => done(),
+      (error: unknown) =>
+        done(error instanceof AppError && error.code === "wrong_state" ? null : toError(error)),
+    );
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#paused?.resolve();
+    this.#process[Symbol.asyncDispose]().then(
+      () => done(error),
+      () => done(error),
+    );
+  }
+
+  #receive({ stream, bytes }: AgentOutput): void | Promise<void> {
+    if (stream !== 1) return this.#complaint.push(bytes);
+    if (this.#ended || this.destroyed || this.push(bytes)) return;
+    this.#paused ??= createDeferred();
+    return this.#paused.promise;
+  }
+
+  #endReading(): void {
+    if (this.#ended || this.destroyed) return;
+    this.#ended = true;
+    this.push(null);
+  }
+}
+
+function toError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}

@@ -1,0 +1,277 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AppError } from "@forkd/contract";
+import type { AgentProcess } from "../../src/agent/process.ts";
+import { RealAgent } from "./support/real-agent.ts";
+
+async function collect(process: AgentProcess): Promise<{ 1: string; 2: string; 3: string }> {
+  const pieces: Record<1 | 2 | 3, Buffer[]> = { 1: [], 2: [], 3: [] };
+  for await (const { stream, bytes } of process.output) pieces[stream].push(Buffer.from(bytes));
+  const text = (stream: 1 | 2 | 3): string => Buffer.concat(pieces[stream]).toString();
+  return { 1: text(1), 2: text(2), 3: text(3) };
+}
+
+/** Output has no event that says "this far": round trips give it time, and the assertion after it decides. */
+async function pingUntil(agent: RealAgent, reached: () => boolean): Promise<void> {
+  for (let left = 20_000; left > 0 && !reached(); left--) await agent.client.ping();
+}
+
+async function waitUntilFinished(agent: RealAgent): Promise<void> {
+  for (let left = 20_000; left > 0 && !(await agent.client.list())[0]?.finished; left--);
+}
+
+test("hello tells the facts of the agent", async () => {
+  await using agent = await RealAgent.open();
+  const hello = await agent.client.ready;
+  assert.ok(hello.version.length > 0);
+  assert.ok(hello.uptimeMs > 0);
+  assert.equal(hello.unfinished, 0);
+  await agent.client.ping();
+  await agent.client.sync();
+});
+
+test("requests made before ready are answered", async () => {
+  await using agent = await RealAgent.open();
+  assert.equal(agent.client.hello, undefined);
+  const process = agent.client.start({ argv: ["cat"], stdin: true });
+  const written = process.write(Buffer.from("early"));
+  const ended = process.end();
+  const [output, exit] = await Promise.all([collect(process), process.exit, written, ended]);
+  assert.equal(output[1], "early");
+  assert.equal(exit.code, 0);
+});
+
+test("a command gives its output, exit code and times", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start({ argv: ["sh", "-c", "echo out; echo err >&2; exit 3"] });
+  const output = await collect(process);
+  const exit = await process.exit;
+  assert.deepEqual(output, { 1: "out\n", 2: "err\n", 3: "" });
+  assert.equal(exit.code, 3);
+  assert.equal(exit.signal, undefined);
+  assert.equal(exit.timedOut, false);
+  assert.ok(exit.peakRssKib > 0);
+  assert.ok((process.pid ?? 0) > 0);
+});
+
+test("environment, directory, timeout and signal reach the command", async () => {
+  await using agent = await RealAgent.open();
+  const { client } = agent;
+  const shown = client.start({ argv: ["sh", "-c", 'echo "$WORD"; pwd'], env: { WORD: "ä=b" }, cwd: "/usr" });
+  assert.equal((await collect(shown))[1], "ä=b\n/usr\n");
+  const late = await client.start({ argv: ["sleep", "60"], timeoutMs: 100 }).exit;
+  assert.deepEqual([late.signal, late.timedOut], [9, true]);
+  const killed = client.start({ argv: ["sleep", "60"] });
+  killed.signal(15);
+  assert.deepEqual([(await killed.exit).signal, (await killed.exit).timedOut], [15, false]);
+});
+
+test("a command that cannot start is refused with its errno", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start({ argv: ["/no/such/program"] });
+  const refused = (error: unknown): boolean =>
+    error instanceof AppError && error.code === "guest_refused" && error.details["errno"] === "ENOENT";
+  await assert.rejects(process.started, refused);
+  await assert.rejects(process.exit, refused);
+  await assert.rejects(collect(process), refused);
+  await agent.client.ping();
+});
+
+test("a spec larger than a frame is an invalid request", async () => {
+  await using agent = await RealAgent.open();
+  const start = (): AgentProcess => agent.client.start({ argv: ["echo", "x".repeat(70_000)] });
+  assert.throws(start, { code: "invalid_request" });
+});
+
+test("32 MiB pass through both windows unchanged", async () => {
+  await using agent = await RealAgent.open();
+  const size = 32 * 1024 * 1024;
+  const process = agent.client.start({ argv: ["cat"], stdin: true });
+  const send = async (): Promise<void> => {
+    for (let at = 0; at < size; at += 1 << 20) await process.write(Buffer.alloc(1 << 20, at >> 20));
+    await process.end();
+  };
+  const sent = send();
+  let seen = 0;
+  for await (const { offset, bytes } of process.output) {
+    assert.equal(offset, seen);
+    assert.equal(bytes[0], seen >> 20);
+    assert.equal(bytes.at(-1), (seen + bytes.length - 1) >> 20);
+    seen += bytes.length;
+  }
+  await sent;
+  assert.equal(seen, size);
+  assert.equal((await process.exit).code, 0);
+});
+
+test("a consumer that does not read holds the process up, not the connection", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start(
+    { argv: ["sh", "-c", "head -c 4000000 /dev/zero"] },
+    { windowBytes: 65_536 },
+  );
+  await pingUntil(agent, () => process.offsets[0] >= 65_536);
+  for (let round = 0; round < 50; round++) await agent.client.ping();
+  assert.equal(process.offsets[0], 65_536);
+  assert.equal((await agent.client.list())[0]?.finished, false);
+  assert.equal((await collect(process))[1].length, 4_000_000);
+  assert.equal((await process.exit).code, 0);
+});
+
+test("a callback that returns a promise holds the credit back", async () => {
+  await using agent = await RealAgent.open();
+  let release = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (release = resolve));
+  let seen = 0;
+  const process = agent.client.start(
+    { argv: ["head", "-c", "1000000", "/dev/zero"] },
+    {
+      windowBytes: 65_536,
+      onOutput: ({ bytes }) => {
+        seen += bytes.length;
+        return gate;
+      },
+    },
+  );
+  await pingUntil(agent, () => seen >= 65_536);
+  for (let round = 0; round < 50; round++) await agent.client.ping();
+  assert.equal(seen, 65_536);
+  release();
+  await process.exit;
+  assert.equal(seen, 1_000_000);
+});
+
+test("a callback that throws is the result of its process alone", async () => {
+  await using agent = await RealAgent.open();
+  const onOutput = (): void => {
+    throw new RangeError("consumer");
+  };
+  const process = agent.client.start({ argv: ["sh", "-c", "echo; sleep 60"] }, { onOutput });
+  await assert.rejects(process.exit, RangeError);
+  await process[Symbol.asyncDispose]();
+  await agent.client.ping();
+});
+
+test("a detached process is listed, goes on and can be attached to", async () => {
+  await using agent = await RealAgent.open();
+  const { client } = agent;
+  const first = client.start({ argv: ["sh", "-c", "echo one; read x; echo $x"], stdin: true, label: "job" });
+  const one = await first.output.next();
+  assert.equal(one.value?.bytes.toString(), "one\n");
+  await first.detach();
+  await assert.rejects(first.exit, { code: "wrong_state" });
+  const [listing] = await client.list();
+  assert.deepEqual(
+    [listing?.id, listing?.label, listing?.finished, listing?.kind, listing?.offsets],
+    [first.id, "job", false, "command", [4, 0, 0]],
+  );
+  const second = client.attach(first.id, [0, 0, 0]);
+  await second.write(Buffer.from("two\n"));
+  assert.equal((await collect(second))[1], "one\ntwo\n");
+  second.forget();
+  assert.deepEqual(await client.list(), []);
+});
+
+test("the input window is one for all attachments of a connection", async () => {
+  await using agent = await RealAgent.open();
+  const argv = ["sh", "-c", "sleep 0.5; wc -c"];
+  const first = agent.client.start({ argv, stdin: true });
+  // The pipe takes 64 KiB and the window another 64 KiB.
+  await first.write(Buffer.alloc(131_072));
+  await first.detach();
+  const second = agent.client.attach(first.id, first.offsets);
+  const more = second.write(Buffer.alloc(100_000));
+  const ended = second.end();
+  assert.equal((await collect(second))[1].trim(), "231072");
+  await Promise.all([more, ended]);
+});
+
+test("a process started detached is reached by attach only", async () => {
+  await using agent = await RealAgent.open();
+  const started = agent.client.start({ argv: ["echo", "hi"], detached: true });
+  await started.started;
+  await assert.rejects(started.exit, { code: "wrong_state" });
+  await waitUntilFinished(agent);
+  const attached = agent.client.attach(started.id, [1, 0, 0]);
+  assert.equal((await collect(attached))[1], "i\n");
+});
+
+test("attach skips what is no longer kept and says where it is", async () => {
+  await using agent = await RealAgent.open();
+  const argv = ["sh", "-c", "head -c 300000 /dev/zero"];
+  const started = agent.client.start({ argv, detached: true, keepBytes: 1000 });
+  await started.started;
+  await waitUntilFinished(agent);
+  const attached = agent.client.attach(started.id, [0, 0, 0]);
+  const { value } = await attached.output.next();
+  assert.equal(value?.offset, 299_000);
+  assert.equal((await attached.exit).code, 0);
+});
+
+test("attach beyond the end goes on from the end", async () => {
+  await using agent = await RealAgent.open();
+  const first = agent.client.start({ argv: ["cat"], stdin: true });
+  await first.detach();
+  const second = agent.client.attach(first.id, [1000, 0, 0]);
+  await second.write(Buffer.from("abc"));
+  const { value } = await second.output.next();
+  assert.deepEqual([value?.offset, value?.bytes.toString()], [0, "abc"]);
+});
+
+test("attach to nothing is refused with ESRCH, twice at once with wrong_state", async () => {
+  await using agent = await RealAgent.open();
+  const absent = agent.client.attach(12345, [0, 0, 0]);
+  assert.throws(() => agent.client.attach(12345, [0, 0, 0]), { code: "wrong_state" });
+  await assert.rejects(absent.started, (error: AppError) => error.details["errno"] === "ESRCH");
+});
+
+test("disposing a process kills and forgets it", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start({ argv: ["sh", "-c", "cat /dev/zero & cat /dev/zero"] });
+  await process.started;
+  await process[Symbol.asyncDispose]();
+  assert.deepEqual(await agent.client.list(), []);
+  await process[Symbol.asyncDispose]();
+});
+
+test("writing to a process that has ended rejects", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start({ argv: ["true"], stdin: true });
+  await process.exit;
+  await assert.rejects(process.write(Buffer.from("x")), { code: "wrong_state" });
+});
+
+test("a terminal has a size and echoes", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start({
+    argv: ["sh", "-c", "stty size; read x; stty size"],
+    stdin: true,
+    pty: { rows: 5, cols: 9 },
+  });
+  const { value } = await process.output.next();
+  assert.match(value?.bytes.toString() ?? "", /^5 9\r\n/);
+  process.resize(6, 10);
+  await process.write(Buffer.from("\n"));
+  assert.match((await collect(process))[1], /6 10\r\n$/);
+});
+
+test("ids differ between connections and are not reused", async () => {
+  await using one = await RealAgent.open();
+  await using other = await RealAgent.open();
+  const ids = [one, one, other, other].map(({ client }) => client.start({ argv: ["true"] }).id);
+  assert.equal(new Set(ids).size, 4);
+  assert.ok(ids.every((id) => id > 0 && id < 2 ** 32));
+});
+
+test("closing rejects what is pending and is told once", async () => {
+  await using agent = await RealAgent.open();
+  const process = agent.client.start({ argv: ["sleep", "60"] });
+  await process.started;
+  const pending = [process.exit, agent.client.ping(), agent.client.list(), process.output.next()];
+  const checks = pending.map((promise) => assert.rejects(promise, { code: "agent_unreachable" }));
+  await agent.client[Symbol.asyncDispose]();
+  await Promise.all(checks);
+  assert.equal(await agent.client.closed, undefined);
+  await assert.rejects(agent.client.ping(), { code: "agent_unreachable" });
+  await assert.rejects(agent.client.start({ argv: ["true"] }).started, { code: "agent_unreachable" });
+});

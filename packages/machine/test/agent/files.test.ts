@@ -1,0 +1,219 @@
+import assert from "node:assert/strict";
+import {
+  mkdir,
+  readdir,
+  readFile as readHostFile,
+  stat,
+  symlink,
+  writeFile as writeHostFile,
+} from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { AppError } from "@forkd/contract";
+import {
+  changeMode,
+  listFiles,
+  makeDirectory,
+  moveFile,
+  readFile,
+  removeFile,
+  statFile,
+  writeFile,
+} from "../../src/agent/files.ts";
+import { frameType } from "../../src/agent/frames.ts";
+import { FakeGuest } from "./support/fake-guest.ts";
+import { RealAgent } from "./support/real-agent.ts";
+
+async function bytesOf(content: AsyncIterable<Buffer>): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of content) pieces.push(Buffer.from(piece));
+  return Buffer.concat(pieces);
+}
+
+const hasErrno =
+  (code: string, errno: string) =>
+  (error: unknown): boolean =>
+    error instanceof AppError && error.code === code && error.details["errno"] === errno;
+
+test("a file is written whole and read back, in parts too", async () => {
+  await using agent = await RealAgent.open();
+  const path = join(agent.directory, "new", "file");
+  const content = Buffer.alloc(3_000_000, "0123456789abc");
+  await writeFile(agent.client, path, [content.subarray(0, 1_000_001), content.subarray(1_000_001)], {
+    mode: 0o600,
+  });
+  assert.ok((await readHostFile(path)).equals(content));
+  assert.equal((await stat(path)).mode & 0o777, 0o600);
+  assert.ok((await bytesOf(await readFile(agent.client, path))).equals(content));
+  const part = await bytesOf(await readFile(agent.client, path, { offset: 13, limit: 13 }));
+  assert.equal(part.toString(), "0123456789abc");
+  await writeFile(agent.client, path, [Buffer.from("!")], { append: true });
+  assert.equal((await stat(path)).size, 3_000_001);
+  assert.deepEqual(await agent.client.list(), []);
+});
+
+test("an empty file is written and read", async () => {
+  await using agent = await RealAgent.open();
+  const path = join(agent.directory, "empty");
+  await writeFile(agent.client, path, []);
+  assert.equal((await bytesOf(await readFile(agent.client, path))).length, 0);
+});
+
+test("a file that is not there is refused before the first byte", async () => {
+  await using agent = await RealAgent.open();
+  await assert.rejects(
+    readFile(agent.client, join(agent.directory, "none")),
+    hasErrno("file_not_found", "ENOENT"),
+  );
+  await assert.rejects(readFile(agent.client, agent.directory), hasErrno("guest_refused", "EISDIR"));
+});
+
+test("a reader may leave early", async () => {
+  await using agent = await RealAgent.open();
+  for await (const piece of await readFile(agent.client, "/dev/zero")) {
+    assert.ok(piece.length > 0);
+    break;
+  }
+  const unread = await readFile(agent.client, "/dev/zero");
+  await unread.return?.();
+  assert.deepEqual(await agent.client.list(), []);
+});
+
+test("content that fails leaves nothing behind", async () => {
+  await using agent = await RealAgent.open();
+  async function* content(): AsyncGenerator<Buffer> {
+    yield Buffer.from("first");
+    throw new RangeError("no more");
+  }
+  await assert.rejects(writeFile(agent.client, join(agent.directory, "file"), content()), RangeError);
+  assert.deepEqual(await readdir(agent.directory), []);
+});
+
+test("an abort leaves nothing behind", async () => {
+  await using agent = await RealAgent.open();
+  const controller = new AbortController();
+  async function* content(): AsyncGenerator<Buffer> {
+    yield Buffer.from("first");
+    controller.abort();
+    await new Promise(() => undefined);
+  }
+  const writing = writeFile(agent.client, join(agent.directory, "file"), content(), {
+    signal: controller.signal,
+  });
+  await assert.rejects(writing, { code: "cancelled" });
+  assert.deepEqual(await readdir(agent.directory), []);
+});
+
+test("a write that is refused ends without all of its content", async () => {
+  await using agent = await RealAgent.open();
+  const path = join(agent.directory, "file");
+  await writeHostFile(path, "old");
+  async function* endless(): AsyncGenerator<Buffer> {
+    for (;;) yield Buffer.alloc(65_536);
+  }
+  const writing = writeFile(agent.client, path, endless(), { exclusive: true });
+  await assert.rejects(writing, hasErrno("already_exists", "EEXIST"));
+  assert.equal(await readHostFile(path, "utf8"), "old");
+});
+
+test("a full disk is told as such", async () => {
+  await using agent = await RealAgent.open();
+  const content = Array.from({ length: 8 }, () => Buffer.alloc(65_536));
+  const writing = writeFile(agent.client, "/dev/full", content, { append: true });
+  await assert.rejects(writing, (error: AppError) => {
+    assert.deepEqual([error.code, error.details["where"]], ["disk_full", "guest"]);
+    return true;
+  });
+});
+
+test("entries are listed in order with their kind", async () => {
+  await using agent = await RealAgent.open();
+  const at = (name: string): string => join(agent.directory, name);
+  await mkdir(at("dir"));
+  await writeHostFile(at("b"), "12345", { mode: 0o640 });
+  await symlink("b", at("a-link"));
+  const entries = await listFiles(agent.client, agent.directory);
+  assert.deepEqual(
+    entries.map(({ name, path, type, target }) => [name, path, type, target]),
+    [
+      ["a-link", at("a-link"), "symlink", "b"],
+      ["b", at("b"), "file", undefined],
+      ["dir", at("dir"), "directory", undefined],
+    ],
+  );
+  const host = await stat(at("b"));
+  const { size, mode, mtime_unix, uid, gid } = entries[1]!;
+  assert.deepEqual([size, mode, uid, gid], [5, "0640", host.uid, host.gid]);
+  assert.ok(Math.abs(mtime_unix - host.mtimeMs / 1000) < 0.002);
+});
+
+test("stat tells of the link or, following, of what it names", async () => {
+  await using agent = await RealAgent.open();
+  const link = join(agent.directory, "link");
+  await symlink("/", link);
+  const own = await statFile(agent.client, link);
+  assert.deepEqual([own.type, own.name, own.path, own.target], ["symlink", "link", link, "/"]);
+  assert.equal((await statFile(agent.client, link, { follow: true })).type, "directory");
+  assert.equal((await statFile(agent.client, "/")).name, "/");
+  await assert.rejects(statFile(agent.client, `${link}-none`), hasErrno("file_not_found", "ENOENT"));
+});
+
+test("directories are made, moved, changed and removed", async () => {
+  await using agent = await RealAgent.open();
+  const { client, directory } = agent;
+  const deep = join(directory, "x", "y");
+  await assert.rejects(makeDirectory(client, deep), hasErrno("file_not_found", "ENOENT"));
+  await makeDirectory(client, deep, { recursive: true, mode: 0o700 });
+  await makeDirectory(client, deep, { recursive: true });
+  await assert.rejects(makeDirectory(client, deep), hasErrno("already_exists", "EEXIST"));
+  await changeMode(client, deep, 0o711);
+  assert.equal((await stat(deep)).mode & 0o777, 0o711);
+  await moveFile(client, join(directory, "x"), join(directory, "z"));
+  await assert.rejects(removeFile(client, join(directory, "z")), hasErrno("guest_refused", "ENOTEMPTY"));
+  await removeFile(client, join(directory, "z"), { recursive: true });
+  assert.deepEqual(await readdir(directory), []);
+});
+
+function record(name: string, type = "f"): Buffer {
+  const bytes = Buffer.alloc(31);
+  bytes.write(type, 0, "latin1");
+  bytes.writeUInt16LE(Buffer.byteLength(name), 29);
+  return Buffer.concat([bytes, Buffer.from(name), Buffer.alloc(2)]);
+}
+
+for (const [what, bytes] of [
+  ["a name with a slash", record("../../etc/passwd")],
+  ["the name ..", record("..")],
+  ["an empty name", record("")],
+  ["an unknown type", record("x", "?")],
+  ["a cut record", record("abc").subarray(0, 33)],
+] as const) {
+  test(`a listing with ${what} is refused`, async () => {
+    await using guest = await FakeGuest.ready();
+    const listing = listFiles(guest.client, "/dir");
+    const id = await guest.acceptStart();
+    guest.output(id, 1, 0, bytes);
+    guest.exit(id);
+    await assert.rejects(listing, hasErrno("guest_refused", "EPROTO"));
+  });
+}
+
+test("a listing without end is refused and its process killed", async () => {
+  await using guest = await FakeGuest.ready();
+  const listing = listFiles(guest.client, "/dir");
+  const refused = assert.rejects(listing, { code: "guest_refused", message: /more than 100000 entries/ });
+  const id = await guest.acceptStart();
+  const block = Buffer.concat(Array.from({ length: 1000 }, () => record("n")));
+  let credit = 262_144;
+  let offset = 0;
+  for (let sent = 0; sent < 101; sent++) {
+    while (credit < block.length) credit += (await guest.take(frameType.credit)).payload.readUInt32LE(1);
+    guest.output(id, 1, offset, block);
+    offset += block.length;
+    credit -= block.length;
+  }
+  const kill = await guest.take(frameType.signal);
+  assert.deepEqual([kill.id, kill.payload[0]], [id, 9]);
+  guest.exit(id);
+  await refused;
+});

@@ -1,0 +1,231 @@
+/** Against the Python kernel of the guest, run by the agent of the guest. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AppError } from "@forkd/contract";
+import type { AgentClient } from "../../src/agent/client.ts";
+import { KernelClient, type KernelOptions } from "../../src/agent/kernel.ts";
+import { pythonKernel, RealAgent } from "./support/real-agent.ts";
+
+const context = "default";
+
+function startKernel(client: AgentClient, options: KernelOptions = {}): Promise<KernelClient> {
+  return KernelClient.start(client, { language: "python", argv: ["python3", pythonKernel] }, options);
+}
+
+test("a kernel tells its version and evaluates", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  assert.match(await kernel.ready, /^python 3\./);
+  const value = await kernel.evaluate({ code: "x = [1, 'ä']\nx", context });
+  assert.deepEqual(value, { status: "value", text: "[1, 'ä']", json: [1, "ä"], timedOut: false });
+  assert.equal((await kernel.evaluate({ code: "x.append(2)", context })).status, "none");
+  assert.equal((await kernel.evaluate({ code: "len(x)", context })).json, 3);
+  assert.equal(kernel.isIdle, true);
+});
+
+test("an error has its name, value and traceback", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const outcome = await kernel.evaluate({ code: "{}['k']", context });
+  assert.equal(outcome.status, "error");
+  assert.equal(outcome.error?.name, "KeyError");
+  assert.match(outcome.text, /Traceback/);
+  assert.equal(outcome.json, undefined);
+});
+
+test("output comes before the value, to its own eval", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const seen: string[] = [];
+  const evals = ["a", "b", "c"].map(async (name) => {
+    const code = `import sys\nprint("${name}" * 50000)\nprint("${name}", file=sys.stderr)\n"${name}"`;
+    const own = { 1: 0, 2: 0 };
+    const onOutput = (stream: 1 | 2, bytes: Buffer): void => {
+      assert.ok(bytes.every((byte) => byte === name.charCodeAt(0) || byte === 10));
+      own[stream] += bytes.length;
+    };
+    const outcome = await kernel.evaluate({ code, context, onOutput });
+    assert.deepEqual([outcome.json, own], [name, { 1: 50_001, 2: 2 }]);
+    seen.push(name);
+  });
+  await Promise.all(evals);
+  assert.deepEqual(seen, ["a", "b", "c"]);
+});
+
+test("output without an eval is stray", async () => {
+  await using agent = await RealAgent.open();
+  let stray = "";
+  let wake = (): void => undefined;
+  const arrived = new Promise<void>((resolve) => (wake = resolve));
+  const onStray = (_stream: 1 | 2, bytes: Buffer): void => {
+    stray += bytes.toString();
+    wake();
+  };
+  await using kernel = await startKernel(agent.client, { onStray });
+  const code = "import threading\nthreading.Timer(0.2, lambda: print('later', flush=True)).start()";
+  await kernel.evaluate({ code, context });
+  await arrived;
+  assert.match(stray, /^later/);
+});
+
+test("contexts are apart, are listed and can be dropped", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  await kernel.evaluate({ code: "y = 1", context: "one" });
+  assert.equal((await kernel.evaluate({ code: "y", context: "two" })).error?.name, "NameError");
+  assert.deepEqual((await kernel.contexts()).sort(), ["default", "one", "two"]);
+  await kernel.dropContext("one");
+  assert.deepEqual((await kernel.contexts()).sort(), ["default", "two"]);
+});
+
+test("a timeout interrupts the code and keeps the kernel", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const outcome = await kernel.evaluate({ code: "z = 5\nwhile True: pass", context, timeoutMs: 100 });
+  assert.deepEqual([outcome.status, outcome.timedOut], ["interrupted", true]);
+  assert.equal((await kernel.evaluate({ code: "z", context })).json, 5);
+});
+
+test("the timeout of an eval counts from when it runs", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const slow = kernel.evaluate({ code: "import time; time.sleep(0.4)", context });
+  const queued = kernel.evaluate({ code: "1", context, timeoutMs: 300 });
+  assert.equal((await slow).status, "none");
+  assert.deepEqual([(await queued).json, (await queued).timedOut], [1, false]);
+});
+
+test("an abort interrupts what runs and takes back what waits", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const controller = new AbortController();
+  const { signal } = controller;
+  const running = kernel.evaluate({ code: "import time; time.sleep(60)", context, signal });
+  const waiting = kernel.evaluate({ code: "ran = True", context, signal });
+  const checks = [running, waiting].map((promise) => assert.rejects(promise, { code: "cancelled" }));
+  controller.abort();
+  await Promise.all(checks);
+  await assert.rejects(kernel.evaluate({ code: "1", context, signal }), { code: "cancelled" });
+  assert.equal((await kernel.evaluate({ code: "ran", context })).error?.name, "NameError");
+});
+
+test("code that does not stop costs the kernel", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client, { graceMs: 300 });
+  const code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
+  const stuck = kernel.evaluate({ code, context, timeoutMs: 100 });
+  const waiting = kernel.evaluate({ code: "1", context });
+  const check = assert.rejects(waiting, { code: "kernel_failed" });
+  await assert.rejects(stuck, { code: "kernel_failed", message: /did not stop within 300 ms/ });
+  await check;
+  assert.equal(kernel.dead?.code, "kernel_failed");
+  await assert.rejects(kernel.contexts(), { code: "kernel_failed" });
+});
+
+test("a kernel that dies tells its last words", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const code = "import os\nos.write(2, b'goodbye\\n')\nos._exit(7)";
+  await assert.rejects(kernel.evaluate({ code, context }), (error: AppError) => {
+    assert.deepEqual(
+      [error.code, error.details["code"], error.details["log"]],
+      ["kernel_failed", 7, ["goodbye"]],
+    );
+    return true;
+  });
+  assert.equal(await kernel.died, kernel.dead);
+});
+
+test("code that writes to the control stream costs the kernel, not the connection", async () => {
+  for (const bytes of [
+    "b'garbage!!'",
+    "b'V' + (20 << 20).to_bytes(4, 'little')",
+    "b'V\\x04\\0\\0\\0\\xff\\xff\\xff\\xff'",
+  ]) {
+    await using agent = await RealAgent.open();
+    await using kernel = await startKernel(agent.client);
+    const code = `import os, stat, time
+for fd in map(int, os.listdir('/proc/self/fd')):
+    try:
+        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, ${bytes})
+    except OSError: pass
+time.sleep(60)`;
+    await assert.rejects(kernel.evaluate({ code, context }), { code: "kernel_failed", message: /garbage/ });
+    await agent.client.ping();
+  }
+});
+
+test("a program that is no kernel is not waited for without end", async () => {
+  await using agent = await RealAgent.open();
+  const spec = { language: "x", argv: ["sleep", "60"], readyTimeoutMs: 100 };
+  await assert.rejects(KernelClient.start(agent.client, spec), { code: "kernel_failed" });
+  await assert.rejects(KernelClient.start(agent.client, { ...spec, argv: ["/none"] }), {
+    code: "kernel_failed",
+  });
+  await assert.rejects(KernelClient.start(agent.client, { ...spec, argv: ["false"] }), {
+    code: "kernel_failed",
+  });
+  assert.deepEqual(await agent.client.list(), []);
+});
+
+test("a consumer that throws ends its own eval", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const onOutput = (): void => {
+    throw new RangeError("consumer");
+  };
+  const code = "import time\nprint('x', flush=True)\ntime.sleep(60)";
+  await assert.rejects(kernel.evaluate({ code, context, onOutput }), RangeError);
+  assert.equal((await kernel.evaluate({ code: "1", context })).json, 1);
+});
+
+test("after a fork: attach, re-seed and eval without waiting in between", async () => {
+  await using agent = await RealAgent.open();
+  const first = await startKernel(agent.client);
+  await first.evaluate({ code: "import os, random\nstate = random.getstate()\nprint('warm')", context });
+  const position = first.position();
+  assert.deepEqual(position.unanswered, []);
+  await first.leave();
+  const second = KernelClient.attach(agent.client, JSON.parse(JSON.stringify(position)) as typeof position);
+  const prepared = second.afterFork(Buffer.alloc(32, 9), { FORKED: "yes" });
+  const outcome = second.evaluate({ code: "[os.environ['FORKED'], random.getstate() == state]", context });
+  await prepared;
+  assert.deepEqual((await outcome).json, ["yes", false]);
+  await second[Symbol.asyncDispose]();
+});
+
+test("answers that were under way at a snapshot are passed over", async () => {
+  await using agent = await RealAgent.open();
+  const first = await startKernel(agent.client);
+  const old = first.evaluate({ code: "import time\ntime.sleep(0.3)\nprint('old')\n1", context });
+  const check = assert.rejects(old, AppError);
+  await agent.client.ping();
+  const position = first.position();
+  assert.equal(position.unanswered.length, 1);
+  await first.leave();
+  await check;
+  const second = KernelClient.attach(agent.client, position);
+  let output = "";
+  const onOutput = (_stream: 1 | 2, bytes: Buffer): void => {
+    output += bytes.toString();
+  };
+  const outcome = await second.evaluate({ code: "print('new')\n2", context, onOutput });
+  assert.deepEqual([outcome.json, output], [2, "new\n"]);
+  await second[Symbol.asyncDispose]();
+});
+
+test("a kernel of an earlier daemon is found, interrupted and used", async () => {
+  await using agent = await RealAgent.open();
+  const first = await startKernel(agent.client);
+  await first.evaluate({ code: "kept = 3", context });
+  const old = first.evaluate({ code: "import time\ntime.sleep(60)", context });
+  const check = assert.rejects(old, AppError);
+  await agent.client.ping();
+  await first.leave();
+  await check;
+  assert.equal(await KernelClient.recover(agent.client, "node"), undefined);
+  const second = await KernelClient.recover(agent.client, "python");
+  assert.ok(second);
+  assert.equal((await second.evaluate({ code: "kept", context })).json, 3);
+  await second[Symbol.asyncDispose]();
+});

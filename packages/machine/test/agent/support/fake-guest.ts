@@ -1,0 +1,123 @@
+/** A peer on a real socket that says whatever a test wants it to say. */
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { AgentClient, type AgentClientOptions } from "../../../src/agent/client.ts";
+import {
+  decodeFields,
+  encodeField,
+  encodeFrame,
+  FrameParser,
+  frameType,
+  type Frame,
+} from "../../../src/agent/frames.ts";
+
+export const u8 = (value: number): Buffer => Buffer.from([value]);
+export function u32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32LE(value);
+  return bytes;
+}
+export function u64(value: number | bigint): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64LE(BigInt(value));
+  return bytes;
+}
+
+/** Two ends of a unix socket. */
+export async function socketPair(): Promise<[Socket, Socket]> {
+  const directory = await mkdtemp(join(tmpdir(), "agent-test-"));
+  const server = createServer();
+  server.listen(join(directory, "socket"));
+  await once(server, "listening");
+  const accepted = once(server, "connection");
+  const near = connect(join(directory, "socket"));
+  const [far] = (await accepted) as [Socket];
+  server.close();
+  await rm(directory, { recursive: true });
+  return [near, far];
+}
+
+export class FakeGuest implements AsyncDisposable {
+  readonly socket: Socket;
+  readonly client: AgentClient;
+  readonly received: Frame[] = [];
+  #arrived: (() => void)[] = [];
+
+  static async open(options: Partial<AgentClientOptions> = {}): Promise<FakeGuest> {
+    const [near, far] = await socketPair();
+    return new FakeGuest(far, AgentClient.open(near, { atBoundary: true, ...options }));
+  }
+
+  /** The same, with HELLO answered. */
+  static async ready(): Promise<FakeGuest> {
+    const guest = await FakeGuest.open();
+    await guest.answerHello();
+    await guest.client.ready;
+    return guest;
+  }
+
+  private constructor(socket: Socket, client: AgentClient) {
+    this.socket = socket;
+    this.client = client;
+    const parser = new FrameParser();
+    socket.on("data", (chunk: Buffer) => {
+      this.received.push(...parser.push(chunk));
+      for (const wake of this.#arrived.splice(0)) wake();
+    });
+    // The client drops its end in most tests.
+    socket.on("error", () => undefined);
+  }
+
+  /** Waits for the next frame of this type. */
+  async take(type: number): Promise<Frame> {
+    for (;;) {
+      const index = this.received.findIndex((frame) => frame.type === type);
+      if (index !== -1) return this.received.splice(index, 1)[0]!;
+      await new Promise<void>((resolve) => this.#arrived.push(resolve));
+    }
+  }
+
+  send(type: number, id: number, ...parts: Buffer[]): void {
+    this.socket.write(encodeFrame(type, id, ...parts));
+  }
+
+  async helloOk(): Promise<Buffer> {
+    const hello = await this.take(frameType.hello);
+    const nonce = decodeFields(hello.payload).get(1)![0]!;
+    return encodeFrame(
+      frameType.helloOk,
+      0,
+      encodeField(1, nonce),
+      encodeField(2, Buffer.from("fake 1")),
+      encodeField(3, u64(12)),
+      encodeField(4, u32(0)),
+    );
+  }
+
+  async answerHello(): Promise<void> {
+    this.socket.write(await this.helloOk());
+  }
+
+  /** Answers the next START; returns its id. */
+  async acceptStart(pid = 7): Promise<number> {
+    const { id } = await this.take(frameType.start);
+    this.send(frameType.started, id, encodeField(1, u32(pid)));
+    return id;
+  }
+
+  output(id: number, stream: number, offset: number, bytes: Buffer | string): void {
+    this.send(frameType.output, id, u8(stream), u64(offset), Buffer.from(bytes));
+  }
+
+  exit(id: number, code = 0): void {
+    this.send(frameType.exit, id, Buffer.from([0, code, 0, 0]), u64(1), u64(2), u64(3));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.client[Symbol.asyncDispose]();
+    this.socket.destroy();
+  }
+}

@@ -1,0 +1,55 @@
+/** Whether a snapshot can be restored here; what differs, in words. Pure. */
+import { AppError, type Accelerator } from "@forkd/contract";
+import type { Manifest } from "@forkd/store";
+
+export type Host = {
+  engineName: string;
+  engineVersion: string;
+  accelerator: Accelerator;
+  machineType: string;
+  cpu: string;
+  devices: readonly string[];
+  agentProtocol: number;
+  tscKhz: number;
+};
+
+const tscTolerance = 0.001;
+
+function majorMinor(version: string): string {
+  return version.split(".").slice(0, 2).join(".");
+}
+
+export function differences(manifest: Manifest, host: Host): string[] {
+  const found: string[] = [];
+  const compare = (what: string, saved: string, here: string) => {
+    if (saved !== here) found.push(`${what}: snapshot has ${saved}, this host has ${here}`);
+  };
+  compare("engine", manifest.engine.name, host.engineName);
+  compare(
+    `${manifest.engine.name} version`,
+    majorMinor(manifest.engine.version),
+    majorMinor(host.engineVersion),
+  );
+  compare("machine type", manifest.machine.type, host.machineType);
+  compare("accelerator", manifest.machine.accelerator, host.accelerator);
+  compare("CPU model", manifest.machine.cpu, host.cpu);
+  compare("devices", manifest.machine.devices.join(" "), host.devices.join(" "));
+  compare("agent protocol", String(manifest.agent_protocol), String(host.agentProtocol));
+  const { tsc_khz: saved } = manifest.machine;
+  if (saved > 0 && Math.abs(saved - host.tscKhz) > saved * tscTolerance) {
+    found.push(
+      `TSC frequency: snapshot counts ${saved} kHz, this host ${host.tscKhz} kHz (the guest's clock would drift)`,
+    );
+  }
+  return found;
+}
+
+export function requireCompatible(tag: string, manifest: Manifest, host: Host): void {
+  const found = differences(manifest, host);
+  if (found.length === 0) return;
+  throw new AppError(
+    "snapshot_incompatible",
+    `Cannot restore snapshot "${tag}" here: ${found.join("; ")}. Build it again on this host`,
+    { details: { tag, differences: found } },
+  );
+}

@@ -1,0 +1,29 @@
+/** Settings of the runtime, already resolved and checked by whoever opens it. */
+export type RuntimeConfig = {
+  /** snapshots, images, sandboxes */
+  dataDir: string;
+  /** sockets; a short path */
+  runtimeDir: string;
+  /** the guest's parts: build/forkd-agent, kernels/ */
+  guestDir: string;
+  accelerator: "auto" | "kvm" | "tcg";
+  qemuPath: string;
+  /** VMM processes kept ready per snapshot in use; 0 switches it off */
+  poolSize: number;
+  /** children started at the same time */
+  forkParallelism: number;
+  maxSandboxes: number;
+  /** how long a guest may take to boot */
+  bootTimeoutMs: number;
+  /** how long a child may take to answer */
+  readyTimeoutMs: number;
+};
+
+export const runtimeDefaults = {
+  accelerator: "auto",
+  qemuPath: "qemu-system-x86_64",
+  poolSize: 4,
+  maxSandboxes: 1000,
+  bootTimeoutMs: 180_000,
+  readyTimeoutMs: 60_000,
+} as const;

@@ -1,0 +1,122 @@
+/**
+ * Composition root: settings → Runtime, the one object that operations work on. Disposing it ends every sandbox and
+ * every waiting process.
+ */
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { AppError } from "@forkd/contract";
+import { mapPool, Semaphore, type Logger } from "@forkd/base";
+import {
+  agentProtocolVersion,
+  chooseAccelerator,
+  cpuModel,
+  devices,
+  machineType,
+  measureTscKhz,
+  QemuEngine,
+  type AcceleratorChoice,
+  type Engine,
+} from "@forkd/machine";
+import { Store } from "@forkd/store";
+import type { Host } from "./compatibility.ts";
+import type { RuntimeConfig } from "./config.ts";
+import { prepareChild } from "./launch.ts";
+import { probeBoot } from "./probe.ts";
+import { reapStrays } from "./reap.ts";
+import { Registry } from "./sandbox/registry.ts";
+import { VmmPool } from "./vmm-pool.ts";
+
+/** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
+const maxRuntimeDirLength = 60;
+
+export class Runtime implements AsyncDisposable {
+  readonly config: RuntimeConfig;
+  readonly log: Logger;
+  readonly engine: Engine;
+  readonly store: Store;
+  readonly accelerator: AcceleratorChoice;
+  readonly tscKhz: number;
+  readonly registry: Registry;
+  readonly pool: VmmPool;
+  /** children being started at the same time, over all calls */
+  readonly forkSlots: Semaphore;
+  readonly startedAt = Date.now();
+  /** children asked for and not yet in the registry */
+  pendingForks = 0;
+
+  constructor(parts: {
+    config: RuntimeConfig;
+    log: Logger;
+    engine: Engine;
+    store: Store;
+    accelerator: AcceleratorChoice;
+    tscKhz: number;
+  }) {
+    this.config = parts.config;
+    this.log = parts.log;
+    this.engine = parts.engine;
+    this.store = parts.store;
+    this.accelerator = parts.accelerator;
+    this.tscKhz = parts.tscKhz;
+    this.registry = new Registry(parts.log);
+    this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
+    this.forkSlots = new Semaphore(parts.config.forkParallelism);
+  }
+
+  /** ids whose directories are in use, registered or not */
+  readonly places = new Set<string>();
+
+  owns(id: string): boolean {
+    return this.places.has(id);
+  }
+
+  get imageDir(): string {
+    return join(this.config.dataDir, "images");
+  }
+
+  get host(): Host {
+    return {
+      engineName: this.engine.name,
+      engineVersion: this.engine.version,
+      accelerator: this.accelerator.accelerator,
+      machineType,
+      cpu: cpuModel(this.accelerator.accelerator),
+      devices,
+      agentProtocol: agentProtocolVersion,
+      tscKhz: this.tscKhz,
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.pool[Symbol.asyncDispose]();
+    await mapPool(this.registry.all(), 16, (sandbox) => this.registry.remove(sandbox.id));
+  }
+}
+
+export function agentPath(config: RuntimeConfig): string {
+  return join(config.guestDir, "build", "forkd-agent");
+}
+
+/** The caller owns the data directory: no other daemon uses it. */
+export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<Runtime> {
+  if (config.runtimeDir.length > maxRuntimeDirLength) {
+    throw new AppError(
+      "invalid_request",
+      `Cannot use runtime directory "${config.runtimeDir}": sockets need a path of at most ${maxRuntimeDirLength} characters. Set FORKD_RUNTIME_DIR to a shorter one`,
+    );
+  }
+  for (const dir of [config.dataDir, join(config.dataDir, "sandboxes"), config.runtimeDir]) {
+    await mkdir(dir, { recursive: true, mode: 0o700 });
+  }
+  await reapStrays(config, log);
+  const [engine, store, tscKhz] = await Promise.all([
+    QemuEngine.open(config.qemuPath),
+    Store.open(join(config.dataDir, "snapshots")),
+    measureTscKhz(agentPath(config)),
+  ]);
+  const accelerator = await chooseAccelerator(config.accelerator, (candidate) =>
+    probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
+  );
+  log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
+  return new Runtime({ config, log, engine, store, accelerator, tscKhz });
+}

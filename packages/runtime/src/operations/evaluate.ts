@@ -1,0 +1,188 @@
+/** Code in the warm interpreters of a sandbox. */
+import { isUtf8 } from "node:buffer";
+import {
+  AppError,
+  maxBufferedOutput,
+  toErrorBody,
+  type EvalEvent,
+  type EvalRequest,
+  type EvalResult,
+  type Language,
+  type ParsedOf,
+} from "@forkd/contract";
+import type { EvalOutcome } from "@forkd/machine";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../open-runtime.ts";
+import { OutputBuffer } from "../output-buffer.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { startKernel, type WarmKernel } from "../warm-kernel.ts";
+
+type EvalInput = EvalRequest & { id: string };
+type OnOutput = (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
+
+/** The kernel of that language; one that died is started again, without the state it had. */
+async function usableKernel(sandbox: Sandbox, language: Language | undefined): Promise<WarmKernel> {
+  const kernel = sandbox.kernel(language);
+  if (!kernel.client.dead) return kernel;
+  const fresh = await startKernel(sandbox.agent, {
+    language: kernel.language,
+    argv: kernel.argv,
+    env: sandbox.env,
+  });
+  sandbox.setKernel(fresh);
+  return fresh;
+}
+
+async function evaluateWith(
+  runtime: Runtime,
+  request: EvalInput,
+  signal: AbortSignal | undefined,
+  onOutput: OnOutput,
+): Promise<{ result: EvalOutcome; kernel: WarmKernel }> {
+  const sandbox = runtime.registry.get(request.id);
+  const kernel = await usableKernel(sandbox, request.language);
+  const result = await kernel.client.evaluate({
+    code: request.code,
+    context: request.context,
+    timeoutMs: request.timeout_secs * 1000,
+    onOutput,
+    ...(signal && { signal }),
+  });
+  return { result, kernel };
+}
+
+function toResult(
+  request: EvalInput,
+  { result, kernel }: { result: EvalOutcome; kernel: WarmKernel },
+  output: { stdout: OutputBuffer; stderr: OutputBuffer },
+  durationMs: number,
+): EvalResult {
+  const failed = result.status === "error" || result.status === "interrupted";
+  return {
+    result: result.status === "value" ? result.text : null,
+    result_json: failed ? null : (result.json ?? null),
+    stdout: output.stdout.text(),
+    stderr: output.stderr.text(),
+    error: failed ? errorLine(result) : null,
+    traceback: failed ? result.text : null,
+    exit_code: failed ? 1 : 0,
+    interrupted: result.status === "interrupted",
+    timed_out: result.timedOut,
+    truncated: output.stdout.isCut || output.stderr.isCut,
+    language: kernel.language,
+    context: request.context,
+    duration_ms: durationMs,
+  };
+}
+
+/** `Name: message` */
+function errorLine(result: EvalOutcome): string {
+  if (result.error) return `${result.error.name}: ${result.error.value}`;
+  return result.text.trim().split("\n").at(-1) ?? "error";
+}
+
+export async function evaluate(
+  runtime: Runtime,
+  request: EvalInput,
+  { signal }: Context,
+): Promise<EvalResult> {
+  const startedAt = performance.now();
+  const output = { stdout: new OutputBuffer(maxBufferedOutput), stderr: new OutputBuffer(maxBufferedOutput) };
+  const done = await evaluateWith(runtime, request, signal, (stream, bytes) =>
+    (stream === 1 ? output.stdout : output.stderr).push(bytes),
+  );
+  return toResult(request, done, output, performance.now() - startedAt);
+}
+
+/** As evaluate(), with output as it comes; the reader's pace is the guest's pace. */
+export async function streamEval(
+  runtime: Runtime,
+  request: EvalInput,
+  { signal }: Context,
+): Promise<AsyncIterable<EvalEvent>> {
+  await usableKernel(runtime.registry.get(request.id), request.language);
+  return streamEvents(runtime, request, signal);
+}
+
+async function* streamEvents(
+  runtime: Runtime,
+  request: EvalInput,
+  outer: AbortSignal | undefined,
+): AsyncGenerator<EvalEvent> {
+  const startedAt = performance.now();
+  const stop = new AbortController();
+  const signal = outer ? AbortSignal.any([outer, stop.signal]) : stop.signal;
+  const queue: { event: EvalEvent; taken: () => void }[] = [];
+  let wake = () => {};
+  let finished = false;
+  const offsets = { 1: 0, 2: 0 };
+  const onOutput: OnOutput = (stream, bytes) => {
+    const text = isUtf8(bytes);
+    const offset = offsets[stream];
+    offsets[stream] += bytes.length;
+    const event: EvalEvent = {
+      type: stream === 1 ? "stdout" : "stderr",
+      offset,
+      data: bytes.toString(text ? "utf8" : "base64"),
+      encoding: text ? "utf8" : "base64",
+    };
+    return new Promise((taken) => {
+      queue.push({ event, taken });
+      wake();
+    });
+  };
+  const empty = { stdout: new OutputBuffer(0), stderr: new OutputBuffer(0) };
+  const last = evaluateWith(runtime, request, signal, onOutput)
+    .then((done): EvalEvent => ({
+      type: "result",
+      result: toResult(request, done, empty, performance.now() - startedAt),
+    }))
+    .catch((error: unknown): EvalEvent => ({ type: "error", ...toErrorBody(error) }))
+    .finally(() => {
+      finished = true;
+      wake();
+    });
+  try {
+    for (;;) {
+      const item = queue.shift();
+      if (item) {
+        yield item.event;
+        item.taken();
+      } else if (finished) break;
+      else await new Promise<void>((resolve) => (wake = resolve));
+    }
+    yield await last;
+  } finally {
+    stop.abort();
+    for (const item of queue) item.taken();
+  }
+}
+
+export function interrupt(
+  runtime: Runtime,
+  { id, language }: { id: string; language?: Language | undefined },
+): void {
+  runtime.registry.get(id).kernel(language).client.interrupt();
+}
+
+export async function listContexts(
+  runtime: Runtime,
+  { id }: { id: string },
+): Promise<{ name: string; language: Language }[]> {
+  const kernels = [...runtime.registry.get(id).kernels.values()];
+  const all = await Promise.all(
+    kernels.map(async (kernel) =>
+      (await kernel.client.contexts()).map((name) => ({ name, language: kernel.language })),
+    ),
+  );
+  return all.flat();
+}
+
+export async function dropContext(
+  runtime: Runtime,
+  { id, name, language }: ParsedOf<"dropContext">,
+): Promise<void> {
+  if (name === "default")
+    throw new AppError("invalid_request", 'Cannot drop the context "default": it holds what warm-up made');
+  await runtime.registry.get(id).kernel(language).client.dropContext(name);
+}

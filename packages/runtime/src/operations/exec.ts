@@ -1,0 +1,250 @@
+/** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
+import { isUtf8 } from "node:buffer";
+import { constants } from "node:os";
+import {
+  AppError,
+  maxBufferedOutput,
+  toErrorBody,
+  type ExecEvent,
+  type ExecInfo,
+  type ExecRequest,
+  type ExecResult,
+  type ParsedOf,
+} from "@forkd/contract";
+import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../open-runtime.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { OutputBuffer } from "../output-buffer.ts";
+
+const defaultTimeoutSecs = 30;
+const signalNumbers: Readonly<Record<string, number>> = constants.signals;
+
+type InSandbox = { id: string };
+type ExecInput = ExecRequest & InSandbox;
+
+function startSpec(sandbox: Sandbox, request: ExecInput, defaultSecs: number): StartSpec {
+  const timeoutMs = (request.timeout_secs ?? defaultSecs) * 1000;
+  return {
+    argv: request.args,
+    env: { ...sandbox.env, ...request.env },
+    timeoutMs,
+    stdin: request.stdin !== undefined || request.stdin_open,
+    ...(request.cwd !== undefined && { cwd: request.cwd }),
+    ...(request.user !== undefined && { user: request.user }),
+    ...(request.pty !== undefined && { pty: request.pty }),
+  };
+}
+
+/** Writes the given input; a command that ends without reading it is not an error. */
+async function feed(process: AgentProcess, request: ExecInput): Promise<void> {
+  if (request.stdin === undefined) return;
+  try {
+    await process.write(Buffer.from(request.stdin));
+    if (!request.stdin_open) await process.end();
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code === "internal") throw error;
+  }
+}
+
+export function signalName(number: number): string {
+  return Object.keys(signalNumbers).find((name) => signalNumbers[name] === number) ?? `signal ${number}`;
+}
+
+function exitFields(exit: AgentExit): { exit_code: number; signal?: string; timed_out: boolean } {
+  return exit.signal === undefined
+    ? { exit_code: exit.code ?? 0, timed_out: exit.timedOut }
+    : { exit_code: 128 + exit.signal, signal: signalName(exit.signal), timed_out: exit.timedOut };
+}
+
+function killOnAbort(process: AgentProcess, signal: AbortSignal | undefined): () => void {
+  const stop = () => process.signal(signalNumbers["SIGKILL"] ?? 9);
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop, { once: true });
+  return () => signal?.removeEventListener("abort", stop);
+}
+
+export async function exec(runtime: Runtime, request: ExecInput, { signal }: Context): Promise<ExecResult> {
+  const sandbox = runtime.registry.get(request.id);
+  const startedAt = performance.now();
+  const stdout = new OutputBuffer(maxBufferedOutput);
+  const stderr = new OutputBuffer(maxBufferedOutput);
+  const process = sandbox.agent.start(startSpec(sandbox, request, defaultTimeoutSecs), {
+    onOutput: ({ stream, bytes }) => (stream === 1 ? stdout : stderr).push(bytes),
+  });
+  const release = killOnAbort(process, signal);
+  try {
+    await process.started;
+    const fed = feed(process, request);
+    const exit = await process.exit;
+    await fed;
+    if (signal?.aborted) throw new AppError("cancelled", "The command was killed: its caller has gone");
+    return {
+      exec_id: process.id,
+      stdout: stdout.text(),
+      stderr: stderr.text(),
+      ...exitFields(exit),
+      truncated: stdout.isCut || stderr.isCut,
+      duration_ms: performance.now() - startedAt,
+    };
+  } finally {
+    release();
+    process.forget();
+  }
+}
+
+/** Starts a command that nobody waits for; its output is kept in the guest for a later attach. */
+export async function startExec(
+  runtime: Runtime,
+  request: ExecInput,
+): Promise<{ exec_id: number; pid: number }> {
+  const sandbox = runtime.registry.get(request.id);
+  const process = sandbox.agent.start({
+    ...startSpec(sandbox, request, 0),
+    detached: true,
+    keepBytes: 1 << 20,
+  });
+  await process.started;
+  if (request.stdin !== undefined) {
+    await withProcess(sandbox, process.id, (attached) => feed(attached, request));
+  }
+  return { exec_id: process.id, pid: process.pid ?? 0 };
+}
+
+export async function streamExec(
+  runtime: Runtime,
+  request: ExecInput,
+  { signal }: Context,
+): Promise<AsyncIterable<ExecEvent>> {
+  const sandbox = runtime.registry.get(request.id);
+  const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: 1 << 20 });
+  const release = killOnAbort(process, signal);
+  await process.started;
+  const fed = feed(process, request);
+  fed.catch(() => undefined);
+  const owned = { process, end: () => process[Symbol.asyncDispose](), release };
+  return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
+}
+
+export async function attachExec(
+  runtime: Runtime,
+  request: ParsedOf<"attachExec">,
+  { signal }: Context,
+): Promise<AsyncIterable<ExecEvent>> {
+  const sandbox = runtime.registry.get(request.id);
+  const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
+  await started(process, request.exec_id);
+  const leave = () => void process.detach().catch(() => undefined);
+  signal?.addEventListener("abort", leave, { once: true });
+  const release = () => signal?.removeEventListener("abort", leave);
+  return events(sandbox, { process, end: () => process.detach(), release });
+}
+
+type OwnedProcess = {
+  process: AgentProcess;
+  /** what happens to the process when the reader stops early */
+  end: () => Promise<void>;
+  release: () => void;
+};
+
+async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent): AsyncGenerator<ExecEvent> {
+  const { process } = owned;
+  const startedAt = performance.now();
+  let finished = false;
+  sandbox.attached.set(process.id, process);
+  try {
+    if (first) yield first;
+    for await (const { stream, offset, bytes } of process.output) {
+      const text = isUtf8(bytes);
+      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+      yield {
+        type: stream === 1 ? "stdout" : "stderr",
+        offset,
+        data: buffer.toString(text ? "utf8" : "base64"),
+        encoding: text ? "utf8" : "base64",
+      };
+    }
+    const exit = await process.exit;
+    finished = true;
+    yield { type: "exit", ...exitFields(exit), duration_ms: performance.now() - startedAt };
+  } catch (error) {
+    finished = true;
+    yield { type: "error", ...toErrorBody(error) };
+  } finally {
+    sandbox.attached.delete(process.id);
+    owned.release();
+    if (!finished) await owned.end();
+  }
+}
+
+async function started(process: AgentProcess, execId: number): Promise<void> {
+  try {
+    await process.started;
+  } catch (error) {
+    if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(execId, error);
+    throw error;
+  }
+}
+
+function noSuchExec(execId: number, cause?: unknown): AppError {
+  return new AppError("exec_not_found", `Cannot find command ${execId}: it never ran or was forgotten`, {
+    details: { exec_id: execId },
+    cause,
+  });
+}
+
+export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<ExecInfo[]> {
+  const listings = await runtime.registry.get(id).agent.list();
+  return listings
+    .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))
+    .map((each) => ({
+      exec_id: each.id,
+      pid: each.pid,
+      state: each.finished ? ("finished" as const) : ("running" as const),
+      command: each.command,
+      stdout_bytes: each.offsets[0],
+      stderr_bytes: each.offsets[1],
+      ...(each.finished && { exit_code: each.signal === undefined ? (each.code ?? 0) : 128 + each.signal }),
+    }));
+}
+
+/** Works on a command that another call follows, or on one that nobody does (attached to for the moment). */
+async function withProcess<T>(
+  sandbox: Sandbox,
+  execId: number,
+  work: (process: AgentProcess) => Promise<T> | T,
+): Promise<T> {
+  const followed = sandbox.attached.get(execId);
+  if (followed) return work(followed);
+  const listing = (await sandbox.agent.list()).find((each) => each.id === execId);
+  if (!listing || listing.finished) throw noSuchExec(execId);
+  const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
+  await started(process, execId);
+  sandbox.attached.set(execId, process);
+  try {
+    return await work(process);
+  } finally {
+    sandbox.attached.delete(execId);
+    await process.detach();
+  }
+}
+
+export async function execInput(runtime: Runtime, request: ParsedOf<"execInput">): Promise<void> {
+  await withProcess(runtime.registry.get(request.id), request.exec_id, async (process) => {
+    if (request.data !== "") await process.write(Buffer.from(request.data, request.encoding));
+    if (request.eof) await process.end();
+  });
+}
+
+export async function execSignal(runtime: Runtime, request: ParsedOf<"execSignal">): Promise<void> {
+  const number = signalNumbers[request.signal];
+  if (number === undefined)
+    throw new AppError("invalid_request", `Cannot send ${request.signal}: no such signal`);
+  await withProcess(runtime.registry.get(request.id), request.exec_id, (process) => process.signal(number));
+}
+
+export async function execResize(runtime: Runtime, request: ParsedOf<"execResize">): Promise<void> {
+  await withProcess(runtime.registry.get(request.id), request.exec_id, (process) =>
+    process.resize(request.rows, request.cols),
+  );
+}

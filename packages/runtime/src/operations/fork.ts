@@ -1,0 +1,94 @@
+/** N children from a snapshot. One entry per child, sandbox or error; a failing child does not take down the others. */
+import { AppError, isSandbox, toErrorBody, type ForkEntry, type ForkRequest } from "@forkd/contract";
+import { requireCompatible } from "../compatibility.ts";
+import type { Context } from "../context.ts";
+import { prepareChild, startChild } from "../launch.ts";
+import type { Runtime } from "../open-runtime.ts";
+
+export async function fork(
+  runtime: Runtime,
+  request: ForkRequest,
+  { signal, log }: Context,
+): Promise<ForkEntry[]> {
+  const askedAt = performance.now();
+  const snapshot = await runtime.store.get(request.snapshot_tag);
+  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+  await runtime.store.verify(snapshot);
+  admit(runtime, request.n);
+  const expiresAt = request.ttl_secs === undefined ? undefined : Date.now() / 1000 + request.ttl_secs;
+  const one = async (index: number): Promise<ForkEntry> => {
+    try {
+      signal?.throwIfAborted();
+      const pooled = runtime.pool.take(snapshot);
+      const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
+      const variation = request.vary[index];
+      const sandbox = await startChild(runtime, child, {
+        index,
+        env: { ...request.env, ...variation?.env },
+        values: variation?.values,
+        labels: request.labels,
+        expiresAt,
+        askedAt,
+        pooled: pooled !== undefined,
+      });
+      runtime.registry.add(sandbox);
+      return sandbox.info();
+    } catch (error) {
+      log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
+      return { ...toErrorBody(error), index };
+    } finally {
+      runtime.pendingForks--;
+    }
+  };
+  const entries = await runtime.pool.during(snapshot, () =>
+    Promise.all(Array.from({ length: request.n }, (_, index) => runtime.forkSlots.run(() => one(index)))),
+  );
+  await giveBackIfAborted(runtime, entries, signal);
+  requireOne(entries);
+  log.info({
+    event: "sandbox.fork",
+    outcome: "ok",
+    tag: snapshot.tag,
+    n: request.n,
+    failed: entries.filter((entry) => !isSandbox(entry)).length,
+    durationMs: Math.round(performance.now() - askedAt),
+  });
+  return entries;
+}
+
+/** Refuses before anything is started; reserves n places. */
+function admit(runtime: Runtime, n: number): void {
+  const { maxSandboxes } = runtime.config;
+  const live = runtime.registry.live + runtime.pendingForks;
+  if (live + n > maxSandboxes) {
+    throw new AppError(
+      "capacity_exhausted",
+      `Cannot fork ${n}: ${live} sandboxes are live and the limit is ${maxSandboxes}. Kill some or raise FORKD_MAX_SANDBOXES`,
+      { details: { live, asked: n, limit: maxSandboxes } },
+    );
+  }
+  runtime.pendingForks += n;
+}
+
+/** A caller that has gone cannot own children. */
+async function giveBackIfAborted(
+  runtime: Runtime,
+  entries: ForkEntry[],
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  if (!signal?.aborted) return;
+  await Promise.all(
+    entries.filter(isSandbox).map(async (entry) => {
+      if (runtime.registry.find(entry.id)) await runtime.registry.remove(entry.id);
+    }),
+  );
+  throw new AppError("cancelled", "The fork was cancelled; its children were removed");
+}
+
+function requireOne(entries: ForkEntry[]): void {
+  const [first] = entries;
+  if (first === undefined || entries.some(isSandbox) || isSandbox(first)) return;
+  throw new AppError(first.code as AppError["code"], first.error, {
+    details: { ...first.details, children: entries.length },
+  });
+}

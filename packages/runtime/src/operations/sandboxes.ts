@@ -1,0 +1,130 @@
+/** Sandboxes: list, describe, end, time to live, sign of life, console. */
+import { watch } from "node:fs";
+import { open } from "node:fs/promises";
+import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
+import { mapPool, withDeadline } from "@forkd/base";
+import { tailOf } from "@forkd/machine";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../open-runtime.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+
+const pingMs = 10_000;
+const maxConsoleBytes = 16 * 1024 * 1024;
+
+export function listSandboxes(runtime: Runtime, filter: ParsedOf<"listSandboxes">): SandboxInfo[] {
+  const [key, value] = filter.label === undefined ? [] : splitLabel(filter.label);
+  return runtime.registry
+    .all()
+    .map((sandbox) => sandbox.info())
+    .filter(
+      (info) =>
+        (filter.tag === undefined || info.snapshot_tag === filter.tag) &&
+        (filter.state === undefined || info.state === filter.state) &&
+        (key === undefined || (key in info.labels && (value === undefined || info.labels[key] === value))),
+    );
+}
+
+/** `key` or `key=value` */
+function splitLabel(label: string): [string, string | undefined] {
+  const at = label.indexOf("=");
+  return at < 0 ? [label, undefined] : [label.slice(0, at), label.slice(at + 1)];
+}
+
+export function getSandbox(runtime: Runtime, { id }: { id: string }): SandboxInfo {
+  return runtime.registry.get(id).info();
+}
+
+export async function kill(runtime: Runtime, { id }: { id: string }): Promise<void> {
+  await runtime.registry.remove(id);
+}
+
+/** Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a sandbox is left. */
+export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Promise<{ killed: string[] }> {
+  const ids = listSandboxes(runtime, filter).map(({ id }) => id);
+  const killed = await mapPool(ids, 16, async (id) => {
+    if (runtime.registry.find(id) === undefined) return undefined;
+    await runtime.registry.remove(id);
+    return id;
+  });
+  if (filter.tag === undefined && filter.label === undefined) await runtime.pool.empty();
+  return { killed: killed.filter((id) => id !== undefined) };
+}
+
+export function setTtl(runtime: Runtime, { id, ttl_secs: ttl }: ParsedOf<"setTtl">): SandboxInfo {
+  const sandbox = runtime.registry.get(id);
+  sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
+  runtime.registry.schedule(sandbox);
+  return sandbox.info();
+}
+
+export async function ping(
+  runtime: Runtime,
+  { id }: { id: string },
+): Promise<{ ok: boolean; round_trip_ms: number }> {
+  const { agent } = runtime.registry.get(id);
+  const start = performance.now();
+  await withDeadline(
+    agent.ping(),
+    pingMs,
+    () => new AppError("agent_unreachable", `The agent in ${id} did not answer within ${pingMs} ms`),
+  );
+  return { ok: true, round_trip_ms: performance.now() - start };
+}
+
+/** The console so far (or its last lines), and with `follow` what comes after it. */
+export async function consoleLog(
+  runtime: Runtime,
+  { id, follow, tail }: ParsedOf<"logs">,
+  { signal }: Context,
+): Promise<AsyncIterable<Uint8Array>> {
+  const sandbox = runtime.registry.get(id);
+  const text = sandbox.isDead
+    ? sandbox.lastConsole
+    : await tailOf(sandbox.paths.consolePath, maxConsoleBytes);
+  const lines = text === "" ? "" : `${text}\n`;
+  const first =
+    tail === undefined
+      ? lines
+      : `${lines
+          .split("\n")
+          .slice(-tail - 1)
+          .join("\n")}`;
+  return follow && !sandbox.isDead ? followConsole(sandbox, first, signal) : one(Buffer.from(first));
+}
+
+async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+async function* followConsole(
+  sandbox: Sandbox,
+  first: string,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
+  await using file = await open(sandbox.paths.consolePath, "r");
+  let offset = (await file.stat()).size;
+  yield Buffer.from(first);
+  let wake = () => {};
+  let woken = new Promise<void>((resolve) => (wake = resolve));
+  const rearm = () => {
+    woken = new Promise<void>((resolve) => (wake = resolve));
+  };
+  const watcher = watch(sandbox.paths.consolePath, () => wake());
+  const stop = () => wake();
+  signal?.addEventListener("abort", stop, { once: true });
+  void sandbox.died.then(stop);
+  try {
+    for (;;) {
+      rearm();
+      const buffer = Buffer.alloc(65536);
+      const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);
+      offset += bytesRead;
+      if (bytesRead > 0) yield buffer.subarray(0, bytesRead);
+      else if (signal?.aborted || sandbox.isDead) return;
+      else await woken;
+    }
+  } finally {
+    watcher.close();
+    signal?.removeEventListener("abort", stop);
+  }
+}

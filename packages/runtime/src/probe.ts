@@ -1,0 +1,66 @@
+/**
+ * Boots the stock kernel with our initramfs and no disk: the agent reports that there is no root and resets, which proves
+ * that kernel and user space run on this accelerator.
+ */
+import { mkdtemp, open } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Accelerator } from "@forkd/contract";
+import { removeTree, withDeadline, type Logger } from "@forkd/base";
+import { ensureInitramfs, ensureKernel } from "@forkd/image";
+import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
+import type { RuntimeConfig } from "./config.ts";
+import { agentPath } from "./open-runtime.ts";
+
+const probeMs = 20_000;
+const memoryMib = 128;
+
+/** Why the accelerator does not run guests, or undefined if it does. */
+export async function probeBoot(options: {
+  config: RuntimeConfig;
+  engine: Engine;
+  tscKhz: number;
+  accelerator: Accelerator;
+  log: Logger;
+}): Promise<string | undefined> {
+  const { config, engine, accelerator, log } = options;
+  const imageDir = join(config.dataDir, "images");
+  const kernel = await ensureKernel(imageDir, {});
+  const initramfs = await ensureInitramfs(imageDir, {
+    agentPath: agentPath(config),
+    modulesDir: kernel.modulesDir,
+  });
+  const dir = await mkdtemp(join(tmpdir(), "forkd-probe-"));
+  try {
+    const memoryFile = join(dir, "memory");
+    await using memory = await open(memoryFile, "w", 0o600);
+    await memory.truncate(memoryMib * 1024 * 1024);
+    const overlay = join(dir, "disk.qcow2");
+    await createOverlay(overlay, 1 << 20);
+    await using machine = await engine.boot(
+      {
+        shape: shapeOf({ vcpus: 1, memoryMib, accelerator }),
+        place: { socketDir: dir, consolePath: join(dir, "console"), logPath: join(dir, "log") },
+        memoryFile,
+        disk: { overlay, backing: [] },
+        kernel: {
+          path: kernel.path,
+          initramfs: initramfs.path,
+          commandLine: kernelCommandLine(accelerator, options.tscKhz),
+        },
+      },
+      {},
+    );
+    const end = await withDeadline(
+      machine.exited,
+      probeMs,
+      () => new Error(`a guest did not boot within ${probeMs} ms`),
+    );
+    return end.console.includes("forkd: boot failed") ? undefined : `a guest did not boot: ${end.text}`;
+  } catch (error) {
+    log.warn({ event: "probe", accelerator, error });
+    return error instanceof Error ? error.message : String(error);
+  } finally {
+    await removeTree(dir);
+  }
+}

@@ -1,0 +1,93 @@
+/** id → sandbox. Dead ones are kept (bounded) so that a caller can learn why. */
+import { AppError } from "@forkd/contract";
+import type { Logger } from "@forkd/base";
+import type { Sandbox } from "./sandbox.ts";
+
+const keptDead = 200;
+const maxTimerMs = 2 ** 31 - 1;
+
+export class Registry {
+  #sandboxes = new Map<string, Sandbox>();
+  #timers = new Map<string, NodeJS.Timeout>();
+  readonly #log: Logger;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  get live(): number {
+    return this.all().filter((sandbox) => !sandbox.isDead).length;
+  }
+
+  all(): Sandbox[] {
+    return [...this.#sandboxes.values()];
+  }
+
+  find(id: string): Sandbox | undefined {
+    return this.#sandboxes.get(id);
+  }
+
+  get(id: string): Sandbox {
+    const sandbox = this.#sandboxes.get(id);
+    if (sandbox) return sandbox;
+    throw new AppError("sandbox_not_found", `Cannot find sandbox "${id}". forkd ls lists what there is`, {
+      details: { id },
+    });
+  }
+
+  add(sandbox: Sandbox): void {
+    this.#sandboxes.set(sandbox.id, sandbox);
+    this.schedule(sandbox);
+    void sandbox.died.then(async (reason) => {
+      if (!this.#sandboxes.has(sandbox.id)) return;
+      this.#log.warn({ event: "sandbox.died", sandbox: sandbox.id, reason });
+      this.#clearTimer(sandbox.id);
+      await this.#release(sandbox);
+      this.#forgetOldDead();
+    });
+  }
+
+  /** Arms the timer for the sandbox's expiry. */
+  schedule(sandbox: Sandbox): void {
+    this.#clearTimer(sandbox.id);
+    if (sandbox.expiresAt === undefined) return;
+    const wait = Math.max(0, sandbox.expiresAt * 1000 - Date.now());
+    const timer = setTimeout(
+      () => {
+        if (wait > maxTimerMs) return this.schedule(sandbox);
+        this.#log.info({ event: "sandbox.expired", sandbox: sandbox.id });
+        void this.remove(sandbox.id);
+      },
+      Math.min(wait, maxTimerMs),
+    );
+    timer.unref();
+    this.#timers.set(sandbox.id, timer);
+  }
+
+  /** Ends the sandbox and forgets it. */
+  async remove(id: string): Promise<void> {
+    const sandbox = this.get(id);
+    this.#sandboxes.delete(id);
+    this.#clearTimer(id);
+    await this.#release(sandbox);
+  }
+
+  async #release(sandbox: Sandbox): Promise<void> {
+    try {
+      await sandbox[Symbol.asyncDispose]();
+    } catch (error) {
+      this.#log.error({ event: "sandbox.release", sandbox: sandbox.id, error });
+    }
+  }
+
+  #clearTimer(id: string): void {
+    clearTimeout(this.#timers.get(id));
+    this.#timers.delete(id);
+  }
+
+  #forgetOldDead(): void {
+    const dead = this.all().filter((sandbox) => sandbox.isDead);
+    for (const sandbox of dead.slice(0, Math.max(0, dead.length - keptDead)))
+      this.#sandboxes.delete(sandbox.id);
+  }
+}

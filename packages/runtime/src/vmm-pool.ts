@@ -1,0 +1,125 @@
+/**
+ * VMM processes started ahead of need, per snapshot in use.
+ *
+ * A snapshot becomes hot when it is forked; its pool is filled when no fork is under way, so that filling never competes
+ * with a caller, and emptied after a while without use. A process in the pool has loaded nothing and costs no CPU.
+ */
+import type { Logger } from "@forkd/base";
+import type { StoredSnapshot } from "@forkd/store";
+import type { PreparedChild } from "./launch.ts";
+
+const idleMs = 10 * 60_000;
+
+type Shelf = { snapshot: StoredSnapshot; ready: PreparedChild[]; lastUsed: number };
+
+/** Two snapshots are the same for a prepared process only if their bytes are. */
+function keyOf(snapshot: StoredSnapshot): string {
+  const { files, created_at_unix: created } = snapshot.manifest;
+  return `${snapshot.tag}:${created}:${files.memory.digest}:${files.devices.digest}`;
+}
+
+export class VmmPool implements AsyncDisposable {
+  readonly #size: number;
+  readonly #prepare: (snapshot: StoredSnapshot) => Promise<PreparedChild>;
+  readonly #log: Logger;
+  #shelves = new Map<string, Shelf>();
+  #forks = 0;
+  #filling: Promise<void> | undefined;
+  #closed = false;
+  /** counts calls of empty(): a process asked for before one is not kept after it */
+  #generation = 0;
+  #sweeper: NodeJS.Timeout;
+
+  constructor(size: number, prepare: (snapshot: StoredSnapshot) => Promise<PreparedChild>, log: Logger) {
+    this.#size = size;
+    this.#prepare = prepare;
+    this.#log = log;
+    this.#sweeper = setInterval(() => void this.#dropIdle(), idleMs / 10);
+    this.#sweeper.unref();
+  }
+
+  /** Number of waiting processes by tag. */
+  counts(): Record<string, number> {
+    const counts: Record<string, number> = {};
+    for (const { snapshot, ready } of this.#shelves.values())
+      counts[snapshot.tag] = (counts[snapshot.tag] ?? 0) + ready.length;
+    return counts;
+  }
+
+  /** A waiting process of that snapshot, if there is one. The caller owns it. */
+  take(snapshot: StoredSnapshot): PreparedChild | undefined {
+    return this.#shelves.get(keyOf(snapshot))?.ready.shift();
+  }
+
+  /** Runs a fork; filling waits until none is under way. */
+  async during<T>(snapshot: StoredSnapshot, work: () => Promise<T>): Promise<T> {
+    this.#forks++;
+    try {
+      return await work();
+    } finally {
+      this.#forks--;
+      const key = keyOf(snapshot);
+      const shelf = this.#shelves.get(key) ?? { snapshot, ready: [], lastUsed: 0 };
+      shelf.lastUsed = Date.now();
+      if (this.#size > 0 && !this.#closed) this.#shelves.set(key, shelf);
+      this.#fill();
+    }
+  }
+
+  #fill(): void {
+    if (this.#forks > 0 || this.#closed || this.#filling) return;
+    const shelf = [...this.#shelves.values()].find(({ ready }) => ready.length < this.#size);
+    if (!shelf) return;
+    const generation = this.#generation;
+    this.#filling = this.#prepare(shelf.snapshot)
+      .then(async (child) => {
+        const key = keyOf(shelf.snapshot);
+        if (this.#closed || this.#generation !== generation || this.#shelves.get(key) !== shelf)
+          return child.scope[Symbol.asyncDispose]();
+        shelf.ready.push(child);
+        // A process that dies while it waits must not be handed out.
+        void child.machine.exited.then(() => {
+          shelf.ready = shelf.ready.filter((each) => each !== child);
+        });
+      })
+      .catch((error: unknown) => {
+        this.#log.warn({ event: "pool.fill", tag: shelf.snapshot.tag, error });
+        this.#shelves.delete(keyOf(shelf.snapshot));
+      })
+      .finally(() => {
+        this.#filling = undefined;
+        this.#fill();
+      });
+  }
+
+  /** Ends the waiting processes of a tag. */
+  async drop(tag: string): Promise<void> {
+    await this.#dropWhere((shelf) => shelf.snapshot.tag === tag);
+  }
+
+  /** Ends all waiting processes; the pool fills again with the next fork. */
+  async empty(): Promise<void> {
+    this.#generation++;
+    const shelves = this.#dropWhere(() => true);
+    await this.#filling;
+    await shelves;
+  }
+
+  async #dropIdle(): Promise<void> {
+    await this.#dropWhere((shelf) => Date.now() - shelf.lastUsed > idleMs);
+  }
+
+  async #dropWhere(matches: (shelf: Shelf) => boolean): Promise<void> {
+    const dropped = [...this.#shelves].filter(([, shelf]) => matches(shelf));
+    for (const [key] of dropped) this.#shelves.delete(key);
+    const children = dropped.flatMap(([, shelf]) => shelf.ready.splice(0));
+    await Promise.all(children.map((child) => child.scope[Symbol.asyncDispose]()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true;
+    clearInterval(this.#sweeper);
+    await this.#filling;
+    await this.#dropWhere(() => true);
+  }
+}

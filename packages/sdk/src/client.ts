@@ -1,0 +1,161 @@
+/** A route of the table and its input → a request; the answer → a value, lines or bytes. */
+import {
+  AppError,
+  fromErrorBody,
+  routes,
+  type EvalEvent,
+  type ExecEvent,
+  type RequestOf,
+  type ResponseOf,
+  type Route,
+  type RouteName,
+  type Routes,
+} from "@forkd/contract";
+import { fromAnswer } from "./errors.ts";
+import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
+
+type NamesOf<K extends Route["kind"]> = {
+  [N in RouteName]: Routes[N]["kind"] extends K ? N : never;
+}[RouteName];
+
+export type JsonRoute = NamesOf<"json">;
+export type BytesRoute = NamesOf<"bytes">;
+export type UploadRoute = NamesOf<"upload">;
+/** `exec` and `eval` answer with lines when the input says `stream: true` */
+export type LinesRoute = NamesOf<"events"> | "exec" | "eval";
+export type LineOf<N extends LinesRoute> = N extends "exec"
+  ? ExecEvent
+  : N extends "eval"
+    ? EvalEvent
+    : ResponseOf<N>;
+
+export type CallOptions = { signal?: AbortSignal | undefined };
+export type Content = string | Uint8Array | AsyncIterable<Uint8Array>;
+
+export class Client {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** One JSON value; undefined where the route answers with nothing. */
+  async call<N extends JsonRoute>(
+    name: N,
+    input: RequestOf<N>,
+    options: CallOptions = {},
+  ): Promise<ResponseOf<N>> {
+    const response = await this.#send(name, input, options);
+    return parse(name, await response.text());
+  }
+
+  /** Resolves when the daemon has begun to answer; a failure after that is thrown by the iteration. */
+  async lines<N extends LinesRoute>(
+    name: N,
+    input: RequestOf<N>,
+    options: CallOptions = {},
+  ): Promise<AsyncGenerator<LineOf<N>>> {
+    const response = await this.#send(name, input, options);
+    return parseLines(response.body) as AsyncGenerator<LineOf<N>>;
+  }
+
+  async bytes<N extends BytesRoute>(
+    name: N,
+    input: RequestOf<N>,
+    options: CallOptions = {},
+  ): Promise<AsyncIterable<Uint8Array>> {
+    return (await this.#send(name, input, options)).body;
+  }
+
+  async upload<N extends UploadRoute>(
+    name: N,
+    input: RequestOf<N>,
+    content: Content,
+    options: CallOptions = {},
+  ): Promise<ResponseOf<N>> {
+    const response = await this.#send(name, input, options, content);
+    return parse(name, await response.text());
+  }
+
+  async #send(
+    name: RouteName,
+    input: object,
+    options: CallOptions,
+    content?: Content,
+  ): Promise<TransportResponse> {
+    const response = await this.#transport({
+      ...requestFor(routes[name], input, content),
+      signal: options.signal,
+    });
+    if (response.status >= 400) throw fromAnswer(response.status, await response.text());
+    return response;
+  }
+}
+
+/** Pure. Path parameters go into the path; the rest into the body (POST) or the query. */
+export function requestFor(route: Route, input: object, content?: Content): TransportRequest {
+  const rest = new Map(Object.entries(input).filter(([, value]) => value !== undefined));
+  const path = route.path.replaceAll(/\{(\w+)\}/g, (_, key: string) => {
+    const value = String(rest.get(key));
+    rest.delete(key);
+    return encodeURIComponent(value);
+  });
+  const method = route.method.toUpperCase();
+  if (route.method === "post") {
+    const body = JSON.stringify(Object.fromEntries(rest));
+    return { method, path, headers: { "content-type": "application/json" }, body };
+  }
+  const query = new URLSearchParams(
+    [...rest].map(([key, value]): [string, string] => [key, String(value)]),
+  ).toString();
+  const request = { method, path: query === "" ? path : `${path}?${query}`, headers: {} };
+  if (content === undefined) return request;
+  return { ...request, headers: { "content-type": "application/octet-stream" }, body: content };
+}
+
+function parse<N extends RouteName>(name: N, text: string): ResponseOf<N> {
+  const route: Route = routes[name];
+  const output = route.output.safeParse(text === "" ? undefined : JSON.parse(text));
+  if (!output.success) {
+    throw new AppError(
+      "internal",
+      `The daemon's answer to ${name} has an unknown form; compare forkd version`,
+      {
+        details: { issues: output.error.issues },
+      },
+    );
+  }
+  // The schema that checked it is the one ResponseOf names.
+  return output.data as ResponseOf<N>;
+}
+
+/** Lines are not checked against a schema: a reader switches on `type` and passes over what it does not know. */
+async function* parseLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<unknown> {
+  for await (const line of splitLines(body)) {
+    const event = JSON.parse(line) as {
+      type: string;
+      error: string;
+      code: string;
+      details?: Record<string, unknown>;
+    };
+    if (event.type === "error") throw fromErrorBody({ ...event, details: event.details ?? {} });
+    yield event;
+  }
+}
+
+export async function* splitLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let pending: string[] = [];
+  for await (const chunk of body) {
+    const [head = "", ...more] = decoder.decode(chunk, { stream: true }).split("\n");
+    pending.push(head);
+    for (const next of more) {
+      const line = pending.join("");
+      pending = [next];
+      if (line !== "") yield line;
+    }
+  }
+  const rest = pending.join("");
+  if (rest !== "")
+    throw new AppError("daemon_unreachable", "The daemon's answer ended in the middle of a line");
+}

@@ -1,0 +1,150 @@
+/**
+ * A command that runs. Iterate it for its events, or `wait()` for the whole result, or both: what passes through the
+ * iteration is kept (up to a limit) for `wait()`. Only one iteration; stopping it early ends the request, which kills
+ * a command made by `start()` and only detaches from one given by `attach()`.
+ */
+import { AppError, type ExecEvent, type ExecResult, type RequestOf } from "@forkd/contract";
+import type { Client } from "./client.ts";
+import { OutputBuffer, outputBytes, toBase64 } from "./output.ts";
+
+export type SignalName = NonNullable<RequestOf<"execSignal">["signal"]>;
+
+/** Bytes of one write to stdin; the daemon takes up to 1 MiB of text */
+const inputPiece = 512 * 1024;
+
+export class CommandHandle implements AsyncIterable<ExecEvent> {
+  readonly execId: number;
+  readonly #client: Client;
+  readonly #sandboxId: string;
+  readonly #stdout = new OutputBuffer();
+  readonly #stderr = new OutputBuffer();
+  readonly #events: AsyncGenerator<ExecEvent>;
+  readonly #result: Promise<ExecResult>;
+  #settle!: { resolve: (result: ExecResult) => void; reject: (error: unknown) => void };
+  #pid: number | undefined;
+  #taken = false;
+  #lastInput: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    client: Client,
+    command: { sandboxId: string; execId: number },
+    events: AsyncGenerator<ExecEvent>,
+    first?: Extract<ExecEvent, { type: "started" }>,
+  ) {
+    this.#client = client;
+    this.#sandboxId = command.sandboxId;
+    this.execId = command.execId;
+    this.#pid = first?.pid;
+    this.#result = new Promise((resolve, reject) => {
+      this.#settle = { resolve, reject };
+    });
+    // A failure that nobody waits for is not an unhandled one.
+    this.#result.catch(() => undefined);
+    this.#events = this.#follow(first, events);
+  }
+
+  /** The handle of a command that begins with these events; waits for the first, which says what has started. */
+  static async started(
+    client: Client,
+    sandboxId: string,
+    events: AsyncGenerator<ExecEvent>,
+  ): Promise<CommandHandle> {
+    const { value: first } = await events.next();
+    if (first?.type !== "started") {
+      await events.return(undefined);
+      throw new AppError("internal", "The daemon did not say which command it started");
+    }
+    return new CommandHandle(client, { sandboxId, execId: first.exec_id }, events, first);
+  }
+
+  /** process id in the guest; undefined if the daemon did not say, as when attached */
+  get pid(): number | undefined {
+    return this.#pid;
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<ExecEvent> {
+    if (this.#taken) throw new TypeError("The events of a command can be iterated once");
+    this.#taken = true;
+    return this.#events;
+  }
+
+  /** The result, with the output that this handle has seen. Reads the events itself unless they are being iterated. */
+  async wait(): Promise<ExecResult> {
+    if (!this.#taken) for await (const _ of this);
+    return this.#result;
+  }
+
+  /** Writes to stdin, in order of calling. */
+  write(data: string | Uint8Array): Promise<void> {
+    return this.#input(async () => {
+      const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+      for (let at = 0; at < bytes.length; at += inputPiece) {
+        const piece = toBase64(bytes.subarray(at, at + inputPiece));
+        await this.#client.call("execInput", { ...this.#address(), data: piece, encoding: "base64" });
+      }
+    });
+  }
+
+  closeStdin(): Promise<void> {
+    return this.#input(() => this.#client.call("execInput", { ...this.#address(), eof: true }));
+  }
+
+  /** Signals the process group. */
+  async signal(name: SignalName): Promise<void> {
+    await this.#client.call("execSignal", { ...this.#address(), signal: name });
+  }
+
+  async kill(): Promise<void> {
+    await this.signal("SIGKILL");
+  }
+
+  async resize(rows: number, cols: number): Promise<void> {
+    await this.#client.call("execResize", { ...this.#address(), rows, cols });
+  }
+
+  #address(): { id: string; exec_id: number } {
+    return { id: this.#sandboxId, exec_id: this.execId };
+  }
+
+  #input(send: () => Promise<void>): Promise<void> {
+    const sent = this.#lastInput.then(send);
+    this.#lastInput = sent.catch(() => undefined);
+    return sent;
+  }
+
+  async *#follow(first: ExecEvent | undefined, rest: AsyncGenerator<ExecEvent>): AsyncGenerator<ExecEvent> {
+    try {
+      if (first) yield first;
+      for await (const event of rest) {
+        this.#note(event);
+        yield event;
+      }
+      this.#settle.reject(
+        new AppError("daemon_unreachable", "The stream of the command ended before the command did"),
+      );
+    } catch (error) {
+      this.#settle.reject(error);
+      throw error;
+    } finally {
+      // No effect after an exit event or a failure: the first cause stays.
+      this.#settle.reject(new AppError("cancelled", "The events of the command were not read to the end"));
+      await rest.return(undefined);
+    }
+  }
+
+  #note(event: ExecEvent): void {
+    if (event.type === "started") this.#pid = event.pid;
+    else if (event.type === "stdout") this.#stdout.push(outputBytes(event));
+    else if (event.type === "stderr") this.#stderr.push(outputBytes(event));
+    else if (event.type === "exit") {
+      const { type: _, ...exit } = event;
+      this.#settle.resolve({
+        ...exit,
+        exec_id: this.execId,
+        stdout: this.#stdout.toString(),
+        stderr: this.#stderr.toString(),
+        truncated: this.#stdout.truncated || this.#stderr.truncated,
+      });
+    }
+  }
+}

@@ -1,0 +1,82 @@
+/** What went wrong on the way to the daemon or in its answer, as AppError. */
+import {
+  AppError,
+  errorBodySchema,
+  fromErrorBody,
+  type ErrorBody,
+  type ErrorCode,
+  type ExecResult,
+} from "@forkd/contract";
+
+/** A child that could not be made; `index` is its position in the fork call. */
+export class ForkError extends AppError {
+  readonly index: number;
+
+  constructor(body: ErrorBody & { index: number }) {
+    const error = fromErrorBody(body);
+    super(error.code, error.message, { details: { ...error.details } });
+    this.index = body.index;
+  }
+}
+
+/** A command run with `check: true` that exited non-zero. */
+export class CommandError extends AppError {
+  readonly result: ExecResult;
+
+  constructor(args: readonly string[], result: ExecResult) {
+    const how = result.timed_out
+      ? "it ran out of time"
+      : result.signal === undefined
+        ? `exit code ${result.exit_code}`
+        : `it was ended by ${result.signal}`;
+    const tail = result.stderr.trim().split("\n").slice(-5).join("\n");
+    const code: ErrorCode = result.timed_out ? "deadline_exceeded" : "guest_refused";
+    super(code, `Command ${args[0] ?? ""} failed: ${how}${tail === "" ? "" : `\n${tail}`}`, {
+      details: { exec_id: result.exec_id, exit_code: result.exit_code },
+    });
+    this.result = result;
+  }
+}
+
+/** The error that an answer with a failure status stands for. */
+export function fromAnswer(status: number, text: string): AppError {
+  const body = errorBodySchema.safeParse(parseJson(text));
+  if (body.success) return fromErrorBody(body.data);
+  return new AppError("internal", `The daemon answered with status ${status} and no error body`, {
+    details: { status, body: text.slice(0, 1000) },
+  });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+/** The error for a request that got no answer, or half of one. */
+export function fromFailure(
+  error: unknown,
+  context: { target: string; phase: "connect" | "answer"; signal?: AbortSignal | undefined },
+): AppError {
+  if (error instanceof AppError) return error;
+  if (context.signal?.aborted) return cancelled(context.signal.reason);
+  const why = causeOf(error);
+  const message =
+    context.phase === "connect"
+      ? `Cannot reach the daemon at ${context.target}: ${why}; run forkd up`
+      : `Lost the connection to the daemon at ${context.target} before its answer was complete: ${why}`;
+  return new AppError("daemon_unreachable", message, { cause: error, details: { target: context.target } });
+}
+
+export function cancelled(reason?: unknown): AppError {
+  return new AppError("cancelled", "The request was cancelled", { cause: reason });
+}
+
+function causeOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // fetch() hides the reason in the cause of a TypeError.
+  return error.cause instanceof Error ? error.cause.message : error.message;
+}

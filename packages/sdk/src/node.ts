@@ -1,0 +1,181 @@
+/** The Node part: finding the daemon of this user, and a transport over its unix socket (or TCP) with kept connections. */
+import { readFile } from "node:fs/promises";
+import http from "node:http";
+import https from "node:https";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import {
+  AppError,
+  defaultDataDir as dataDirOf,
+  defaultRuntimeDir as runtimeDirOf,
+  type DirectoryFacts,
+} from "@forkd/contract";
+import { cancelled, fromFailure } from "./errors.ts";
+import { Forkd } from "./forkd.ts";
+import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
+
+export type Target = { socket: string } | { url: string; token?: string | undefined };
+export type ConnectOptions = {
+  /** unix socket of the daemon */
+  socket?: string | undefined;
+  url?: string | undefined;
+  /** with `url`; default: the token file in the data directory */
+  token?: string | undefined;
+  dataDir?: string | undefined;
+};
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Idle connections close before the daemon closes them (65 s), so that none is used while it goes away */
+const idleMs = 55_000;
+
+/** Finds the daemon; does not yet talk to it. */
+export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
+  return new Forkd({ transport: nodeTransport(await findDaemon(options, process.env)) });
+}
+
+/** First of: options, FORKD_SOCKET, FORKD_URL, what the daemon wrote into its data directory, the default socket. */
+export async function findDaemon(options: ConnectOptions, env: Environment): Promise<Target> {
+  const dataDir = options.dataDir ?? defaultDataDir(env);
+  if (options.socket !== undefined) return { socket: options.socket };
+  if (options.url !== undefined) return { url: options.url, token: await findToken(options, env, dataDir) };
+  if (env["FORKD_SOCKET"] && options.dataDir === undefined) return { socket: env["FORKD_SOCKET"] };
+  if (env["FORKD_URL"] && options.dataDir === undefined) {
+    return { url: env["FORKD_URL"], token: await findToken(options, env, dataDir) };
+  }
+  const record = await readIfPresent(join(dataDir, "daemon.json"));
+  const socket: unknown =
+    record === undefined ? undefined : (JSON.parse(record) as { socket?: unknown }).socket;
+  return { socket: typeof socket === "string" ? socket : join(defaultRuntimeDir(env), "forkd.sock") };
+}
+
+/** Where the daemon of this user keeps snapshots unless told otherwise. */
+export function defaultDataDir(env: Environment): string {
+  return dataDirOf(factsOf(env));
+}
+
+/** Where the daemon of this user keeps its sockets unless told otherwise. */
+export function defaultRuntimeDir(env: Environment): string {
+  return runtimeDirOf(factsOf(env));
+}
+
+function factsOf(env: Environment): DirectoryFacts {
+  return { env, uid: process.getuid?.() ?? 0, home: homedir() };
+}
+
+async function findToken(
+  options: ConnectOptions,
+  env: Environment,
+  dataDir: string,
+): Promise<string | undefined> {
+  return options.token ?? (env["FORKD_TOKEN"] || (await readIfPresent(join(dataDir, "token")))?.trim());
+}
+
+async function readIfPresent(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw new AppError("daemon_unreachable", `Cannot read ${path}: ${String(error)}`, { cause: error });
+  }
+}
+
+export function nodeTransport(target: Target): Transport {
+  const url = "url" in target ? new URL(target.url) : undefined;
+  const secure = url?.protocol === "https:";
+  const agent = new (secure ? https : http).Agent({ keepAlive: true, timeout: idleMs });
+  const place = url
+    ? {
+        host: url.hostname.replace(/^\[|\]$/g, ""),
+        port: url.port === "" ? (secure ? 443 : 80) : Number(url.port),
+      }
+    : { socketPath: "socket" in target ? target.socket : "" };
+  const name = "socket" in target ? target.socket : target.url;
+  const prefix = url?.pathname.replace(/\/+$/, "") ?? "";
+  const authorization = "url" in target && target.token ? { authorization: `Bearer ${target.token}` } : {};
+  return (request) => {
+    const { signal } = request;
+    if (signal?.aborted) return Promise.reject(cancelled(signal.reason));
+    const outgoing = (secure ? https : http).request({
+      ...place,
+      agent,
+      method: request.method,
+      path: prefix + request.path,
+      headers: { ...request.headers, ...authorization, ...lengthOf(request.body) },
+      ...(signal && { signal }),
+    });
+    return exchange(outgoing, request, name);
+  };
+}
+
+function lengthOf(body: TransportRequest["body"]): Record<string, number> {
+  if (typeof body === "string") return { "content-length": Buffer.byteLength(body) };
+  return body instanceof Uint8Array ? { "content-length": body.byteLength } : {};
+}
+
+function exchange(
+  outgoing: http.ClientRequest,
+  request: TransportRequest,
+  target: string,
+): Promise<TransportResponse> {
+  const { body, signal } = request;
+  let sourceFailure: { error: unknown } | undefined;
+  const answered = new Promise<TransportResponse>((resolve, reject) => {
+    outgoing.once("response", (incoming) => resolve(answerOf(outgoing, incoming, { target, signal })));
+    // Stays attached: a request can fail after its response has begun.
+    outgoing.on("error", (error) =>
+      reject(sourceFailure ? sourceFailure.error : fromFailure(error, { target, phase: "connect", signal })),
+    );
+  });
+  if (body === undefined || typeof body === "string" || body instanceof Uint8Array) {
+    outgoing.end(body);
+  } else {
+    const source = Readable.from(body, { objectMode: false });
+    source.once("error", (error) => (sourceFailure ??= { error }));
+    // A failure of either side reaches the "error" listener above; an early answer makes the rest moot.
+    pipeline(source, outgoing).catch(() => undefined);
+  }
+  return answered;
+}
+
+function answerOf(
+  outgoing: http.ClientRequest,
+  incoming: http.IncomingMessage,
+  context: { target: string; signal: AbortSignal | undefined },
+): TransportResponse {
+  const failed = (error: unknown) => fromFailure(error, { ...context, phase: "answer" });
+  return {
+    status: incoming.statusCode ?? 0,
+    text: () =>
+      new Promise((resolve, reject) => {
+        const chunks: Buffer[] = [];
+        incoming.on("data", (chunk: Buffer) => chunks.push(chunk));
+        incoming.once("end", () => {
+          // An answer that came before the end of the content: nobody wants the rest.
+          if (!outgoing.writableEnded) outgoing.destroy();
+          resolve(Buffer.concat(chunks).toString("utf8"));
+        });
+        incoming.once("error", (error) => reject(failed(error)));
+      }),
+    body: chunksOf(incoming, failed),
+  };
+}
+
+async function* chunksOf(
+  incoming: http.IncomingMessage,
+  failed: (error: unknown) => Error,
+): AsyncGenerator<Uint8Array> {
+  const chunks: AsyncIterator<Buffer> = incoming.iterator();
+  try {
+    for (;;) {
+      const { done, value } = await chunks.next().catch((error: unknown) => {
+        throw failed(error);
+      });
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    incoming.destroy();
+  }
+}

@@ -1,0 +1,52 @@
+/** Output of commands: pieces that arrive as events → bytes → text. */
+import { maxBufferedOutput } from "@forkd/contract";
+
+/** The bytes that a stdout or stderr event carries. */
+export function outputBytes(event: { data: string; encoding: "utf8" | "base64" }): Uint8Array {
+  return event.encoding === "utf8" ? new TextEncoder().encode(event.data) : fromBase64(event.data);
+}
+
+export function fromBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+export function toBase64(bytes: Uint8Array): string {
+  let text = "";
+  // Bounded, because the pieces become arguments of one call.
+  for (let at = 0; at < bytes.length; at += 8192)
+    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return btoa(text);
+}
+
+export function concat(chunks: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
+  let at = 0;
+  for (const chunk of chunks) {
+    all.set(chunk, at);
+    at += chunk.length;
+  }
+  return all;
+}
+
+/** Keeps the first `maxBufferedOutput` bytes. */
+export class OutputBuffer {
+  readonly #chunks: Uint8Array[] = [];
+  #size = 0;
+  #truncated = false;
+
+  get truncated(): boolean {
+    return this.#truncated;
+  }
+
+  push(bytes: Uint8Array): void {
+    const kept = bytes.subarray(0, maxBufferedOutput - this.#size);
+    if (kept.length < bytes.length) this.#truncated = true;
+    if (kept.length === 0) return;
+    this.#chunks.push(kept);
+    this.#size += kept.length;
+  }
+
+  toString(): string {
+    return new TextDecoder().decode(concat(this.#chunks));
+  }
+}

@@ -1,0 +1,146 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+import { Forkd } from "../src/forkd.ts";
+import { nodeTransport } from "../src/node.ts";
+import { fetchTransport } from "../src/transport.ts";
+import { collect, readBody, startServer } from "./support.ts";
+
+const names = ["fetch", "tcp", "unix"] as const;
+
+for (const name of names) {
+  test(`${name} transport sends method, path, headers and body`, async () => {
+    await using server = await startServer((incoming, outgoing) => {
+      void readBody(incoming).then((body) => {
+        const { authorization = null } = incoming.headers;
+        outgoing
+          .writeHead(201)
+          .end(JSON.stringify({ method: incoming.method, url: incoming.url, authorization, body }));
+      });
+    });
+    const send = server.transports[name];
+    const response = await send({ method: "POST", path: "/a?b=c", headers: {}, body: "text" });
+    assert.equal(response.status, 201);
+    const authorization = name === "unix" ? null : "Bearer secret";
+    assert.deepEqual(JSON.parse(await response.text()), {
+      method: "POST",
+      url: "/a?b=c",
+      authorization,
+      body: "text",
+    });
+  });
+
+  test(`${name} transport streams both ways`, async () => {
+    await using server = await startServer((incoming, outgoing) => void incoming.pipe(outgoing));
+    const send = server.transports[name];
+    const body = (async function* () {
+      for (let n = 0; n < 100; n++) yield Buffer.from(`${n},`);
+    })();
+    const response = await send({ method: "PUT", path: "/", headers: {}, body });
+    assert.equal(await collect(response.body), Array.from({ length: 100 }, (_, n) => `${n},`).join(""));
+  });
+
+  test(`${name} transport hands over chunks as they come, and ends the request when the reader stops`, async () => {
+    let closed: Promise<unknown> | undefined;
+    await using server = await startServer((_, outgoing) => {
+      closed = once(outgoing, "close");
+      outgoing.write("first");
+    });
+    const response = await server.transports[name]({ method: "GET", path: "/", headers: {} });
+    for await (const chunk of response.body) {
+      assert.equal(Buffer.from(chunk).toString(), "first");
+      break;
+    }
+    await closed;
+  });
+
+  test(`${name} transport rejects with cancelled on abort, before, during and after the head`, async () => {
+    await using server = await startServer((incoming, outgoing) => {
+      if (incoming.url === "/stream") outgoing.write("x");
+    });
+    const send = server.transports[name];
+    const aborted = AbortSignal.abort();
+    await assert.rejects(send({ method: "GET", path: "/", headers: {}, signal: aborted }), {
+      code: "cancelled",
+    });
+    const waiting = new AbortController();
+    const pending = send({ method: "GET", path: "/", headers: {}, signal: waiting.signal });
+    setTimeout(() => waiting.abort(), 20);
+    await assert.rejects(pending, { code: "cancelled" });
+    const reading = new AbortController();
+    const response = await send({ method: "GET", path: "/stream", headers: {}, signal: reading.signal });
+    await assert.rejects(
+      async () => {
+        for await (const _ of response.body) reading.abort();
+      },
+      { code: "cancelled" },
+    );
+  });
+
+  test(`${name} transport rejects with daemon_unreachable when an answer is cut off`, async () => {
+    await using server = await startServer((_, outgoing) => {
+      outgoing.write("half", () => outgoing.destroy());
+    });
+    const send = server.transports[name];
+    const request = { method: "GET", path: "/", headers: {} };
+    await assert.rejects(async () => collect((await send(request)).body), { code: "daemon_unreachable" });
+    await assert.rejects(async () => (await send(request)).text(), { code: "daemon_unreachable" });
+  });
+}
+
+test("an answer before the end of an endless upload ends the upload", async () => {
+  let returned: () => void = () => undefined;
+  const ended = new Promise<void>((resolve) => (returned = resolve));
+  await using server = await startServer((incoming, outgoing) => {
+    incoming.once("data", () => {
+      outgoing.writeHead(507).end("full");
+      incoming.resume();
+    });
+  });
+  const body = (async function* () {
+    try {
+      for (;;) yield Buffer.alloc(65536);
+    } finally {
+      returned();
+    }
+  })();
+  const response = await server.transports.unix({ method: "PUT", path: "/", headers: {}, body });
+  assert.equal(response.status, 507);
+  assert.equal(await response.text(), "full");
+  await ended;
+});
+
+test("a source that fails rejects with its own error", async () => {
+  await using server = await startServer((incoming) => void incoming.resume());
+  const body = (async function* () {
+    yield Buffer.from("a");
+    throw new RangeError("mine");
+  })();
+  await assert.rejects(server.transports.unix({ method: "PUT", path: "/", headers: {}, body }), RangeError);
+});
+
+test("no daemon is daemon_unreachable with a remedy", async () => {
+  for (const transport of [
+    nodeTransport({ socket: "/nonexistent/forkd.sock" }),
+    nodeTransport({ url: "http://127.0.0.1:1" }),
+    fetchTransport({ url: "http://127.0.0.1:1" }),
+  ]) {
+    await assert.rejects(new Forkd({ transport }).version(), (error: { code: string; message: string }) => {
+      assert.equal(error.code, "daemon_unreachable");
+      assert.match(error.message, /run forkd up/);
+      return true;
+    });
+  }
+});
+
+test("a failure status without an error body is internal and keeps the text", async () => {
+  await using server = await startServer((_, outgoing) => void outgoing.writeHead(502).end("Bad Gateway"));
+  const forkd = new Forkd({ transport: server.transports.tcp });
+  await assert.rejects(forkd.version(), { code: "internal", details: { status: 502, body: "Bad Gateway" } });
+});
+
+test("an answer of unknown form is internal", async () => {
+  await using server = await startServer((_, outgoing) => void outgoing.end('{"version":1}'));
+  const forkd = new Forkd({ transport: server.transports.unix });
+  await assert.rejects(forkd.version(), { code: "internal" });
+});

@@ -1,0 +1,111 @@
+/** Warm interpreters through REST: state, contexts, errors, interrupts. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Sandbox } from "@forkd/sdk";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+
+let daemon: TestDaemon;
+let python: Sandbox;
+let node: Sandbox;
+before(async () => {
+  daemon = await startDaemon({ snapshots: ["python", "node", "tiny"] });
+  [python, node] = await Promise.all([daemon.forkd.forkOne("python"), daemon.forkd.forkOne("node")]);
+});
+after(() => daemon[Symbol.asyncDispose]());
+
+test("eval() keeps state, returns value and JSON, and separates output", async () => {
+  const result = await python.eval(
+    "import sys\nx = 20\nprint('out'); print('err', file=sys.stderr)\nx * 2 + 2",
+  );
+  assert.deepEqual(
+    [result.result, result.result_json, result.stdout, result.stderr],
+    ["42", 42, "out\n", "err\n"],
+  );
+  assert.equal((await python.eval("x")).result, "20");
+  assert.deepEqual((await python.eval("y = 1")).result, null);
+  assert.deepEqual((await python.eval("numpy.arange(3)")).result_json, [0, 1, 2]);
+  const js = await node.eval("const a = 20; let b = { c: [1, a] }; console.log('out'); b");
+  assert.deepEqual([js.result_json, js.stdout], [{ c: [1, 20] }, "out\n"]);
+  assert.equal((await node.eval("await Promise.resolve(a + 1)")).result_json, 21);
+});
+
+test("eval() reports an error with its traceback and leaves the kernel usable", async () => {
+  const result = await python.eval("def f():\n    return 1 / 0\nf()");
+  assert.match(result.error ?? "", /^ZeroDivisionError: division by zero/);
+  assert.match(result.traceback ?? "", /line 2, in f\n\s+return 1 \/ 0/);
+  assert.equal(result.exit_code, 1);
+  assert.match((await python.eval("x = (")).error ?? "", /SyntaxError/);
+  assert.match((await python.eval("exit(3)")).error ?? "", /SystemExit/);
+  assert.equal((await python.eval("1 + 1")).result, "2");
+  assert.match((await node.eval("null.f")).error ?? "", /TypeError/);
+  assert.match((await node.eval("process.exit(1)")).error ?? "", /exit/);
+  assert.equal((await node.eval("1 + 1")).result, "2");
+});
+
+test("contexts are separate namespaces that can be listed and dropped", async () => {
+  await python.eval("v = 'one'", { context: "one" });
+  assert.match((await python.eval("v", { context: "two" })).error ?? "", /NameError/);
+  assert.equal((await python.eval("v", { context: "one" })).result, "'one'");
+  assert.deepEqual((await python.contexts()).map(({ name }) => name).sort(), ["default", "one", "two"]);
+  await python.dropContext("one");
+  assert.match((await python.eval("v", { context: "one" })).error ?? "", /NameError/);
+});
+
+test("a timeout interrupts endless code in both languages and keeps the state", async () => {
+  await python.eval("kept = 1");
+  const late = await python.eval("while True: pass", { timeoutSecs: 1 });
+  assert.deepEqual([late.timed_out, late.interrupted, late.exit_code], [true, true, 1]);
+  assert.equal((await python.eval("kept")).result, "1");
+  await node.eval("globalThis.kept = 1");
+  assert.equal((await node.eval("for (;;) {}", { timeoutSecs: 1 })).timed_out, true);
+  assert.equal((await node.eval("await new Promise(() => {})", { timeoutSecs: 1 })).timed_out, true);
+  assert.equal((await node.eval("kept")).result, "1");
+});
+
+test("interrupt() stops what runs", async () => {
+  const running = python.eval("import time\nfor i in range(600): time.sleep(0.1)", { timeoutSecs: 120 });
+  await eventually("it can be interrupted", async () => {
+    await python.interrupt();
+    return Promise.race([
+      running.then(() => true),
+      new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 200)),
+    ]);
+  });
+  assert.equal((await running).interrupted, true);
+});
+
+test("evalStream() gives output while the code runs", async () => {
+  const types: string[] = [];
+  let text = "";
+  for await (const event of python.evalStream(
+    "import time\nfor i in range(3):\n    print(i); time.sleep(0.1)\n'end'",
+  )) {
+    types.push(event.type);
+    if (event.type === "stdout") text += event.data;
+    if (event.type === "result") assert.equal(event.result.result, "'end'");
+  }
+  assert.equal(text, "0\n1\n2\n");
+  assert.ok(types.length >= 3 && types.at(-1) === "result", types.join());
+});
+
+test("endless output of an eval is bounded", async () => {
+  const result = await python.eval("for i in range(400000): print('x' * 50)", { timeoutSecs: 120 });
+  assert.equal(result.truncated, true);
+  assert.equal(result.stdout.length, 8 * 1024 * 1024);
+});
+
+test("a kernel that dies is reported and started again without its state", async () => {
+  await python.eval("state = 1");
+  await rejectsWith(python.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /signal 9/);
+  assert.match((await python.eval("state")).error ?? "", /NameError/);
+});
+
+test("eval() in a sandbox without the language says what it has", async () => {
+  const tiny = await daemon.forkd.forkOne("tiny");
+  await rejectsWith(tiny.eval("1"), "unsupported", /it has: none/);
+  await rejectsWith(python.eval("1", { language: "node" }), "unsupported", /it has: python/);
+  assert.equal(await sh(tiny, "echo ok"), "ok");
+  await tiny.kill();
+});

@@ -1,0 +1,173 @@
+/** Commands: streams, input, limits, terminals, background, and what a hostile command can do. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import type { ExecEvent, Sandbox } from "@forkd/sdk";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+
+let daemon: TestDaemon;
+let sandbox: Sandbox;
+before(async () => {
+  daemon = await startDaemon({ snapshots: ["tiny"] });
+  sandbox = await daemon.forkd.forkOne("tiny");
+});
+after(() => daemon[Symbol.asyncDispose]());
+
+test("run() returns output, code and signal", async () => {
+  const result = await sandbox.commands.run(["sh", "-c", "echo out; echo err >&2; exit 7"]);
+  assert.deepEqual(
+    [result.stdout, result.stderr, result.exit_code, result.timed_out],
+    ["out\n", "err\n", 7, false],
+  );
+  const killed = await sandbox.commands.run(["sh", "-c", "kill -TERM $$"]);
+  assert.deepEqual([killed.exit_code, killed.signal], [143, "SIGTERM"]);
+});
+
+test("run() honours stdin, env, cwd and user", async () => {
+  assert.equal((await sandbox.commands.run(["cat"], { stdin: "hello\n" })).stdout, "hello\n");
+  assert.equal(
+    (await sandbox.commands.run(["sh", "-c", "echo $A; pwd"], { env: { A: "b c" }, cwd: "/etc" })).stdout,
+    "b c\n/etc\n",
+  );
+  assert.match((await sandbox.commands.run(["id"], { user: "user" })).stdout, /uid=1000\(user\) gid=1000/);
+  assert.match((await sandbox.commands.run(["id"], { user: "12:34" })).stdout, /uid=12 gid=34/);
+});
+
+test("run() says what could not start", async () => {
+  await rejectsWith(sandbox.commands.run(["no-such-program"]), "guest_refused", /no-such-program/);
+  await rejectsWith(
+    sandbox.commands.run(["true"], { cwd: "/nowhere" }),
+    "guest_refused",
+    /nowhere|cwd|directory/i,
+  );
+  await rejectsWith(sandbox.commands.run(["true"], { user: "nobody-here" }), "guest_refused", /user/i);
+  await rejectsWith(sandbox.commands.run([]), "invalid_request", /args/);
+  await rejectsWith(sandbox.commands.run(["a\0b"]), "invalid_request", /args/);
+});
+
+test("run() ends a command and its children at the timeout", async () => {
+  const result = await sandbox.commands.run(["sh", "-c", "echo begun; sleep 1000 & sleep 1000"], {
+    timeoutSecs: 1,
+  });
+  assert.deepEqual([result.timed_out, result.signal, result.stdout], [true, "SIGKILL", "begun\n"]);
+  assert.equal(await sh(sandbox, "ps | grep -c '[s]leep 1000' || true"), "0");
+});
+
+test("an aborted run() kills the command in the guest", async () => {
+  const abort = new AbortController();
+  const pending = sandbox.commands.run(["sleep", "777"], { timeoutSecs: 0, signal: abort.signal });
+  await eventually("it runs", async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "1");
+  abort.abort();
+  await rejectsWith(pending, "cancelled");
+  await eventually(
+    "it is gone",
+    async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "0",
+  );
+});
+
+test("start() streams as output happens, takes input and signals", async () => {
+  const handle = await sandbox.commands.start(
+    ["sh", "-c", "while read line; do echo got $line; done; echo end"],
+    { stdinOpen: true },
+  );
+  const seen: ExecEvent[] = [];
+  for await (const event of handle) {
+    seen.push(event);
+    if (event.type === "started") await handle.write("one\n");
+    if (event.type === "stdout" && event.data.includes("one")) {
+      await handle.write("two\n");
+      await handle.closeStdin();
+    }
+  }
+  const text = seen.map((event) => (event.type === "stdout" ? event.data : "")).join("");
+  assert.equal(text, "got one\ngot two\nend\n");
+  assert.deepEqual(seen.at(-1)?.type, "exit");
+  const sleeper = await sandbox.commands.start(["sleep", "500"]);
+  await sleeper.signal("SIGINT");
+  assert.equal((await sleeper.wait()).signal, "SIGINT");
+});
+
+test("a PTY is a terminal with a size that can change", async () => {
+  const handle = await sandbox.commands.start(
+    ["sh", "-c", "stty size; read x; stty size; test -t 0 && echo tty"],
+    { pty: { rows: 30, cols: 100 }, stdinOpen: true },
+  );
+  let text = "";
+  let resized = false;
+  for await (const event of handle) {
+    if (event.type !== "stdout") continue;
+    text += event.data;
+    if (resized || !text.includes("30 100")) continue;
+    resized = true;
+    await handle.resize(50, 120);
+    await handle.write("\n");
+  }
+  assert.match(text, /30 100[\s\S]*50 120[\s\S]*tty/);
+});
+
+test("a background command outlives its caller and can be followed from an offset", async () => {
+  const { exec_id: id } = await sandbox.commands.background(
+    ["sh", "-c", "echo 0123456789; read x; echo after $x"],
+    { stdinOpen: true },
+  );
+  await eventually(
+    "it has written",
+    async () => (await sandbox.commands.list()).find((each) => each.exec_id === id)?.stdout_bytes === 11,
+  );
+  const handle = await sandbox.commands.attach(id, { stdoutOffset: 5 });
+  let text = "";
+  for await (const event of handle) {
+    if (event.type !== "stdout") continue;
+    if (text === "") assert.equal(event.offset, 5);
+    text += event.data;
+    if (text === "56789\n") await handle.write("input\n");
+  }
+  assert.equal(text, "56789\nafter input\n");
+  await rejectsWith(sandbox.commands.attach(999_999), "exec_not_found");
+});
+
+test("gigabytes of output are bounded: cut when buffered, paced when streamed", async () => {
+  const result = await sandbox.commands.run(["sh", "-c", "head -c 100000000 /dev/zero; echo done >&2"], {
+    timeoutSecs: 120,
+  });
+  assert.equal(result.truncated, true);
+  assert.equal(result.stdout.length, 8 * 1024 * 1024);
+  assert.deepEqual([result.stderr, result.exit_code], ["done\n", 0]);
+  const handle = await sandbox.commands.start(["yes"]);
+  let bytes = 0;
+  for await (const event of handle) {
+    if (event.type === "stdout") bytes += event.data.length;
+    if (bytes > 4_000_000) break;
+  }
+  await eventually(
+    "a reader that stops ends the command",
+    async () => (await sh(sandbox, "ps | grep -c '[y]es' || true")) === "0",
+  );
+  const rss =
+    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${daemon.process.pid}/status`, "utf8"))?.[1]) / 1024;
+  assert.ok(rss < 400, `daemon RSS ${rss} MiB`);
+});
+
+test("many commands, one after another and at once, leave nothing behind in the guest", async () => {
+  const lanes = Array.from({ length: 20 }, async (_, lane) => {
+    for (let i = 0; i < 25; i++) {
+      const { stdout } = await sandbox.commands.run(["echo", `${lane}.${i}`], { timeoutSecs: 120 });
+      assert.equal(stdout, `${lane}.${i}\n`);
+    }
+  });
+  await Promise.all(lanes);
+  assert.deepEqual(
+    (await sandbox.commands.list()).filter(({ state }) => state === "running"),
+    [],
+  );
+  assert.equal(await sh(sandbox, "ps | grep -c ' [Z] ' || true"), "0");
+});
+
+test("the console is readable", async () => {
+  let text = "";
+  await sh(sandbox, "echo console-marker > /dev/console");
+  for await (const bytes of sandbox.logs()) text += Buffer.from(bytes).toString();
+  assert.match(text, /console-marker/);
+});

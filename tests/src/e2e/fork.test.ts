@@ -1,0 +1,215 @@
+/** Fork: what children share, what they must not share, and how they end. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+
+let daemon: TestDaemon;
+before(async () => {
+  daemon = await startDaemon({ snapshots: ["python", "node", "tiny"], env: { FORKD_MAX_SANDBOXES: "120" } });
+});
+after(() => daemon[Symbol.asyncDispose]());
+
+function allDiffer(values: readonly unknown[], what: string): void {
+  assert.equal(
+    new Set(values.map((value) => JSON.stringify(value))).size,
+    values.length,
+    `${what} repeats: ${JSON.stringify(values)}`,
+  );
+}
+
+test("fork() gives children whose randomness, identity and memory are their own", async () => {
+  const children = await forkAll(daemon.forkd, "python", 5);
+  const facts = await Promise.all(
+    children.map(async (child) => {
+      const { result_json: json } = await child.eval(
+        "import os, random, uuid, tempfile\n" +
+          "[os.urandom(8).hex(), random.random(), float(numpy.random.rand()), os.uname().nodename, open('/etc/machine-id').read(), open('/proc/sys/kernel/random/boot_id').read(), str(uuid.uuid4()), tempfile.mktemp()]",
+      );
+      return json as unknown[];
+    }),
+  );
+  for (const index of facts[0]?.keys() ?? [])
+    allDiffer(
+      facts.map((values) => values[index]),
+      `fact ${index}`,
+    );
+  assert.deepEqual(
+    facts.map((values) => values[3]),
+    children.map(({ info }) => info.hostname),
+  );
+  await children[0]?.eval("secret = 42");
+  assert.equal((await children[1]?.eval("'secret' in globals()"))?.result_json, false);
+  await Promise.all(children.map((child) => child.kill()));
+});
+
+test("fork() re-seeds Node's generators", async () => {
+  const children = await forkAll(daemon.forkd, "node", 3);
+  const facts = await Promise.all(
+    children.map(
+      async (child) =>
+        (
+          await child.eval(
+            "[Math.random(), require('crypto').randomBytes(8).toString('hex'), require('crypto').randomUUID()]",
+          )
+        ).result_json as unknown[],
+    ),
+  );
+  for (const index of [0, 1, 2])
+    allDiffer(
+      facts.map((values) => values[index]),
+      `fact ${index}`,
+    );
+  await Promise.all(children.map((child) => child.kill()));
+});
+
+test("fork() gives each child a private disk: no child and no later fork sees a file of another", async () => {
+  const [a, b] = await forkAll(daemon.forkd, "tiny", 2);
+  assert.ok(a && b);
+  await sh(a, "echo secret > /root/of-a; sync");
+  assert.equal(await sh(a, "cat /root/of-a"), "secret");
+  await rejectsWith(b.files.read("/root/of-a"), "file_not_found");
+  const later = await daemon.forkd.forkOne("tiny");
+  await rejectsWith(later.files.read("/root/of-a"), "file_not_found");
+  await Promise.all([a, b, later].map((child) => child.kill()));
+});
+
+test("fork() sets the wall clock to the host's although the snapshot is old", async () => {
+  const child = await daemon.forkd.forkOne("tiny");
+  const guest = Number(await sh(child, "date +%s"));
+  assert.ok(Math.abs(guest - Date.now() / 1000) < 3, `guest clock ${guest} is off`);
+  await child.kill();
+});
+
+test("fork() hands env, vary and values to the right child", async () => {
+  const children = await forkAll(daemon.forkd, "python", 2, {
+    env: { COMMON: "c", MODE: "default" },
+    vary: [{ env: { MODE: "zero" }, values: { prompt: ["a", 1] } }, {}],
+    labels: { job: "42" },
+  });
+  const seen = await Promise.all(
+    children.map(async (child) => [
+      (await child.eval("import os; [os.environ['COMMON'], os.environ['MODE'], os.environ['FORKD_INDEX']]"))
+        .result_json,
+      await sh(child, "echo $COMMON $MODE $FORKD_INDEX $FORKD_SANDBOX_ID"),
+    ]),
+  );
+  assert.deepEqual(seen[0], [["c", "zero", "0"], `c zero 0 ${children[0]?.id}`]);
+  assert.deepEqual(seen[1], [["c", "default", "1"], `c default 1 ${children[1]?.id}`]);
+  assert.deepEqual(JSON.parse((await children[0]?.files.readText("/run/forkd/values.json")) ?? ""), {
+    prompt: ["a", 1],
+  });
+  assert.equal((await daemon.forkd.sandboxes.list({ label: "job=42" })).length, 2);
+  assert.equal((await daemon.forkd.sandboxes.list({ label: "job=43" })).length, 0);
+  await Promise.all(children.map((child) => child.kill()));
+});
+
+test("kill() leaves no process, socket or directory of a sandbox", async () => {
+  const child = await daemon.forkd.forkOne("tiny");
+  assert.ok(processExists(child.info.pid));
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), [child.id]);
+  await child.kill();
+  assert.equal(processExists(child.info.pid), false);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+  assert.deepEqual(readdirSync(join(daemon.dir, "run")), ["forkd.sock"]);
+  await rejectsWith(child.ping(), "sandbox_not_found");
+});
+
+test("a time-to-live ends the sandbox by itself", async () => {
+  const child = await daemon.forkd.forkOne("tiny", { ttlSecs: 1 });
+  assert.ok(child.info.expires_at_unix);
+  await eventually("the sandbox expires", async () => (await daemon.forkd.sandboxes.list()).length === 0);
+  assert.equal(processExists(child.info.pid), false);
+});
+
+test("a VMM killed from outside is noticed, named, and hurts no other", async () => {
+  const [victim, other] = await forkAll(daemon.forkd, "tiny", 2);
+  assert.ok(victim?.info.pid && other);
+  const running = victim.commands.run(["sleep", "60"], { timeoutSecs: 60 });
+  process.kill(victim.info.pid, "SIGKILL");
+  await rejectsWith(running, "agent_unreachable");
+  await eventually(
+    "the death is seen",
+    async () => (await daemon.forkd.sandboxes.get(victim.id)).info.state === "dead",
+  );
+  const { info } = await daemon.forkd.sandboxes.get(victim.id);
+  assert.match(info.reason ?? "", /SIGKILL/);
+  await rejectsWith(victim.commands.run(["true"]), "sandbox_dead", /SIGKILL/);
+  assert.equal(await sh(other, "echo alive"), "alive");
+  await Promise.all([victim, other].map((child) => child.kill()));
+});
+
+test("a kernel panic in the guest is reported as such, with the console", async () => {
+  const child = await daemon.forkd.forkOne("tiny");
+  await child.commands.run(["sh", "-c", "echo c > /proc/sysrq-trigger"]).catch(() => undefined);
+  await eventually(
+    "the death is seen",
+    async () => (await daemon.forkd.sandboxes.get(child.id)).info.state === "dead",
+  );
+  const { info } = await daemon.forkd.sandboxes.get(child.id);
+  assert.match(info.reason ?? "", /Kernel panic/);
+  const error = await rejectsWith(child.ping(), "sandbox_dead");
+  assert.match(String(error.details["console"]), /sysrq/i);
+  await child.kill();
+});
+
+test("fork() refuses bad input with the field, before anything is started", async () => {
+  const { forkd } = daemon;
+  await rejectsWith(forkd.fork("no-such"), "snapshot_not_found", /no-such/);
+  await rejectsWith(forkd.fork("../etc"), "invalid_request", /snapshot_tag/);
+  await rejectsWith(forkd.fork("tiny", { n: 0 }), "invalid_request", /n: must be 1 to 1000/);
+  await rejectsWith(forkd.fork("tiny", { n: 1001 }), "invalid_request", /n: must be 1 to 1000/);
+  await rejectsWith(forkd.fork("tiny", { n: 1, vary: [{}, {}] }), "invalid_request", /vary/);
+  await rejectsWith(forkd.fork("tiny", { env: { "A=B": "x" } }), "invalid_request", /env/);
+  await rejectsWith(forkd.fork("tiny", { n: 121 }), "capacity_exhausted", /limit is 120/);
+  await rejectsWith(
+    forkd.call("fork", { snapshot_tag: "tiny", hugepages: true as never }),
+    "invalid_request",
+    /hugepages/,
+  );
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+});
+
+test("a fork whose caller goes away leaves no children", async () => {
+  const abort = new AbortController();
+  const pending = daemon.forkd.fork("tiny", { n: 20, signal: abort.signal });
+  await eventually("the fork has begun", () => readdirSync(join(daemon.dataDir, "sandboxes")).length > 0);
+  abort.abort();
+  await rejectsWith(pending, "cancelled");
+  await eventually("all is undone", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
+  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+});
+
+test("a hundred children are there and each answers", async () => {
+  const children = await forkAll(daemon.forkd, "python", 100);
+  const results = await Promise.all(
+    children.map((child) => child.eval("numpy.zeros(5).tolist()", { timeoutSecs: 120 })),
+  );
+  assert.ok(results.every(({ result }) => result === "[0.0, 0.0, 0.0, 0.0, 0.0]"));
+  allDiffer(
+    children.map(({ id }) => id),
+    "id",
+  );
+  const { killed } = await daemon.forkd.call("killAll", {});
+  assert.equal(killed.length, 100);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+  const rss =
+    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${daemon.process.pid}/status`, "utf8"))?.[1]) / 1024;
+  assert.ok(rss < 300, `daemon RSS ${rss} MiB`);
+});
+
+test("processes started ahead are used, replaced, and gone after kill --all", async () => {
+  await using pooled = await startDaemon({ snapshots: ["tiny"], env: { FORKD_POOL_SIZE: "2" } });
+  const first = await pooled.forkd.forkOne("tiny");
+  assert.equal(first.info.pooled, false);
+  await eventually("the pool is full", async () => (await pooled.forkd.status()).pool["tiny"] === 2);
+  const [a, b] = await forkAll(pooled.forkd, "tiny", 2);
+  assert.ok(a?.info.pooled && b?.info.pooled);
+  assert.notEqual(await sh(a, "cat /etc/machine-id"), await sh(b, "cat /etc/machine-id"));
+  await pooled.forkd.call("killAll", {});
+  assert.deepEqual(readdirSync(join(pooled.dataDir, "sandboxes")), []);
+  assert.deepEqual((await pooled.forkd.status()).pool, {});
+});

@@ -1,0 +1,45 @@
+/**
+ * Nothing of ours is left: no process, mount, socket or file that belongs to a test directory. Imported by every test
+ * file; a leftover fails the file.
+ */
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { isErrno } from "@forkd/base";
+import { testPrefix } from "./places.ts";
+
+function processes(): string[] {
+  const found: string[] = [];
+  for (const pid of readdirSync("/proc").filter(
+    (name) => /^\d+$/.test(name) && Number(name) !== process.pid,
+  )) {
+    try {
+      const command = readFileSync(`/proc/${pid}/cmdline`, "latin1").replaceAll("\0", " ");
+      const cwd = readlinkSync(`/proc/${pid}/cwd`);
+      const state = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ")[1]?.[0];
+      if (state !== "Z" && (command.includes(testPrefix) || cwd.startsWith(testPrefix)))
+        found.push(`${pid}: ${command.slice(0, 200)}`);
+    } catch (error) {
+      if (!isErrno(error, "ENOENT", "ESRCH", "EACCES")) throw error;
+    }
+  }
+  return found;
+}
+
+export function leftovers(): { processes: string[]; mounts: string[]; files: string[] } {
+  return {
+    processes: processes(),
+    mounts: readFileSync("/proc/mounts", "utf8")
+      .split("\n")
+      .filter((line) => line.includes(testPrefix)),
+    files: readdirSync("/tmp").filter(
+      (name) => `/tmp/${name}`.startsWith(testPrefix) || name.startsWith("forkd-probe-"),
+    ),
+  };
+}
+
+// At the very end, after every hook of the file.
+process.on("exit", () => {
+  const left = leftovers();
+  if (left.processes.length + left.mounts.length + left.files.length === 0) return;
+  process.stderr.write(`Left behind: ${JSON.stringify(left, null, 2)}\n`);
+  process.exitCode = 1;
+});

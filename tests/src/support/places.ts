@@ -1,0 +1,11 @@
+/** Where tests find the tree, and the snapshots that all of them share. */
+import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+
+export const repository = fileURLToPath(new URL("../../..", import.meta.url));
+export const guestDir = join(repository, "guest");
+export const cliPath = join(repository, "packages/cli/dist/src/main.js");
+/** A data directory with baked snapshots; made once by bake.ts, never used by a daemon of a test directly. */
+export const sharedData = join(repository, ".cache/test-data");
+/** Everything a test makes is below a directory with this prefix, so that leftovers can be told. */
+export const testPrefix = "/tmp/fkt-";

@@ -1,0 +1,50 @@
+/** Import directions: which package may import which. Also refuses deep imports and Node in the browser-safe packages. */
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join, relative } from "node:path";
+
+const root = new URL("..", import.meta.url).pathname;
+const allowed = {
+  contract: [],
+  base: [],
+  store: ["contract", "base"],
+  machine: ["contract", "base"],
+  image: ["contract", "base"],
+  runtime: ["contract", "base", "store", "machine", "image"],
+  daemon: ["contract", "base", "runtime"],
+  sdk: ["contract"],
+  cli: ["contract", "sdk"],
+};
+/** file → packages it may import in addition */
+const exceptions = { "packages/cli/src/commands/serve.ts": ["daemon"] };
+const browserSafe = (file) =>
+  file.startsWith("packages/contract/src/") ||
+  (file.startsWith("packages/sdk/src/") && !/\/node[^/]*\.ts$/.test(file));
+
+function* sources(dir) {
+  for (const name of readdirSync(dir)) {
+    const path = join(dir, name);
+    if (name === "dist" || name === "node_modules") continue;
+    if (statSync(path).isDirectory()) yield* sources(path);
+    else if (name.endsWith(".ts")) yield path;
+  }
+}
+
+const problems = [];
+for (const [name, may] of Object.entries(allowed)) {
+  for (const path of sources(join(root, "packages", name, "src"))) {
+    const file = relative(root, path);
+    for (const match of readFileSync(path, "utf8").matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)) {
+      const target = match[1];
+      const own = /^@forkd\/([a-z]+)(\/.*)?$/.exec(target);
+      if (own) {
+        if (![...may, ...(exceptions[file] ?? [])].includes(own[1]))
+          problems.push(`${file}: ${name} must not import ${target}`);
+        if (own[2] && target !== "@forkd/sdk/node") problems.push(`${file}: deep import ${target}`);
+      } else if (target.startsWith("node:") && browserSafe(file)) {
+        problems.push(`${file}: runs in browsers and must not import ${target}`);
+      }
+    }
+  }
+}
+for (const problem of problems) console.error(problem);
+process.exit(problems.length > 0 ? 1 : 0);
