@@ -12,7 +12,7 @@ import { Sandbox, type Forkd } from "@forkd/sdk";
 import { barChart } from "./support/chart.ts";
 import { coldBoot } from "./support/cold.ts";
 import { bubblewrap, extractTree, isInstalled, runc } from "./support/containers.ts";
-import { answer, code, dataDir, ensureSnapshot, startDaemon } from "./support/daemon.ts";
+import { answer, code, dataDir, ensureSnapshot, startDaemon, type BenchDaemon } from "./support/daemon.ts";
 import { floor } from "./support/floor.ts";
 import { cpuSeconds, divergedBytes, pssBytes, rssBytes } from "./support/processes.ts";
 import { median, resultsDir, Rows, table } from "./support/rows.ts";
@@ -28,8 +28,10 @@ const rounds = Number(flags.rounds);
 const counts = flags.n.split(",").map(Number);
 const tag = "python-numpy";
 const mib = 1024 * 1024;
-/** At the same time, for every contender: one more than the cores. */
-const parallel = 3;
+/** At the same time, for every contender: as many as the daemon starts on two cores. */
+const parallel = 2;
+const poolSize = 16;
+const pooledName = `fork, pool of ${poolSize}`;
 
 /** Forks n and asks each; the children are left to the caller. */
 async function forkAndAsk(
@@ -51,16 +53,26 @@ async function killAll(sandboxes: readonly Sandbox[]): Promise<void> {
   await Promise.all(sandboxes.map((sandbox) => sandbox.kill()));
 }
 
-async function measureForks(rows: Rows, name: string, poolSize: number): Promise<void> {
-  await using daemon = await startDaemon({ FORKD_POOL_SIZE: String(poolSize) });
-  // The first fork of a daemon checks the files of the snapshot; that is not what is measured.
-  await killAll((await forkAndAsk(daemon.forkd, 1)).sandboxes);
+/** One contender: how long until n have answered. */
+type Contender = { name: string; run: (n: number) => Promise<{ wall_ms: number } & Record<string, unknown>> };
+
+function forkContender(name: string, { forkd }: BenchDaemon, poolSize: number): Contender {
+  return {
+    name,
+    run: async (n) => {
+      await poolFull(forkd, poolSize);
+      const { wallMs, forkMs, sandboxes } = await forkAndAsk(forkd, n);
+      await killAll(sandboxes);
+      return { wall_ms: wallMs, fork_ms: forkMs, pool_size: poolSize };
+    },
+  };
+}
+
+/** Contenders take turns within each round, so that a machine that becomes slower is slower for all. */
+async function compete(rows: Rows, contenders: readonly Contender[]): Promise<void> {
   for (const n of counts) {
     for (let round = 0; round < rounds; round++) {
-      await poolFull(daemon.forkd, poolSize);
-      const { wallMs, forkMs, sandboxes } = await forkAndAsk(daemon.forkd, n);
-      rows.add({ case: name, n, wall_ms: wallMs, fork_ms: forkMs, pool_size: poolSize });
-      await killAll(sandboxes);
+      for (const { name, run } of contenders) rows.add({ case: name, n, ...(await run(n)) });
     }
   }
 }
@@ -145,23 +157,21 @@ async function main(): Promise<void> {
   console.error("cold boot");
   for (let round = 0; round < rounds; round++)
     rows.add({ case: "cold", n: 1, wall_ms: await coldBoot(snapshotDir, answer), accelerator });
-  console.error("fork");
-  await measureForks(rows, "fork", 0);
-  await measureForks(rows, "fork, pool of 16", 16);
-  console.error("floor");
-  for (const n of counts) {
-    for (let round = 0; round < rounds; round++) {
-      rows.add({
-        case: "floor",
-        n,
-        wall_ms: await floor(snapshotDir, { n, parallel, code, answer }),
-        accelerator,
-      });
-    }
-  }
   const others: string[] = [];
   {
+    await using plain = await startDaemon({ FORKD_POOL_SIZE: "0" });
+    await using pooled = await startDaemon({ FORKD_POOL_SIZE: String(poolSize) }, "pool");
+    // The first fork of a daemon checks the files of the snapshot; that is not what is measured.
+    for (const { forkd } of [plain, pooled]) await killAll((await forkAndAsk(forkd, 1)).sandboxes);
     using tree = await extractTree(join(snapshotDir, "rootfs.ext4"));
+    const contenders: Contender[] = [
+      forkContender("fork", plain, 0),
+      forkContender(pooledName, pooled, poolSize),
+      {
+        name: "floor",
+        run: async (n) => ({ wall_ms: await floor(snapshotDir, { n, parallel, code, answer }) }),
+      },
+    ];
     for (const [name, program, work] of [
       ["bubblewrap", "bwrap", bubblewrap],
       ["runc", "runc", runc],
@@ -170,13 +180,13 @@ async function main(): Promise<void> {
         console.error(`${name} is not installed: its rows are missing`);
         continue;
       }
-      console.error(name);
       others.push(name);
-      for (const n of counts) {
-        for (let round = 0; round < rounds; round++)
-          rows.add({ case: name, n, wall_ms: await work(tree.dir, { n, parallel, answer }) });
-      }
+      contenders.push({
+        name,
+        run: async (n) => ({ wall_ms: await work(tree.dir, { n, parallel, answer }) }),
+      });
     }
+    await compete(rows, contenders);
   }
   console.error("costs");
   const costs = {
@@ -188,7 +198,7 @@ async function main(): Promise<void> {
 
 function report(rows: Rows, costs: Costs, others: readonly string[], accelerator: string): void {
   const cold = rows.median("cold", 1);
-  const names = ["fork", "fork, pool of 16", "floor", ...others];
+  const names = ["fork", pooledName, "floor", ...others];
   const lines = names.map((name) => [name, ...counts.map((n) => rows.median(name, n).toFixed(0))]);
   console.log(
     `\nReady and answered, median wall ms of ${rounds} rounds (${accelerator}, ${parallel} at a time). Cold boot + import: ${cold.toFixed(0)} ms\n`,
@@ -198,7 +208,7 @@ function report(rows: Rows, costs: Costs, others: readonly string[], accelerator
   const ratio = (a: number, b: number) => (a / b).toFixed(2);
   const ratios: string[][] = [
     ["cold / fork, N=1", ratio(cold, rows.median("fork", 1)), ">= 50"],
-    ["cold / fork with pool, N=1", ratio(cold, rows.median("fork, pool of 16", 1)), ">= 50"],
+    ["cold / fork with pool, N=1", ratio(cold, rows.median(pooledName, 1)), ">= 50"],
     [
       `fork / floor, N=${largest}`,
       ratio(rows.median("fork", largest), rows.median("floor", largest)),
@@ -212,7 +222,7 @@ function report(rows: Rows, costs: Costs, others: readonly string[], accelerator
       ],
       [
         `fork with pool / ${name}, N=${largest}`,
-        ratio(rows.median("fork, pool of 16", largest), rows.median(name, largest)),
+        ratio(rows.median(pooledName, largest), rows.median(name, largest)),
         "",
       ],
     ]),

@@ -129,6 +129,9 @@ int tcp_connect(const struct start *s)
     snprintf(where, sizeof where, "%.255s:%u", s->path ? s->path : "127.0.0.1", s->port);
     if (fd < 0)
         return complain("connect to", where);
+    /* Tells the host an open connection that ends at once from one that was refused. */
+    if (write(2, "connected\n", 10) < 0)
+        return complain("report on", where);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     fcntl(0, F_SETFL, O_NONBLOCK);

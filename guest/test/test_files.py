@@ -242,13 +242,20 @@ def until_end(c):
     return bytes(data)
 
 
+def connected(a, ident):
+    """The first output says that the connection stands."""
+    payload = a.expect(OUTPUT, ident).payload
+    return payload[0] == 2 and payload[9:] == b"connected\n"
+
+
 def test_tcp_half_close_by_us(a):
     port = listen(socket.AF_INET, "127.0.0.1", lambda c: c.sendall(until_end(c)[::-1]))
     data = os.urandom(2_000_000)
     ident = a.start(kind=CONNECT, port=port)
+    assert connected(a, ident)
     assert a.feed(ident, 0, data) == []
     a.send(INPUT_EOF, ident, b"\0")
-    d = a.finish(ident)
+    d = a.finish(ident, offsets=(0, 10, 0))
     assert d.code == 0 and d.out == data[::-1]
 
 
@@ -260,11 +267,12 @@ def test_tcp_half_close_by_peer(a):
         c.shutdown(socket.SHUT_WR)
         got.append(until_end(c))
     ident = a.start(kind=CONNECT, port=listen(socket.AF_INET, "127.0.0.1", serve), path="localhost")
+    assert connected(a, ident)
     assert a.expect(OUTPUT, ident).payload[9:] == b"bye"
     assert a.expect(OUTPUT_EOF, ident).payload[0] == 1
     a.send(INPUT, ident, b"\0still")
     a.send(INPUT_EOF, ident, b"\0")
-    assert a.finish(ident, offsets=(3, 0, 0)).code == 0
+    assert a.finish(ident, offsets=(3, 10, 0)).code == 0
     time.sleep(0.1)
     assert got == [b"still"]
 

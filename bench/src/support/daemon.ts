@@ -1,9 +1,10 @@
 /** A daemon of the benchmark's own, on the benchmark's data directory. */
 import { fork as forkProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, openSync } from "node:fs";
+import { mkdirSync, openSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { runCommand } from "@forkd/base";
 import type { Forkd } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 
@@ -15,21 +16,31 @@ export const answer = "[0.0, 0.0, 0.0, 0.0, 0.0]";
 
 export type BenchDaemon = AsyncDisposable & { forkd: Forkd; pid: number };
 
-export async function startDaemon(env: Record<string, string>): Promise<BenchDaemon> {
-  mkdirSync(dataDir, { recursive: true });
-  const log = openSync(join(dataDir, "daemon.log"), "w");
+/** `copy` names a second data directory with hard links to the snapshots of the first, for a daemon beside it. */
+export async function startDaemon(env: Record<string, string>, copy?: string): Promise<BenchDaemon> {
+  const dir = copy === undefined ? dataDir : `${dataDir}-${copy}`;
+  mkdirSync(dir, { recursive: true });
+  if (copy !== undefined) {
+    rmSync(join(dir, "snapshots"), { recursive: true, force: true });
+    await runCommand("cp", ["-al", join(dataDir, "snapshots"), dir]);
+  }
+  const log = openSync(join(dir, "daemon.log"), "w");
   const child = forkProcess(join(repository, "packages/cli/dist/src/main.js"), ["serve"], {
     env: {
       ...process.env,
-      FORKD_DATA_DIR: dataDir,
-      FORKD_RUNTIME_DIR: runtimeDir,
+      FORKD_DATA_DIR: dir,
+      FORKD_RUNTIME_DIR: `${runtimeDir}${copy ?? ""}`,
       FORKD_LISTEN: "off",
       FORKD_LOG_LEVEL: "warn",
       ...env,
     },
     stdio: ["ignore", log, log, "ipc"],
   });
-  const [ready] = (await once(child, "message")) as [{ socket: string }];
+  const ended = once(child, "exit").then(() => {
+    throw new Error(`The daemon ended, see ${join(dir, "daemon.log")}`);
+  });
+  ended.catch(() => undefined);
+  const [ready] = (await Promise.race([once(child, "message"), ended])) as [{ socket: string }];
   return {
     forkd: await connect({ socket: ready.socket }),
     pid: child.pid ?? 0,

@@ -1,6 +1,6 @@
 /** Snapshots: how they are made and what a caller sees. */
 import { z } from "zod";
-import { envSchema, tagSchema } from "./ids.ts";
+import { envSchema, languageSchema, tagSchema } from "./ids.ts";
 import { acceleratorSchema } from "./sandbox.ts";
 
 export const snapshotSchema = z.object({
@@ -54,9 +54,7 @@ export const createSnapshotSchema = z
     env: envSchema.optional(),
     /** commands run in the parent before the snapshot is taken */
     run: z.array(z.array(z.string()).min(1)).max(256).optional(),
-    languages: z
-      .record(z.enum(["python", "node"]), z.strictObject({ warmup: z.string().default("") }))
-      .optional(),
+    languages: z.partialRecord(languageSchema, z.strictObject({ warmup: z.string().default("") })).optional(),
     /** replace a snapshot that has this tag */
     force: z.boolean().default(false),
     boot_wait_secs: z

@@ -8,7 +8,9 @@ import { ToolFailure } from "./tool.ts";
 export const imageTime = "1577836800";
 
 /** Enough for a crash of the guest to be harmless; it is the part of the disk that is written most. */
-const journalMib = 8;
+function journalMib(diskMib: number): number {
+  return diskMib < 64 ? 4 : 8;
+}
 
 /** A UUID made from the first half of a digest. */
 export function digestUuid(digest: string): string {
@@ -17,10 +19,10 @@ export function digestUuid(digest: string): string {
 }
 
 /** Arguments of mke2fs for an image whose identity comes from `digest`. */
-export function mke2fsArguments(image: string, tree: string, digest: string): string[] {
+export function mke2fsArguments(image: string, tree: string, digest: string, diskMib: number): string[] {
   const uuid = digestUuid(digest);
   const options = `hash_seed=${digestUuid(digest.slice(32))},root_owner=0:0`;
-  const layout = ["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-J", `size=${journalMib}`];
+  const layout = ["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-J", `size=${journalMib(diskMib)}`];
   return [...layout, "-L", "forkd", "-U", uuid, "-E", options, "-d", tree, image];
 }
 
@@ -40,14 +42,14 @@ export async function makeImage({ tree, image, diskMib, digest, clamp, signal }:
   await writeFile(image, "", { flag: "wx" });
   await truncate(image, diskMib * 2 ** 20);
   try {
-    await runAsRoot("mke2fs", mke2fsArguments(image, tree, digest), {
+    await runAsRoot("mke2fs", mke2fsArguments(image, tree, digest, diskMib), {
       signal,
       env: { SOURCE_DATE_EPOCH: imageTime, E2FSPROGS_FAKE_TIME: imageTime },
     });
   } catch (error) {
     if (!(error instanceof ToolFailure)) throw error;
     const used = await treeMib(tree, signal);
-    if (used * 1.05 + journalMib + diskMib / 50 < diskMib) throw error;
+    if (used * 1.05 + journalMib(diskMib) + diskMib / 50 < diskMib) throw error;
     throw new AppError(
       "invalid_image",
       `Cannot fit ${used} MiB of files into a disk of ${diskMib} MiB. Raise disk_mib to ${Math.ceil(used * 1.3) + 64} or more`,

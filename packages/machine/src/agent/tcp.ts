@@ -22,6 +22,7 @@ class GuestSocket extends Duplex {
   /** pieces that wait until the reader wants more; their credit waits with them */
   #paused: Deferred<void> | undefined;
   #ended = false;
+  #connected = false;
 
   constructor(client: AgentClient, port: number, host: string | undefined) {
     super({ allowHalfOpen: true });
@@ -30,7 +31,8 @@ class GuestSocket extends Duplex {
       {
         onOutput: (output) => this.#receive(output),
         onEof: (stream) => {
-          if (stream === 1) this.#endReading();
+          // Before the connection stands, the end of its data is the end of the attempt, and the exit says why.
+          if (stream === 1 && this.#connected) this.#endReading();
         },
       },
     );
@@ -38,7 +40,10 @@ class GuestSocket extends Duplex {
       (exit) => {
         this.#process.forget();
         if (exit.code === 0) return this.#endReading();
-        const text = this.#complaint.text().trim();
+        const text = this.#complaint
+          .text()
+          .replace(/^connected\n/, "")
+          .trim();
         const action = `connect to port ${port} of the guest`;
         this.destroy(
           exit.code === undefined
@@ -78,7 +83,14 @@ class GuestSocket extends Duplex {
   }
 
   #receive({ stream, bytes }: AgentOutput): void | Promise<void> {
-    if (stream !== 1) return this.#complaint.push(bytes);
+    if (stream !== 1) {
+      this.#complaint.push(bytes);
+      if (!this.#connected && this.#complaint.text().startsWith("connected\n")) {
+        this.#connected = true;
+        this.emit("connect");
+      }
+      return;
+    }
     if (this.#ended || this.destroyed || this.push(bytes)) return;
     this.#paused ??= createDeferred();
     return this.#paused.promise;

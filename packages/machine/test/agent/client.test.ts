@@ -16,8 +16,13 @@ async function pingUntil(agent: RealAgent, reached: () => boolean): Promise<void
   for (let left = 20_000; left > 0 && !reached(); left--) await agent.client.ping();
 }
 
-async function waitUntilFinished(agent: RealAgent): Promise<void> {
-  for (let left = 20_000; left > 0 && !(await agent.client.list())[0]?.finished; left--);
+/** The leader may be gone before its output is read, so both are awaited. */
+async function waitUntilFinished(agent: RealAgent, stdoutBytes: number): Promise<void> {
+  for (let left = 20_000; left > 0; left--) {
+    const [listing] = await agent.client.list();
+    if (listing?.finished && listing.offsets[0] === stdoutBytes) return;
+  }
+  assert.fail(`the process did not finish with ${stdoutBytes} bytes`);
 }
 
 test("hello tells the facts of the agent", async () => {
@@ -191,7 +196,7 @@ test("a process started detached is reached by attach only", async () => {
   const started = agent.client.start({ argv: ["echo", "hi"], detached: true });
   await started.started;
   await assert.rejects(started.exit, { code: "wrong_state" });
-  await waitUntilFinished(agent);
+  await waitUntilFinished(agent, 3);
   const attached = agent.client.attach(started.id, [1, 0, 0]);
   assert.equal((await collect(attached))[1], "i\n");
 });
@@ -201,7 +206,7 @@ test("attach skips what is no longer kept and says where it is", async () => {
   const argv = ["sh", "-c", "head -c 300000 /dev/zero"];
   const started = agent.client.start({ argv, detached: true, keepBytes: 1000 });
   await started.started;
-  await waitUntilFinished(agent);
+  await waitUntilFinished(agent, 300_000);
   const attached = agent.client.attach(started.id, [0, 0, 0]);
   const { value } = await attached.output.next();
   assert.equal(value?.offset, 299_000);

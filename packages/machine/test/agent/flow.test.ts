@@ -1,10 +1,12 @@
 /** Flow control and order, seen from the guest's end of the socket. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
+import { AgentClient } from "../../src/agent/client.ts";
 import { ProtocolError } from "../../src/agent/errors.ts";
 import { encodeField, encodeFrame, frameType } from "../../src/agent/frames.ts";
 import type { AgentProcess } from "../../src/agent/process.ts";
-import { FakeGuest, u32, u64, u8 } from "./support/fake-guest.ts";
+import { FakeGuest, socketPair, u32, u64, u8 } from "./support/fake-guest.ts";
 
 const windowBytes = 65_536;
 const block = Buffer.alloc(32_768);
@@ -81,18 +83,28 @@ test("input stops at the window and goes on with credit", async () => {
 });
 
 test("frames of one tick leave in one write", async () => {
-  await using guest = await FakeGuest.open();
-  let chunks = 0;
-  guest.socket.on("data", () => chunks++);
-  const process = guest.client.start({ argv: ["x"], stdin: true });
-  void guest.client.ping().catch(() => undefined);
+  const [near, far] = await socketPair();
+  const client = AgentClient.open(near, { atBoundary: true });
+  await once(far, "data");
+  let single = 0;
+  const together: number[] = [];
+  const write = near._write.bind(near);
+  const writev = near._writev?.bind(near);
+  near._write = (...call) => {
+    single++;
+    write(...call);
+  };
+  near._writev = (...call) => {
+    together.push(call[0].length);
+    writev?.(...call);
+  };
+  const process = client.start({ argv: ["x"], stdin: true });
+  void client.ping().catch(() => undefined);
   void process.write(Buffer.from("x")).catch(() => undefined);
-  await guest.take(frameType.input);
-  assert.equal(chunks, 1);
-  assert.deepEqual(
-    guest.received.map(({ type }) => type),
-    [frameType.hello, frameType.start, frameType.ping],
-  );
+  await once(far, "data");
+  assert.deepEqual([single, together], [0, [3]]);
+  await client[Symbol.asyncDispose]();
+  far.destroy();
 });
 
 test("output on its way at a detach is no violation", async () => {
@@ -107,7 +119,7 @@ test("output on its way at a detach is no violation", async () => {
   await left;
   assert.equal(guest.client.isClosed, false);
   guest.output(id, 1, 4, "too late");
-  assert.ok((await guest.client.closed) instanceof ProtocolError);
+  assert.ok((await guest.dropped()) instanceof ProtocolError);
 });
 
 test("ids that the guest has listed are not chosen", async () => {
@@ -135,7 +147,7 @@ test("a guest that does not read its port is dropped", async () => {
   guest.socket.pause();
   const argv = ["x", "y".repeat(60_000)];
   const processes = Array.from({ length: 600 }, () => guest.client.start({ argv }));
-  const reason = await guest.client.closed;
+  const reason = await guest.dropped();
   assert.match(reason?.message ?? "", /does not read its port/);
   await assert.rejects(processes[0]!.started, { code: "agent_unreachable" });
 });
@@ -148,7 +160,7 @@ test("unread output in too many pieces drops the connection", async () => {
     encodeFrame(frameType.output, id, u8(index % 2 === 0 ? 1 : 3), u64(index >> 1), u8(0)),
   );
   guest.socket.write(Buffer.concat(frames));
-  assert.match((await guest.client.closed)?.message ?? "", /too many pieces/);
+  assert.match((await guest.dropped())?.message ?? "", /too many pieces/);
 });
 
 test("a few pieces of two streams keep their order", async () => {

@@ -13,7 +13,7 @@ async function expectDropped(
   message: RegExp,
   ...pending: Promise<unknown>[]
 ): Promise<void> {
-  const reason = await guest.client.closed;
+  const reason = await guest.dropped();
   assert.ok(reason instanceof ProtocolError, String(reason));
   assert.match(reason.message, message);
   for (const promise of pending) {
@@ -165,7 +165,7 @@ test("a guest that closes in the middle of a frame is unreachable", async () => 
   guest.socket.end(encodeFrame(frameType.output, process.id, Buffer.alloc(100)).subarray(0, 50));
   await assert.rejects(process.exit, { code: "agent_unreachable" });
   await assert.rejects(process.output.next(), { code: "agent_unreachable" });
-  assert.equal(await guest.client.closed, undefined);
+  assert.equal(await guest.dropped(), undefined);
 });
 
 test("old bytes before HELLO_OK are passed over", async () => {
@@ -198,7 +198,7 @@ test("output that came before an end is still handed out", async () => {
   const id = await guest.acceptStart();
   guest.output(id, 1, 0, "last words");
   guest.socket.end();
-  await guest.client.closed;
+  await guest.dropped();
   assert.equal((await process.output.next()).value?.bytes.toString(), "last words");
   await assert.rejects(process.output.next(), { code: "agent_unreachable" });
 });

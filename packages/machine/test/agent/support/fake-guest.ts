@@ -4,6 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { withDeadline } from "@forkd/base";
 import { AgentClient, type AgentClientOptions } from "../../../src/agent/client.ts";
 import {
   decodeFields,
@@ -13,6 +14,9 @@ import {
   frameType,
   type Frame,
 } from "../../../src/agent/frames.ts";
+
+/** What has not happened after this long will not happen. */
+const patienceMs = 10_000;
 
 export const u8 = (value: number): Buffer => Buffer.from([value]);
 export function u32(value: number): Buffer {
@@ -76,8 +80,14 @@ export class FakeGuest implements AsyncDisposable {
     for (;;) {
       const index = this.received.findIndex((frame) => frame.type === type);
       if (index !== -1) return this.received.splice(index, 1)[0]!;
-      await new Promise<void>((resolve) => this.#arrived.push(resolve));
+      const arrived = new Promise<void>((resolve) => this.#arrived.push(resolve));
+      await withDeadline(arrived, patienceMs, () => new Error(`No frame of type ${type} came`));
     }
+  }
+
+  /** Waits until the client has ended the connection; the reason. */
+  dropped(): Promise<Error | undefined> {
+    return withDeadline(this.client.closed, patienceMs, () => new Error("The connection was not dropped"));
   }
 
   send(type: number, id: number, ...parts: Buffer[]): void {

@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  decodeNames,
+  encodeDropContext,
+  encodeEval,
+  encodeKernelAfterFork,
+  KernelGarbage,
+  KernelMessageParser,
+  maxMessageBytes,
+  type KernelMessage,
+} from "../../src/agent/kernel-messages.ts";
+import { u32, u8 } from "./support/fake-guest.ts";
+import { Random } from "./support/random.ts";
+
+function message(type: string, ...parts: Buffer[]): Buffer {
+  const payload = Buffer.concat(parts);
+  return Buffer.concat([Buffer.from(type), u32(payload.length), payload]);
+}
+
+function value(id: number, status: number, text: string, json: string): Buffer {
+  const parts = [text, json].flatMap((part) => [u32(Buffer.byteLength(part)), Buffer.from(part)]);
+  return message("V", u32(id), u8(status), ...parts);
+}
+
+function parse(...pieces: Buffer[]): KernelMessage[] {
+  const parser = new KernelMessageParser();
+  return pieces.flatMap((piece) => [...parser.push(piece)]);
+}
+
+test("messages to the kernel have the bytes of the specification", () => {
+  assert.equal(encodeEval(1, "ab", "x").toString("hex"), "4509000000010000000200616278");
+  assert.equal(
+    encodeKernelAfterFork(2, Buffer.from([7]), { A: "b" }).toString("hex"),
+    "520b000000020000000100" + "07413d6200",
+  );
+  assert.equal(encodeDropContext(3, "c").toString("hex"), "440700000003000000010063");
+  assert.throws(() => encodeEval(1, "c", "x".repeat(maxMessageBytes)), RangeError);
+  assert.throws(() => encodeEval(1, "c".repeat(65_536), "x"), RangeError);
+});
+
+test("messages survive any cutting of the stream", () => {
+  const random = new Random(6);
+  for (let round = 0; round < 200; round++) {
+    const wanted: KernelMessage[] = [];
+    const encoded: Buffer[] = [];
+    for (let left = 1 + random.below(5); left > 0; left--) {
+      const id = random.below(2 ** 32);
+      const text = random.text(40);
+      switch (random.below(4)) {
+        case 0:
+          wanted.push({ type: "Y", text });
+          encoded.push(message("Y", Buffer.from(text)));
+          break;
+        case 1:
+          wanted.push({ type: "V", id, value: { status: "value", text, json: { text } } });
+          encoded.push(value(id, 0, text, JSON.stringify({ text })));
+          break;
+        case 2:
+          wanted.push({ type: "A", id, bytes: Buffer.from(text) });
+          encoded.push(message("A", u32(id), Buffer.from(text)));
+          break;
+        default:
+          wanted.push({ type: "Z", id, text });
+          encoded.push(message("Z", u32(id), Buffer.from(text)));
+      }
+    }
+    const stream = Buffer.concat(encoded);
+    const pieces: Buffer[] = [];
+    for (let at = 0; at < stream.length;) {
+      const size = 1 + random.below(30);
+      pieces.push(stream.subarray(at, at + size));
+      at += size;
+    }
+    assert.deepEqual(parse(...pieces), wanted);
+  }
+});
+
+for (const [what, bytes] of [
+  ["an unknown type", message("?", u32(1))],
+  ["a length over the limit", Buffer.concat([Buffer.from("V"), u32(maxMessageBytes + 1)])],
+  ["an answer without an id", message("A", u8(1))],
+  ["a value of unknown status", value(1, 4, "", "")],
+  ["a value without status", message("V", u32(1))],
+  ["a value whose text is cut", message("V", u32(1), u8(0), u32(5), Buffer.from("abc"))],
+  ["a value with bytes left over", message("V", u32(1), u8(1), u32(0), u32(0), u8(0))],
+  ["a value with invalid JSON", value(1, 0, "", "{")],
+] as const) {
+  test(`${what} is garbage`, () => assert.throws(() => parse(bytes), KernelGarbage));
+}
+
+test("a message costs what has come of it, and position counts it", () => {
+  const parser = new KernelMessageParser();
+  const cut = Buffer.concat([Buffer.from("A"), u32(maxMessageBytes), Buffer.alloc(10)]);
+  assert.deepEqual([...parser.push(cut)], []);
+  assert.equal(parser.pendingBytes, 15);
+});
+
+test("random bytes are messages or garbage, nothing else", () => {
+  const random = new Random(7);
+  const types = Buffer.from("YVAZ?");
+  let refused = 0;
+  for (let round = 0; round < 5000; round++) {
+    const bytes = random.bytes(5 + random.below(60));
+    bytes[0] = types[random.below(types.length)]!;
+    if (random.below(4) > 0) bytes.writeUInt32LE(random.below(bytes.length), 1);
+    try {
+      parse(bytes);
+    } catch (error) {
+      assert.ok(error instanceof KernelGarbage, `${bytes.toString("hex")}: ${String(error)}`);
+      refused++;
+    }
+  }
+  assert.ok(refused > 0 && refused < 5000);
+});
+
+test("names end with NUL", () => {
+  assert.deepEqual(decodeNames(Buffer.from("a\0bc\0")), ["a", "bc"]);
+  assert.deepEqual(decodeNames(Buffer.alloc(0)), []);
+  assert.throws(() => decodeNames(Buffer.from("a")), KernelGarbage);
+});

@@ -1,0 +1,229 @@
+/** Bad input and faults around snapshots, builds and the daemon itself. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { existsSync, readdirSync } from "node:fs";
+import { mkdir, open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { runCommand } from "@forkd/base";
+import { startDaemon } from "../support/daemon.ts";
+import { linkSnapshots, ownFile } from "../support/data-dir.ts";
+import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { testDir } from "../support/test-dir.ts";
+
+async function flipByte(path: string, offset: number): Promise<void> {
+  await using file = await open(path, "r+");
+  const byte = Buffer.alloc(1);
+  await file.read(byte, 0, 1, offset);
+  byte[0] = (byte[0] ?? 0) ^ 0xff;
+  await file.write(byte, 0, 1, offset);
+}
+
+test("one changed byte in any file of a snapshot is found, named, and starts nothing", async () => {
+  for (const name of ["memory", "devices", "disk.qcow2", "rootfs.ext4"]) {
+    await using daemon = await startDaemon({ snapshots: ["tiny"] });
+    await flipByte(await ownFile(daemon.dataDir, "tiny", name), 4096);
+    await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", new RegExp(`"${name}"`));
+    assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+  }
+});
+
+test("a snapshot changed after its first use is found too", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  await (await daemon.forkd.forkOne("tiny")).kill();
+  await flipByte(await ownFile(daemon.dataDir, "tiny", "devices"), 100);
+  await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", /"devices"/);
+  await rejectsWith(daemon.forkd.snapshots.info("tiny", { verify: true }), "snapshot_corrupt", /"devices"/);
+});
+
+test("a missing or unreadable manifest makes a failed snapshot, not a crash", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const path = await ownFile(daemon.dataDir, "tiny", "manifest.json");
+  await writeFile(path, "{ not json");
+  await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", /manifest/);
+  await rm(path);
+  await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", /manifest is missing/);
+  const [listed] = await daemon.forkd.snapshots.list();
+  assert.deepEqual([listed?.status, listed?.bootable], ["failed", false]);
+});
+
+test("a snapshot of another QEMU, CPU or clock is refused with what differs", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const path = await ownFile(daemon.dataDir, "tiny", "manifest.json");
+  const manifest = JSON.parse(await readFile(path, "utf8")) as {
+    engine: { version: string };
+    machine: { tsc_khz: number; cpu: string };
+  };
+  manifest.engine.version = "6.1.0";
+  manifest.machine.tsc_khz = 1_000_000;
+  manifest.machine.cpu = "other";
+  await writeFile(path, JSON.stringify(manifest));
+  const error = await rejectsWith(
+    daemon.forkd.fork("tiny"),
+    "snapshot_incompatible",
+    /qemu version: snapshot has 6\.1/,
+  );
+  assert.equal((error.details["differences"] as string[]).length, 3);
+  assert.match((await daemon.forkd.snapshots.list())[0]?.warning ?? "", /TSC frequency/);
+});
+
+test("a snapshot directory can be renamed and moved", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  await rename(join(daemon.dataDir, "snapshots/tiny"), join(daemon.dataDir, "snapshots/renamed"));
+  const child = await daemon.forkd.forkOne("renamed");
+  assert.equal(await sh(child, "echo ok"), "ok");
+  await child.kill();
+});
+
+test("rmi refuses while sandboxes run, and with force lets them run on", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const child = await daemon.forkd.forkOne("tiny");
+  await rejectsWith(daemon.forkd.snapshots.remove("tiny"), "snapshot_in_use", /1 sandboxes/);
+  await daemon.forkd.snapshots.remove("tiny", { force: true });
+  assert.equal(
+    await sh(child, "ls /bin | wc -l; echo more > /root/x; cat /root/x"),
+    `${(await child.files.list("/bin")).length}\nmore`,
+  );
+  await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_not_found");
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "snapshots")), []);
+});
+
+test("builds refuse missing and broken recipes and images of the wrong kind", async () => {
+  await using daemon = await startDaemon();
+  await using dir = await testDir();
+  const build = (request: object) => daemon.forkd.snapshots.build({ tag: "t", ...request });
+  await rejectsWith(build({ recipe: join(dir.path, "nowhere") }), "recipe_not_found");
+  await mkdir(join(dir.path, "r"));
+  await writeFile(join(dir.path, "r/recipe.json"), JSON.stringify({ version: 1, memory: 5 }));
+  await rejectsWith(build({ recipe: join(dir.path, "r") }), "invalid_recipe", /"memory"/);
+  await writeFile(
+    join(dir.path, "r/recipe.json"),
+    JSON.stringify({ version: 1, base: { packages: ["a;b"] } }),
+  );
+  await rejectsWith(build({ recipe: join(dir.path, "r") }), "invalid_recipe", /base\.packages/);
+  await rejectsWith(build({ rootfs: "/bin/sh" }), "invalid_image", /ELF/);
+  await rejectsWith(build({ rootfs: join(dir.path, "none") }), "invalid_image");
+  await rejectsWith(
+    build({ recipe: join(dir.path, "r"), rootfs: "/x" }),
+    "invalid_request",
+    /either recipe or rootfs/,
+  );
+  await rejectsWith(build({ recipe: "relative" }), "invalid_request", /recipe/);
+  await rejectsWith(build({ tag: "bad tag", rootfs: "/x" }), "invalid_request", /tag/);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "snapshots")), []);
+});
+
+test("a guest that does not boot, and one whose warm-up fails, leave nothing", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  await using dir = await testDir();
+  const root = join(dir.path, "root");
+  await mkdir(join(root, "bin"), { recursive: true });
+  const late = await rejectsWith(
+    daemon.forkd.snapshots.build({
+      tag: "late",
+      rootfs: root,
+      memory_mib: 96,
+      disk_mib: 16,
+      boot_wait_secs: 1,
+    }),
+    "agent_unreachable",
+  );
+  assert.match(late.message, /did not answer within 1000 ms/);
+  const failing = { tag: "failing", rootfs: root, memory_mib: 96, disk_mib: 16 };
+  await rejectsWith(
+    daemon.forkd.snapshots.build({ ...failing, run: [["/no/such"]] }),
+    "guest_refused",
+    /no\/such/,
+  );
+  await rejectsWith(
+    daemon.forkd.snapshots.build({ ...failing, languages: { python: { warmup: "" } } }),
+    "invalid_recipe",
+    /python3/,
+  );
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "snapshots")), ["tiny"]);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+});
+
+test("a build that is cancelled in its boot leaves nothing", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  await using dir = await testDir();
+  await mkdir(join(dir.path, "root/bin"), { recursive: true });
+  const abort = new AbortController();
+  const building = daemon.forkd.snapshots.build(
+    { tag: "t", rootfs: join(dir.path, "root"), memory_mib: 96, disk_mib: 16 },
+    { signal: abort.signal, onProgress: ({ step }) => step === "boot" && abort.abort() },
+  );
+  await rejectsWith(building, "cancelled");
+  await eventually(
+    "all is undone",
+    () =>
+      readdirSync(join(daemon.dataDir, "sandboxes")).length === 0 &&
+      readdirSync(join(daemon.dataDir, "snapshots")).length === 1,
+  );
+});
+
+test("a full disk is an error with its code, and nothing half made is left", async () => {
+  await using dir = await testDir();
+  const dataDir = join(dir.path, "small");
+  await mkdir(dataDir);
+  await runCommand("mount", ["-t", "tmpfs", "-o", "size=24m", "tmpfs", dataDir]);
+  try {
+    await using daemon = await startDaemon({ dataDir });
+    await mkdir(join(dir.path, "root/bin"), { recursive: true });
+    const error = await rejectsWith(
+      daemon.forkd.snapshots.build({
+        tag: "t",
+        rootfs: join(dir.path, "root"),
+        memory_mib: 512,
+        disk_mib: 512,
+      }),
+      "disk_full",
+    );
+    assert.match(error.message, /space/i);
+    assert.deepEqual(readdirSync(join(dataDir, "snapshots")), []);
+    assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
+  } finally {
+    await runCommand("umount", [dataDir]);
+  }
+});
+
+test("a daemon without QEMU says so and does not start", async () => {
+  await assert.rejects(
+    startDaemon({ env: { FORKD_QEMU_PATH: "/no/such/qemu" } }),
+    /host_not_ready|Cannot run \/no\/such\/qemu/,
+  );
+});
+
+test("a daemon that was killed is followed by one that removes its strays, and strangers live on", async () => {
+  await using dir = await testDir();
+  const dataDir = join(dir.path, "data");
+  await linkSnapshots(dataDir, ["tiny"]);
+  const env = { FORKD_RUNTIME_DIR: join(dir.path, "run") };
+  const first = await startDaemon({ dataDir, env });
+  const children = await forkAll(first.forkd, "tiny", 2);
+  first.process.kill("SIGKILL");
+  await once(first.process, "exit");
+  assert.ok(children.every(({ info }) => processExists(info.pid)));
+  await using second = await startDaemon({ dataDir, env });
+  await eventually("the strays are gone", () => children.every(({ info }) => !processExists(info.pid)));
+  assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
+  const child = await second.forkd.forkOne("tiny");
+  assert.equal(await sh(child, "echo again"), "again");
+  await first[Symbol.asyncDispose]();
+});
+
+test("a second daemon on the same data directory is refused", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  await assert.rejects(startDaemon({ dataDir: daemon.dataDir }), /data_dir_in_use/);
+  assert.equal((await daemon.forkd.version()).api, "v1");
+});
+
+test("shutdown ends sandboxes and daemon and leaves no socket", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const child = await daemon.forkd.forkOne("tiny");
+  assert.deepEqual(await daemon.forkd.shutdown(), { stopped: 1 });
+  if (daemon.process.exitCode === null) await once(daemon.process, "exit");
+  assert.equal(processExists(child.info.pid), false);
+  assert.equal(existsSync(daemon.socket), false);
+});

@@ -1,0 +1,116 @@
+/** The machine layer on a real VM: TCP into the guest, identity, several vCPUs, restarts of the connection. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { connect as connectSocket } from "node:net";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { nullLogger } from "@forkd/base";
+import { AgentClient, connectTcp } from "@forkd/machine";
+import { createSnapshot, fork, openRuntime, runtimeDefaults, type Runtime } from "@forkd/runtime";
+import { isSandbox } from "@forkd/contract";
+import { linkSnapshots } from "../support/data-dir.ts";
+import { guestDir } from "../support/places.ts";
+import { eventually } from "../support/sandboxes.ts";
+import { testDir } from "../support/test-dir.ts";
+
+const log = nullLogger();
+let dir: { path: string } & AsyncDisposable;
+let runtime: Runtime;
+before(async () => {
+  dir = await testDir();
+  await linkSnapshots(join(dir.path, "data"), ["tiny"]);
+  runtime = await openRuntime(
+    {
+      ...runtimeDefaults,
+      dataDir: join(dir.path, "data"),
+      runtimeDir: join(dir.path, "run"),
+      guestDir,
+      poolSize: 0,
+      forkParallelism: 2,
+    },
+    log,
+  );
+});
+after(async () => {
+  await runtime[Symbol.asyncDispose]();
+  await dir[Symbol.asyncDispose]();
+});
+
+async function child(tag = "tiny"): Promise<ReturnType<Runtime["registry"]["get"]>> {
+  const [entry] = await fork(
+    runtime,
+    { snapshot_tag: tag, n: 1, labels: {}, env: {}, vary: [], prewarm: false, live_fork: false },
+    { log },
+  );
+  assert.ok(entry && isSandbox(entry));
+  return runtime.registry.get(entry.id);
+}
+
+test("connectTcp() reaches a port in the guest, both ways, with half close", async () => {
+  const { agent, id } = await child();
+  const server = agent.start({ argv: ["nc", "-l", "-p", "7000", "-e", "cat"] });
+  await server.started;
+  let answer = "";
+  await eventually("the server answers", async () => {
+    const socket = connectTcp(agent, 7000);
+    socket.on("error", () => undefined);
+    socket.end("through the agent");
+    answer = "";
+    try {
+      for await (const bytes of socket) answer += String(bytes);
+    } catch (error) {
+      assert.match(String(error), /refused/i);
+    }
+    return answer !== "";
+  });
+  assert.equal(answer, "through the agent");
+  const refused = connectTcp(agent, 7999);
+  await assert.rejects(async () => {
+    for await (const _ of refused) assert.fail("no data comes from a closed port");
+  }, /refused/i);
+  await runtime.registry.remove(id);
+});
+
+test("a new connection takes over from one that was cut in the middle of a frame", async () => {
+  const sandbox = await child();
+  const process = sandbox.agent.start({ argv: ["sh", "-c", "echo kept; sleep 1000"], detached: true });
+  await process.started;
+  const path = join(sandbox.paths.socketDir, "agent.sock");
+  // The VMM serves one connection at a time: the next one gets in when this one ends, half a frame into its sentence.
+  sandbox.machine.agentSocket.write(Buffer.from([0xf0, 0x4b, 1, 0x11, 1, 0, 0, 0, 0xff, 0xff, 0, 0]));
+  sandbox.machine.agentSocket.destroy();
+  const socket = connectSocket(path);
+  await using agent = AgentClient.open(socket, { atBoundary: false });
+  await agent.ready;
+  const listed = (await agent.list()).find(({ id }) => id === process.id);
+  assert.equal(listed?.finished, false);
+  const again = agent.attach(process.id, [0, 0, 0]);
+  const { value } = await again.output.next();
+  assert.equal(value?.bytes.toString(), "kept\n");
+  await runtime.registry.remove(sandbox.id);
+});
+
+test("a snapshot with four vCPUs forks into children that use them", async () => {
+  const request = { tag: "smp", rootfs: tinyRootfs(), memory_mib: 128, vcpus: 4, disk_mib: 64, force: false };
+  await createSnapshot(runtime, request, { log, onProgress: () => undefined });
+  const sandbox = await child("smp");
+  let text = "";
+  const process = sandbox.agent.start(
+    {
+      argv: [
+        "/bin/sh",
+        "-c",
+        "grep -c ^processor /proc/cpuinfo; cat /sys/devices/system/clocksource/clocksource0/current_clocksource",
+      ],
+    },
+    { onOutput: ({ bytes }) => void (text += bytes.toString()) },
+  );
+  await process.exit;
+  assert.match(text, /^4\n(tsc|kvm-clock)\n$/);
+  await runtime.registry.remove(sandbox.id);
+});
+
+/** The image that bake.ts made for `tiny`; any ext4 image may be brought. */
+function tinyRootfs(): string {
+  return join(dir.path, "data/snapshots/tiny/rootfs.ext4");
+}
