@@ -5,59 +5,19 @@
  * of the answer is: one JSON value, lines of JSON (`events`), raw bytes (`bytes`), or raw bytes in the request (`upload`).
  */
 import { z } from "zod";
-import {
-  contextSchema,
-  evalEventSchema,
-  evalRequestSchema,
-  evalResultSchema,
-  execEventSchema,
-  execInfoSchema,
-  execInputSchema,
-  execRequestSchema,
-  execResultSchema,
-  execSignalSchema,
-  execStartedSchema,
-  ptySizeSchema,
-} from "./exec.ts";
-import {
-  chmodSchema,
-  fileEntrySchema,
-  mkdirSchema,
-  moveSchema,
-  pathQuerySchema,
-  readQuerySchema,
-  removeSchema,
-  statQuerySchema,
-  writeQuerySchema,
-} from "./files.ts";
-import { contextNameSchema, execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+import { guestRoutes } from "./guest-routes.ts";
+import { sandboxIdSchema, tagSchema } from "./ids.ts";
+import { route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandbox.ts";
 import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
 import { cleanupSchema, doctorSchema, healthSchema, statusSchema, versionSchema } from "./system.ts";
 
-export type Route = {
-  readonly method: "get" | "post" | "put" | "delete";
-  readonly path: string;
-  readonly summary: string;
-  readonly status: 200 | 201 | 204;
-  readonly kind: "json" | "events" | "bytes" | "upload";
-  readonly input: z.ZodObject;
-  /** of the value, or of one line */
-  readonly output: z.ZodType;
-  /** lines of this instead when the input says `stream: true` */
-  readonly streamed?: z.ZodType;
-};
-
-function route<const R extends Route>(definition: R): R {
-  return definition;
-}
+export type { Route } from "./route.ts";
 
 const none = z.undefined();
 const inSandbox = z.strictObject({ id: sandboxIdSchema });
-const inExec = inSandbox.extend({ exec_id: execIdSchema });
 const flag = z.enum(["true", "false", "1", "0"]).transform((text) => text === "true" || text === "1");
 const sandboxPath = "/v1/sandboxes/{id}";
-const execPath = "/v1/sandboxes/{id}/execs/{exec_id}";
 
 export const routes = {
   health: route({
@@ -229,175 +189,7 @@ export const routes = {
     output: none,
   }),
 
-  exec: route({
-    method: "post",
-    path: `${sandboxPath}/exec`,
-    summary: "Run a command",
-    status: 200,
-    kind: "json",
-    input: inSandbox.extend(execRequestSchema.shape),
-    output: z.union([execResultSchema, execStartedSchema]),
-    streamed: execEventSchema,
-  }),
-  listExecs: route({
-    method: "get",
-    path: `${sandboxPath}/execs`,
-    summary: "Commands that run or have finished lately",
-    status: 200,
-    kind: "json",
-    input: inSandbox,
-    output: z.array(execInfoSchema),
-  }),
-  attachExec: route({
-    method: "get",
-    path: `${execPath}/stream`,
-    summary: "Follow a command from given offsets",
-    status: 200,
-    kind: "events",
-    input: inExec.extend({
-      stdout_offset: z.coerce.number().int().min(0).default(0),
-      stderr_offset: z.coerce.number().int().min(0).default(0),
-    }),
-    output: execEventSchema,
-  }),
-  execInput: route({
-    method: "post",
-    path: `${execPath}/input`,
-    summary: "Write to stdin",
-    status: 204,
-    kind: "json",
-    input: inExec.extend(execInputSchema.shape),
-    output: none,
-  }),
-  execSignal: route({
-    method: "post",
-    path: `${execPath}/signal`,
-    summary: "Signal the process group",
-    status: 204,
-    kind: "json",
-    input: inExec.extend(execSignalSchema.shape),
-    output: none,
-  }),
-  execResize: route({
-    method: "post",
-    path: `${execPath}/resize`,
-    summary: "Resize the terminal",
-    status: 204,
-    kind: "json",
-    input: inExec.extend(ptySizeSchema.shape),
-    output: none,
-  }),
-
-  eval: route({
-    method: "post",
-    path: `${sandboxPath}/eval`,
-    summary: "Run code in a warm interpreter",
-    status: 200,
-    kind: "json",
-    input: inSandbox.extend(evalRequestSchema.shape),
-    output: evalResultSchema,
-    streamed: evalEventSchema,
-  }),
-  interrupt: route({
-    method: "post",
-    path: `${sandboxPath}/interrupt`,
-    summary: "Interrupt the running eval",
-    status: 204,
-    kind: "json",
-    input: inSandbox.extend({ language: languageSchema.optional() }),
-    output: none,
-  }),
-  listContexts: route({
-    method: "get",
-    path: `${sandboxPath}/contexts`,
-    summary: "Eval contexts",
-    status: 200,
-    kind: "json",
-    input: inSandbox,
-    output: z.array(contextSchema),
-  }),
-  dropContext: route({
-    method: "delete",
-    path: `${sandboxPath}/contexts/{name}`,
-    summary: "Drop an eval context",
-    status: 204,
-    kind: "json",
-    input: inSandbox.extend({ name: contextNameSchema, language: languageSchema.optional() }),
-    output: none,
-  }),
-
-  readFile: route({
-    method: "get",
-    path: `${sandboxPath}/files`,
-    summary: "Read a file",
-    status: 200,
-    kind: "bytes",
-    input: inSandbox.extend(readQuerySchema.shape),
-    output: none,
-  }),
-  writeFile: route({
-    method: "put",
-    path: `${sandboxPath}/files`,
-    summary: "Write a file (atomic), or append",
-    status: 200,
-    kind: "upload",
-    input: inSandbox.extend(writeQuerySchema.shape),
-    output: fileEntrySchema,
-  }),
-  listFiles: route({
-    method: "get",
-    path: `${sandboxPath}/files/list`,
-    summary: "List a directory",
-    status: 200,
-    kind: "json",
-    input: inSandbox.extend(pathQuerySchema.shape),
-    output: z.array(fileEntrySchema),
-  }),
-  statFile: route({
-    method: "get",
-    path: `${sandboxPath}/files/stat`,
-    summary: "Facts of one file",
-    status: 200,
-    kind: "json",
-    input: inSandbox.extend(statQuerySchema.shape),
-    output: fileEntrySchema,
-  }),
-  makeDirectory: route({
-    method: "post",
-    path: `${sandboxPath}/files/mkdir`,
-    summary: "Make a directory",
-    status: 204,
-    kind: "json",
-    input: inSandbox.extend(mkdirSchema.shape),
-    output: none,
-  }),
-  moveFile: route({
-    method: "post",
-    path: `${sandboxPath}/files/move`,
-    summary: "Move or rename",
-    status: 204,
-    kind: "json",
-    input: inSandbox.extend(moveSchema.shape),
-    output: none,
-  }),
-  removeFile: route({
-    method: "post",
-    path: `${sandboxPath}/files/remove`,
-    summary: "Remove a file or a tree",
-    status: 204,
-    kind: "json",
-    input: inSandbox.extend(removeSchema.shape),
-    output: none,
-  }),
-  chmodFile: route({
-    method: "post",
-    path: `${sandboxPath}/files/chmod`,
-    summary: "Change permissions",
-    status: 204,
-    kind: "json",
-    input: inSandbox.extend(chmodSchema.shape),
-    output: none,
-  }),
+  ...guestRoutes,
 } as const;
 
 export type Routes = typeof routes;

@@ -1,4 +1,6 @@
 /** Settings of the runtime, already resolved and checked by whoever opens it. */
+import { join } from "node:path";
+
 export type RuntimeConfig = {
   /** snapshots, images, sandboxes */
   dataDir: string;
@@ -27,3 +29,8 @@ export const runtimeDefaults = {
   bootTimeoutMs: 180_000,
   readyTimeoutMs: 60_000,
 } as const;
+
+/** The agent's binary; it is also the tool that measures the host's TSC. */
+export function agentPath(config: RuntimeConfig): string {
+  return join(config.guestDir, "build", "forkd-agent");
+}

@@ -19,7 +19,7 @@ import {
 } from "@forkd/machine";
 import { Store } from "@forkd/store";
 import type { Host } from "./compatibility.ts";
-import type { RuntimeConfig } from "./config.ts";
+import { agentPath, type RuntimeConfig } from "./config.ts";
 import { prepareChild } from "./launch.ts";
 import { probeBoot } from "./probe.ts";
 import { reapStrays } from "./reap.ts";
@@ -91,10 +91,6 @@ export class Runtime implements AsyncDisposable {
     await this.pool[Symbol.asyncDispose]();
     await mapPool(this.registry.all(), 16, (sandbox) => this.registry.remove(sandbox.id));
   }
-}
-
-export function agentPath(config: RuntimeConfig): string {
-  return join(config.guestDir, "build", "forkd-agent");
 }
 
 /** The caller owns the data directory: no other daemon uses it. */

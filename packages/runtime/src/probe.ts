@@ -9,8 +9,7 @@ import type { Accelerator } from "@forkd/contract";
 import { removeTree, withDeadline, type Logger } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
-import type { RuntimeConfig } from "./config.ts";
-import { agentPath } from "./open-runtime.ts";
+import { agentPath, type RuntimeConfig } from "./config.ts";
 
 const probeMs = 20_000;
 const memoryMib = 128;

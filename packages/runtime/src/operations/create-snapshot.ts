@@ -13,7 +13,8 @@ import {
 import { bake, type BakePlan, type Progress } from "../bake.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
-import { agentPath, type Runtime } from "../open-runtime.ts";
+import { agentPath } from "../config.ts";
+import type { Runtime } from "../open-runtime.ts";
 import { describeSnapshot } from "../snapshot-info.ts";
 
 type BuildContext = Context & { onProgress: Progress };

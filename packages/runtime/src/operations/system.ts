@@ -4,7 +4,8 @@ import { freemem, totalmem } from "node:os";
 import type { Check, CleanupReport, DoctorReport, Status } from "@forkd/contract";
 import { missingPrograms } from "@forkd/image";
 import { kvmObstacle } from "@forkd/machine";
-import { agentPath, type Runtime } from "../open-runtime.ts";
+import { agentPath } from "../config.ts";
+import type { Runtime } from "../open-runtime.ts";
 import { findStrays, removeStrays } from "../reap.ts";
 import { forkdVersion } from "../version.ts";
 
