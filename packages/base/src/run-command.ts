@@ -36,6 +36,9 @@ export async function runCommand(
       line = lines.pop() ?? "";
       for (const each of lines) if (each !== "") options.onLine(each);
     });
+    stream.on("end", () => {
+      if (line !== "") options.onLine?.(line);
+    });
     return () => text;
   };
   const stdout = collect(child.stdout);

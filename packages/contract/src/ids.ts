@@ -32,6 +32,11 @@ export const envSchema = z
       .max(65536)
       .refine((value) => !value.includes("\0"), "must not contain NUL"),
   )
+  .refine(
+    (env) =>
+      Object.entries(env).reduce((sum, [name, value]) => sum + name.length + value.length, 0) <= 32_768,
+    "must not be longer than 32 KiB in all",
+  )
   .meta({ description: "Environment variables" });
 
 export const labelsSchema = z

@@ -21,6 +21,9 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     if (stop.signal.aborted) process.exit(1);
     stop.abort();
   };
+  // A promise that nobody looked after is a defect to be seen, not a reason to take every sandbox down.
+  const onUnhandled = (error: unknown) => log.error({ event: "daemon.unhandled", error });
+  process.on("unhandledRejection", onUnhandled);
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
   try {
@@ -39,6 +42,7 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   } finally {
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
+    process.off("unhandledRejection", onUnhandled);
   }
 }
 

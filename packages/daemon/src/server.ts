@@ -24,6 +24,8 @@ export interface Server extends AsyncDisposable {
 /** sun_path of a unix socket holds this many bytes before its NUL */
 const maxSocketPath = 107;
 const keepAliveMs = 65_000;
+const headersMs = 60_000;
+const maxConnections = 4096;
 
 export async function openServer(options: ServerOptions): Promise<Server> {
   await using building = new Scope();
@@ -41,7 +43,8 @@ export async function openServer(options: ServerOptions): Promise<Server> {
 
 function httpServer(listener: http.RequestListener): http.Server {
   const server = http.createServer(
-    { noDelay: true, requestTimeout: 0, keepAliveTimeout: keepAliveMs },
+    // Bodies may take their time; headers may not, or idle connections would use up the descriptors.
+    { noDelay: true, requestTimeout: 0, headersTimeout: headersMs, keepAliveTimeout: keepAliveMs },
     (incoming, outgoing) => {
       // A kept connection of a server that no longer listens would hold close() until it times out.
       outgoing.once("close", () => {
@@ -50,6 +53,7 @@ function httpServer(listener: http.RequestListener): http.Server {
       listener(incoming, outgoing);
     },
   );
+  server.maxConnections = maxConnections;
   return server;
 }
 

@@ -25,7 +25,7 @@ test("loadConfig() puts the socket into the runtime directory unless told", asyn
   assert.equal(values.socket, "/r/forkd.sock");
   const other = await loadConfig(
     {},
-    { FORKD_DATA_DIR: "/nowhere", FORKD_SOCKET: "/s/x.sock", XDG_RUNTIME_DIR: "/x" },
+    { FORKD_DATA_DIR: "/nowhere", FORKD_SOCKET: "/s/x.sock", FORKD_RUNTIME_DIR: "/x/forkd" },
   );
   assert.equal(other.values.socket, "/s/x.sock");
   assert.equal(other.values.runtime_dir, "/x/forkd");

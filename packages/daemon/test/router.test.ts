@@ -90,7 +90,7 @@ test("router() answers unknown paths with not_found and wrong methods with Allow
   const answer = await send(server.socket, "/v1/sandboxes", { method: "PATCH" });
   assert.equal(answer.status, 405);
   assert.equal(answer.json.code, "method_not_allowed");
-  assert.equal(answer.headers.allow, "GET, POST");
+  assert.equal(answer.headers.allow, "DELETE, GET, POST");
   const head = await send(server.socket, `/v1/sandboxes/${sandboxId}/logs`, { method: "HEAD" });
   assert.equal(head.status, 405);
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, readFile, stat, symlink, unlink, writeFile } from "node:fs/promises";
 import http from "node:http";
 import net from "node:net";
 import { dirname, join } from "node:path";
@@ -98,30 +99,39 @@ test("close() cuts off what does not end in time", async () => {
   await Promise.all([lost, aborted.promise]);
 });
 
-test("lockDataDir() is exclusive, and a lock of a dead process is taken over", async () => {
+test("lockDataDir() is exclusive by any path, and free again when it is given back", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
+  await symlink(dir, `${dir}-link`);
+  scope.defer(() => unlink(`${dir}-link`));
   {
     await using _ = await lockDataDir(dir);
     await assert.rejects(lockDataDir(dir), { code: "data_dir_in_use" });
+    await assert.rejects(lockDataDir(`${dir}-link`), { code: "data_dir_in_use" });
   }
-  const me = await identifyProcess(process.pid);
-  for (const stale of [
-    JSON.stringify({ ...me, start_time: 1 }),
-    JSON.stringify({ ...me, boot_id: "x" }),
-    "",
-    "{}",
-  ]) {
-    await writeFile(join(dir, "daemon.lock"), stale);
-    await using _ = await lockDataDir(dir);
-    assert.deepEqual(JSON.parse(await readFile(join(dir, "daemon.lock"), "utf8")), me);
-  }
+  await using _ = await lockDataDir(`${dir}-link`);
+  await writeFile(join(dir, "daemon.json"), JSON.stringify({ pid: 4711 }));
+  await assert.rejects(lockDataDir(dir), /pid 4711/);
 });
 
-test("lockDataDir() lets one of many win over a stale lock", async () => {
+test("lockDataDir() is free when its holder was killed", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
-  await writeFile(join(dir, "daemon.lock"), "{}");
+  const module = new URL("../src/data-dir-lock.js", import.meta.url).href;
+  const script = `const { lockDataDir } = await import(${JSON.stringify(module)}); await lockDataDir(${JSON.stringify(dir)}); console.log("held"); setInterval(() => {}, 1000);`;
+  const holder = spawn(process.execPath, ["--input-type=module", "-e", script], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  await once(holder.stdout, "data");
+  await assert.rejects(lockDataDir(dir), { code: "data_dir_in_use" });
+  holder.kill("SIGKILL");
+  await once(holder, "exit");
+  await using _ = await lockDataDir(dir);
+});
+
+test("lockDataDir() lets one of many win", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
   const results = await Promise.allSettled(Array.from({ length: 20 }, () => lockDataDir(dir)));
   const winners = results.filter((result) => result.status === "fulfilled");
   assert.equal(winners.length, 1);
@@ -178,7 +188,7 @@ test("runDaemon() tells where it listens, refuses a second one, and leaves nothi
   assert.deepEqual(answer.json, { stopped: 0 });
   await run;
   assert.equal(disposed, true);
-  for (const file of [socket, join(dir, "data", "daemon.json"), join(dir, "data", "daemon.lock")]) {
+  for (const file of [socket, join(dir, "data", "daemon.json")]) {
     await assert.rejects(stat(file), { code: "ENOENT" });
   }
 });
@@ -193,5 +203,5 @@ test("runDaemon() gives everything free when it cannot open", async () => {
   );
   const options = { config, log: nullLogger(), version: "1", open: () => Promise.reject(new Error("no")) };
   await assert.rejects(runDaemon(options), /no/);
-  await assert.rejects(stat(join(dir, "data", "daemon.lock")), { code: "ENOENT" });
+  await using _ = await lockDataDir(join(dir, "data"));
 });

@@ -21,6 +21,7 @@ export {
 } from "./engine/qemu/args.ts";
 export { createOverlay, emptyOverlay } from "./disk/qcow2.ts";
 export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
+export { hostCpuIdentity } from "./host/cpu.ts";
 export { measureTscKhz } from "./host/tsc.ts";
 export { identify, isAlive, memoryUse, type MemoryUse, type ProcessId } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";

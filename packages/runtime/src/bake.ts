@@ -101,6 +101,10 @@ export async function bake(
       ...(signal && { signal }),
     }),
   );
+  // Whatever is awaited below ends with the machine.
+  const stop = () => void machine[Symbol.asyncDispose]();
+  signal?.addEventListener("abort", stop, { once: true });
+  scope.defer(() => signal?.removeEventListener("abort", stop));
   const kernels = await orDeath(machine, warm(runtime, agent, plan, onProgress));
   onProgress("save", "saving memory and device state");
   await orDeath(machine, agent.sync());
@@ -118,12 +122,12 @@ export async function bake(
     engine: { name: runtime.engine.name, version: runtime.engine.version },
     machine: {
       type: shape.machineType,
-      cpu: shape.cpu,
+      cpu: runtime.host.cpu,
       accelerator,
       vcpus: plan.vcpus,
       memory_mib: plan.memoryMib,
       devices: [...shape.devices],
-      tsc_khz: accelerator === "tcg" ? runtime.tscKhz : 0,
+      tsc_khz: runtime.tscKhz,
     },
     kernel: { digest: plan.kernel.digest, version: plan.kernel.version, command_line: commandLine },
     initramfs: { digest: plan.initramfs.digest },

@@ -15,6 +15,11 @@ export type Host = {
 
 const tscTolerance = 0.001;
 
+/** How the CPU of a machine is named in a manifest: under KVM the guest sees the host's own. */
+export function cpuName(model: string, accelerator: Accelerator, hostCpu: string): string {
+  return accelerator === "kvm" ? `${model} on ${hostCpu}` : model;
+}
+
 function majorMinor(version: string): string {
   return version.split(".").slice(0, 2).join(".");
 }

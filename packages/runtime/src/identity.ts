@@ -20,7 +20,6 @@ export type SandboxPaths = {
   overlay: string;
   consolePath: string;
   logPath: string;
-  record: string;
 };
 
 export function sandboxPaths(config: RuntimeConfig, id: string): SandboxPaths {
@@ -31,6 +30,5 @@ export function sandboxPaths(config: RuntimeConfig, id: string): SandboxPaths {
     overlay: join(dir, "disk.qcow2"),
     consolePath: join(dir, "console.log"),
     logPath: join(dir, "vmm.log"),
-    record: join(dir, "vmm.json"),
   };
 }

@@ -7,7 +7,7 @@
  * Each step owns what it made in a Scope; whatever fails, nothing of the child remains.
  */
 import { randomBytes } from "node:crypto";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
 import { removeTree, Scope, withDeadline } from "@forkd/base";
 import {
@@ -37,7 +37,7 @@ export type ChildRequest = {
   env: Record<string, string>;
   values: unknown;
   labels: Record<string, string>;
-  expiresAt: number | undefined;
+  ttlSecs: number | undefined;
   /** when the caller asked, for ready_ms */
   askedAt: number;
   pooled: boolean;
@@ -87,8 +87,13 @@ export async function prepareChild(
       signal ? { signal } : {},
     ),
   );
-  // Names the process for a later daemon, should this one die.
-  await writeFile(paths.record, JSON.stringify({ id, ...machine.process }));
+  // By now the VMM has opened every file. If the tag was given to another snapshot meanwhile, they may be of both.
+  if (!(await runtime.store.isCurrent(snapshot))) {
+    throw new AppError(
+      "wrong_state",
+      `Snapshot "${snapshot.tag}" was replaced while it was forked. Fork again`,
+    );
+  }
   return { id, snapshot, paths, machine, scope: scope.keep() };
 }
 
@@ -107,7 +112,11 @@ export async function startChild(
     ...request.env,
   };
   const agent = scope.use(
-    AgentClient.open(child.machine.agentSocket, { atBoundary: true, log: runtime.log }),
+    AgentClient.open(child.machine.agentSocket, {
+      atBoundary: true,
+      helloTimeoutMs: runtime.config.readyTimeoutMs,
+      log: runtime.log,
+    }),
   );
   const answered = async () => {
     // The host's hello is in the socket before the guest's first instruction.

@@ -11,6 +11,7 @@ import {
   chooseAccelerator,
   cpuModel,
   devices,
+  hostCpuIdentity,
   machineType,
   measureTscKhz,
   QemuEngine,
@@ -18,9 +19,10 @@ import {
   type Engine,
 } from "@forkd/machine";
 import { Store } from "@forkd/store";
-import type { Host } from "./compatibility.ts";
+import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, type RuntimeConfig } from "./config.ts";
 import { prepareChild } from "./launch.ts";
+import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
 import { probeBoot } from "./probe.ts";
 import { reapStrays } from "./reap.ts";
 import { Registry } from "./sandbox/registry.ts";
@@ -41,6 +43,7 @@ export class Runtime implements AsyncDisposable {
   /** children being started at the same time, over all calls */
   readonly forkSlots: Semaphore;
   readonly startedAt = Date.now();
+  readonly #consoleGuard: NodeJS.Timeout;
   /** children asked for and not yet in the registry */
   pendingForks = 0;
 
@@ -61,6 +64,8 @@ export class Runtime implements AsyncDisposable {
     this.registry = new Registry(parts.log);
     this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
     this.forkSlots = new Semaphore(parts.config.forkParallelism);
+    this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
+    this.#consoleGuard.unref();
   }
 
   /** ids whose directories are in use, registered or not */
@@ -80,14 +85,33 @@ export class Runtime implements AsyncDisposable {
       engineVersion: this.engine.version,
       accelerator: this.accelerator.accelerator,
       machineType,
-      cpu: cpuModel(this.accelerator.accelerator),
+      cpu: cpuName(cpuModel(this.accelerator.accelerator), this.accelerator.accelerator, hostCpuIdentity()),
       devices,
       agentProtocol: agentProtocolVersion,
       tscKhz: this.tscKhz,
     };
   }
 
+  /** fires when the runtime closes */
+  readonly closing = new AbortController();
+  #underWay = new Set<Promise<unknown>>();
+
+  /** Runs an operation that makes machines: it is stopped and waited for when the runtime closes. */
+  async whileOpen<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    this.closing.signal.throwIfAborted();
+    const done = work(signal ? AbortSignal.any([signal, this.closing.signal]) : this.closing.signal);
+    this.#underWay.add(done);
+    try {
+      return await done;
+    } finally {
+      this.#underWay.delete(done);
+    }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    clearInterval(this.#consoleGuard);
+    this.closing.abort(new AppError("cancelled", "The daemon is stopping"));
+    await Promise.allSettled(this.#underWay);
     await this.pool[Symbol.asyncDispose]();
     await mapPool(this.registry.all(), 16, (sandbox) => this.registry.remove(sandbox.id));
   }

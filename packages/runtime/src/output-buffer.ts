@@ -1,7 +1,12 @@
-/** Collects output up to a limit; what comes after it is counted and dropped. */
+/**
+ * Collects output up to a limit; what comes after it is dropped. One buffer that doubles: a guest that sends single bytes
+ * must not cost an object each.
+ */
+const firstBytes = 4096;
+
 export class OutputBuffer {
   readonly #limit: number;
-  #chunks: Buffer[] = [];
+  #buffer = Buffer.alloc(0);
   #bytes = 0;
   #cut = false;
 
@@ -16,15 +21,21 @@ export class OutputBuffer {
   push(bytes: Uint8Array): void {
     const room = this.#limit - this.#bytes;
     if (bytes.length > room) this.#cut = true;
-    if (room <= 0) return;
-    // The bytes are a view of the connection's buffer.
-    const kept = Buffer.from(bytes.subarray(0, room));
-    this.#chunks.push(kept);
-    this.#bytes += kept.length;
+    const kept = bytes.subarray(0, room);
+    const need = this.#bytes + kept.length;
+    if (need > this.#buffer.length) {
+      const grown = Buffer.allocUnsafe(
+        Math.min(this.#limit, Math.max(need, this.#buffer.length * 2, firstBytes)),
+      );
+      this.#buffer.copy(grown, 0, 0, this.#bytes);
+      this.#buffer = grown;
+    }
+    this.#buffer.set(kept, this.#bytes);
+    this.#bytes = need;
   }
 
   /** UTF-8 with replacement characters for what is not. */
   text(): string {
-    return Buffer.concat(this.#chunks).toString("utf8");
+    return this.#buffer.toString("utf8", 0, this.#bytes);
   }
 }

@@ -2,14 +2,14 @@
  * Boots the stock kernel with our initramfs and no disk: the agent reports that there is no root and resets, which proves
  * that kernel and user space run on this accelerator.
  */
-import { mkdtemp, open } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import type { Accelerator } from "@forkd/contract";
 import { removeTree, withDeadline, type Logger } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "./config.ts";
+import { newSandboxId, sandboxPaths } from "./identity.ts";
 
 const probeMs = 20_000;
 const memoryMib = 128;
@@ -23,23 +23,25 @@ export async function probeBoot(options: {
   log: Logger;
 }): Promise<string | undefined> {
   const { config, engine, accelerator, log } = options;
-  const imageDir = join(config.dataDir, "images");
-  const kernel = await ensureKernel(imageDir, {});
-  const initramfs = await ensureInitramfs(imageDir, {
-    agentPath: agentPath(config),
-    modulesDir: kernel.modulesDir,
-  });
-  const dir = await mkdtemp(join(tmpdir(), "forkd-probe-"));
+  // Named like a sandbox, so that what a killed daemon leaves of it is found.
+  const { dir, socketDir, overlay, consolePath, logPath } = sandboxPaths(config, newSandboxId());
   try {
+    const imageDir = join(config.dataDir, "images");
+    const kernel = await ensureKernel(imageDir, {});
+    const initramfs = await ensureInitramfs(imageDir, {
+      agentPath: agentPath(config),
+      modulesDir: kernel.modulesDir,
+    });
+    await mkdir(dir, { mode: 0o700 });
+    await mkdir(socketDir, { mode: 0o700 });
     const memoryFile = join(dir, "memory");
     await using memory = await open(memoryFile, "w", 0o600);
     await memory.truncate(memoryMib * 1024 * 1024);
-    const overlay = join(dir, "disk.qcow2");
     await createOverlay(overlay, 1 << 20);
     await using machine = await engine.boot(
       {
         shape: shapeOf({ vcpus: 1, memoryMib, accelerator }),
-        place: { socketDir: dir, consolePath: join(dir, "console"), logPath: join(dir, "log") },
+        place: { socketDir, consolePath, logPath },
         memoryFile,
         disk: { overlay, backing: [] },
         kernel: {
@@ -50,16 +52,14 @@ export async function probeBoot(options: {
       },
       {},
     );
-    const end = await withDeadline(
-      machine.exited,
-      probeMs,
-      () => new Error(`a guest did not boot within ${probeMs} ms`),
-    );
+    const late = () => new Error(`a guest did not boot within ${probeMs} ms`);
+    const end = await withDeadline(machine.exited, probeMs, late);
     return end.console.includes("forkd: boot failed") ? undefined : `a guest did not boot: ${end.text}`;
   } catch (error) {
     log.warn({ event: "probe", accelerator, error });
     return error instanceof Error ? error.message : String(error);
   } finally {
+    await removeTree(socketDir);
     await removeTree(dir);
   }
 }

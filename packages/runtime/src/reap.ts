@@ -1,48 +1,55 @@
 /**
- * Ends what a daemon that died left behind: VMM processes named by records in the sandbox directories (pid and start time,
- * so that a reused pid is never touched), then the directories. Strangers are not looked at.
+ * Ends what a daemon that died left behind. A VMM of ours names its own socket, `<runtime dir>/<id>/agent.sock`, in its
+ * command line, so the process of a sandbox directory is found from the first moment of its life, and no stranger is: not by
+ * a reused pid, not by a name that looks alike. Only directories below our own data directory are looked at.
  */
-import { readdir } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { z } from "zod";
 import { sandboxIdPattern } from "@forkd/contract";
-import { isErrno, readJson, removeTree, type Logger } from "@forkd/base";
-import { isAlive } from "@forkd/machine";
+import { isErrno, removeTree, type Logger } from "@forkd/base";
 import type { RuntimeConfig } from "./config.ts";
 import { sandboxPaths } from "./identity.ts";
 
-const recordSchema = z.object({ id: z.string(), pid: z.int().min(2), startTime: z.number() });
-
-async function idsIn(dir: string): Promise<string[]> {
+async function sandboxDirs(config: RuntimeConfig): Promise<string[]> {
   try {
-    return (await readdir(dir)).filter((name) => sandboxIdPattern.test(name));
+    return (await readdir(join(config.dataDir, "sandboxes"))).filter((name) => sandboxIdPattern.test(name));
   } catch (error) {
     if (isErrno(error, "ENOENT")) return [];
     throw error;
   }
 }
 
+/** pid by sandbox id, for the given ids. */
+async function findProcesses(config: RuntimeConfig, ids: ReadonlySet<string>): Promise<Map<string, number>> {
+  const found = new Map<string, number>();
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    const command = await readFile(`/proc/${name}/cmdline`, "utf8").catch((error: unknown) => {
+      if (isErrno(error, "ENOENT", "ESRCH", "EACCES")) return "";
+      throw error;
+    });
+    const id = /\/(sb-[0-9a-f]{24})\/agent\.sock,/.exec(command)?.[1];
+    if (id === undefined || !ids.has(id)) continue;
+    if (command.includes(`path=${join(config.runtimeDir, id)}/agent.sock,`)) found.set(id, Number(name));
+  }
+  return found;
+}
+
 export type Stray = { kind: "process" | "directory"; name: string; detail: string };
 
-/** Strays among the sandboxes that `isOurs` does not claim. */
+/** Strays among the sandbox directories that `isOurs` does not claim. */
 export async function findStrays(
   config: RuntimeConfig,
   isOurs: (id: string) => boolean = () => false,
 ): Promise<Stray[]> {
-  const found: Stray[] = [];
-  const ids = new Set([
-    ...(await idsIn(join(config.dataDir, "sandboxes"))),
-    ...(await idsIn(config.runtimeDir)),
-  ]);
-  for (const id of ids) {
-    if (isOurs(id)) continue;
-    const paths = sandboxPaths(config, id);
-    const record = recordSchema.safeParse(await readJson(paths.record).catch(() => undefined));
-    if (record.success && isAlive(record.data))
-      found.push({ kind: "process", name: id, detail: String(record.data.pid) });
-    found.push({ kind: "directory", name: id, detail: paths.dir });
-  }
-  return found;
+  const ids = new Set((await sandboxDirs(config)).filter((id) => !isOurs(id)));
+  if (ids.size === 0) return [];
+  const processes = await findProcesses(config, ids);
+  return [...ids].flatMap((id): Stray[] => {
+    const pid = processes.get(id);
+    const directory: Stray = { kind: "directory", name: id, detail: sandboxPaths(config, id).dir };
+    return pid === undefined ? [directory] : [{ kind: "process", name: id, detail: String(pid) }, directory];
+  });
 }
 
 export async function removeStrays(config: RuntimeConfig, strays: readonly Stray[]): Promise<void> {
@@ -54,9 +61,10 @@ export async function removeStrays(config: RuntimeConfig, strays: readonly Stray
         if (!isErrno(error, "ESRCH")) throw error;
       }
     } else {
+      // The directory by which the rest is found goes last.
       const paths = sandboxPaths(config, stray.name);
-      await removeTree(paths.dir);
       await removeTree(paths.socketDir);
+      await removeTree(paths.dir);
     }
   }
 }

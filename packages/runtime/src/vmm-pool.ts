@@ -78,13 +78,15 @@ export class VmmPool implements AsyncDisposable {
           return child.scope[Symbol.asyncDispose]();
         shelf.ready.push(child);
         // A process that dies while it waits must not be handed out.
-        void child.machine.exited.then(() => {
+        void child.machine.exited.then(async () => {
+          if (!shelf.ready.includes(child)) return;
           shelf.ready = shelf.ready.filter((each) => each !== child);
+          await this.#release([child]);
         });
       })
-      .catch((error: unknown) => {
+      .catch(async (error: unknown) => {
         this.#log.warn({ event: "pool.fill", tag: shelf.snapshot.tag, error });
-        this.#shelves.delete(keyOf(shelf.snapshot));
+        await this.#dropWhere((each) => each === shelf);
       })
       .finally(() => {
         this.#filling = undefined;
@@ -113,7 +115,17 @@ export class VmmPool implements AsyncDisposable {
     const dropped = [...this.#shelves].filter(([, shelf]) => matches(shelf));
     for (const [key] of dropped) this.#shelves.delete(key);
     const children = dropped.flatMap(([, shelf]) => shelf.ready.splice(0));
-    await Promise.all(children.map((child) => child.scope[Symbol.asyncDispose]()));
+    await this.#release(children);
+  }
+
+  /** Never rejects: what cannot be released is logged and found again as a stray. */
+  async #release(children: readonly PreparedChild[]): Promise<void> {
+    for (const outcome of await Promise.allSettled(
+      children.map((child) => child.scope[Symbol.asyncDispose]()),
+    )) {
+      if (outcome.status === "rejected")
+        this.#log.error({ event: "pool.release", error: outcome.reason as unknown });
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

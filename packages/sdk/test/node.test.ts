@@ -10,7 +10,7 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
   try {
     const env = { FORKD_DATA_DIR: dir, FORKD_RUNTIME_DIR: "/r" };
     assert.deepEqual(await findDaemon({}, env), { socket: "/r/forkd.sock" });
-    assert.deepEqual(await findDaemon({}, { FORKD_DATA_DIR: dir, XDG_RUNTIME_DIR: "/x" }), {
+    assert.deepEqual(await findDaemon({}, { FORKD_DATA_DIR: dir, FORKD_RUNTIME_DIR: "/x/forkd" }), {
       socket: "/x/forkd/forkd.sock",
     });
     await writeFile(join(dir, "daemon.json"), JSON.stringify({ pid: 1, socket: "/d/forkd.sock" }));

@@ -16,9 +16,13 @@ import {
   type Manifest,
   type ManifestFacts,
 } from "./manifest.ts";
+import { stampOf } from "./stamp.ts";
 
 export const draftPrefix = ".draft-";
 export const trashPrefix = ".trash-";
+
+/** A whole snapshot, as the store sees it. */
+export type SealedDraft = { tag: string; dir: string; manifest: Manifest; stamp: string };
 
 export class Draft implements AsyncDisposable {
   readonly dir: string;
@@ -54,7 +58,8 @@ export class Draft implements AsyncDisposable {
     }
   }
 
-  async commit(facts: ManifestFacts, signal?: AbortSignal): Promise<Manifest> {
+  /** Makes the files durable and writes the manifest: the directory is a whole snapshot, under no tag yet. */
+  async seal(facts: ManifestFacts, signal?: AbortSignal): Promise<SealedDraft> {
     const roles = Object.keys(fileNames) as FileRole[];
     const digests = await Promise.all(
       roles.map(async (role) => {
@@ -64,24 +69,41 @@ export class Draft implements AsyncDisposable {
     );
     const files = Object.fromEntries(digests) as Manifest["files"];
     const manifest: Manifest = { version: manifestVersion, ...facts, files };
-    await writeFileAtomic(join(this.dir, manifestName), `${JSON.stringify(manifest, null, 2)}\n`);
+    const path = join(this.dir, manifestName);
+    await writeFileAtomic(path, `${JSON.stringify(manifest, null, 2)}\n`);
+    return { tag: this.tag, dir: this.dir, manifest, stamp: (await stampOf(path)) ?? "" };
+  }
+
+  /** Gives the sealed directory its tag. A snapshot that it replaces is gone only when the new one stands. */
+  async publish(): Promise<void> {
     const target = join(this.#root, this.tag);
-    if (this.#replace) await this.#moveAway(target);
-    else await refuseExisting(this.#root, this.tag);
-    await rename(this.dir, target);
+    const trash = this.#replace ? await this.#moveAway(target) : undefined;
+    try {
+      await rename(this.dir, target);
+    } catch (error) {
+      if (trash !== undefined) await rename(trash, target);
+      if (isErrno(error, "ENOTEMPTY", "EEXIST")) throw taken(this.tag);
+      throw error;
+    }
     await fsyncPath(this.#root);
+    if (trash !== undefined) await removeTree(trash);
+  }
+
+  async commit(facts: ManifestFacts, signal?: AbortSignal): Promise<Manifest> {
+    const { manifest } = await this.seal(facts, signal);
+    await this.publish();
     return manifest;
   }
 
-  async #moveAway(target: string): Promise<void> {
+  async #moveAway(target: string): Promise<string | undefined> {
     const trash = join(this.#root, `${trashPrefix}${randomBytes(8).toString("hex")}`);
     try {
       await rename(target, trash);
+      return trash;
     } catch (error) {
-      if (isErrno(error, "ENOENT")) return;
+      if (isErrno(error, "ENOENT")) return undefined;
       throw error;
     }
-    await removeTree(trash);
   }
 
   /** After a commit the directory has another name and nothing is left to remove. */
@@ -97,11 +119,13 @@ async function refuseExisting(root: string, tag: string): Promise<void> {
     if (isErrno(error, "ENOENT")) return;
     throw error;
   }
-  throw new AppError(
+  throw taken(tag);
+}
+
+function taken(tag: string): AppError {
+  return new AppError(
     "snapshot_exists",
     `Cannot make snapshot "${tag}": the tag is taken. Remove it (forkd rmi ${tag}) or use --force`,
-    {
-      details: { tag },
-    },
+    { details: { tag } },
   );
 }

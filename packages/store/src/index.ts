@@ -1,5 +1,5 @@
 export { Store, snapshotFile, type BrokenSnapshot, type StoredSnapshot } from "./store.ts";
-export { Draft } from "./draft.ts";
+export { Draft, type SealedDraft } from "./draft.ts";
 export { digestFile, type FileDigest } from "./digest.ts";
 export {
   fileNames,

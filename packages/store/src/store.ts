@@ -1,15 +1,17 @@
 /** Tags → snapshots on disk: `<root>/<tag>/` with a manifest and the files it names. One process owns a root. */
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, rename, stat } from "node:fs/promises";
+import { mkdir, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { AppError, tagPattern } from "@forkd/contract";
 import { isErrno, readJson, removeTree } from "@forkd/base";
 import { digestFile } from "./digest.ts";
-import { Draft, draftPrefix, trashPrefix } from "./draft.ts";
+import { Draft, draftPrefix, trashPrefix, type SealedDraft } from "./draft.ts";
 import { fileNames, manifestName, manifestSchema, type FileRole, type Manifest } from "./manifest.ts";
+import { stampOf } from "./stamp.ts";
 
-export type StoredSnapshot = { tag: string; dir: string; manifest: Manifest };
+/** `stamp` changes when another snapshot takes the tag. */
+export type StoredSnapshot = SealedDraft;
 export type BrokenSnapshot = { tag: string; dir: string; problem: string };
 
 export function snapshotFile(snapshot: StoredSnapshot, role: FileRole): string {
@@ -58,7 +60,7 @@ export class Store {
     if (!tagPattern.test(tag)) throw notFound(tag);
     const stamp = await stampOf(path);
     const known = this.#manifests.get(tag);
-    if (stamp !== undefined && known?.stamp === stamp) return { tag, dir, manifest: known.manifest };
+    if (stamp !== undefined && known?.stamp === stamp) return { tag, dir, manifest: known.manifest, stamp };
     if (stamp === undefined) {
       if ((await stampOf(dir)) === undefined) throw notFound(tag);
       throw corrupt(tag, "its manifest is missing");
@@ -71,7 +73,12 @@ export class Store {
       throw corrupt(tag, `its manifest cannot be read: ${why}`, error);
     }
     this.#manifests.set(tag, { stamp, manifest });
-    return { tag, dir, manifest };
+    return { tag, dir, manifest, stamp };
+  }
+
+  /** Whether the files at that place are still those of the snapshot. */
+  async isCurrent(snapshot: StoredSnapshot): Promise<boolean> {
+    return (await stampOf(join(snapshot.dir, manifestName))) === snapshot.stamp;
   }
 
   draft(tag: string, options: { replace: boolean }): Promise<Draft> {
@@ -114,16 +121,6 @@ export class Store {
     }
     this.#manifests.delete(tag);
     await removeTree(trash);
-  }
-}
-
-async function stampOf(path: string): Promise<string | undefined> {
-  try {
-    const facts = await stat(path, { bigint: true });
-    return `${facts.ino}:${facts.size}:${facts.mtimeNs}`;
-  } catch (error) {
-    if (isErrno(error, "ENOENT", "ENOTDIR")) return undefined;
-    throw error;
   }
 }
 

@@ -72,7 +72,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
     await cli.out.bytes(renderTable(columns, children));
     for (const failure of failures) cli.out.complain(`forkd: child ${failure.index}: ${failure.message}`);
     await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
-    cli.out.note(nextSteps(children[0]?.id ?? "ID"));
+    cli.out.note(nextSteps(cli.environment.variables["FORKD_COMMAND"] ?? "forkd", children[0]?.id ?? "ID"));
   }
   if (failures[0] !== undefined) return exitCodeOf(failures[0].code);
   return children.every(({ ok }) => ok) ? 0 : errorCodes.internal.exit;
@@ -129,13 +129,14 @@ function mib(kib: number | undefined): string {
   return kib === undefined ? "-" : (kib / 1024).toFixed(1);
 }
 
-function nextSteps(id: string): string {
+/** `command` is what the user types for this program. */
+function nextSteps(command: string, id: string): string {
   const short = id.slice(0, 9);
   return `
 The daemon and the children are up. Try:
-  forkd exec ${short} -- uname -a
-  forkd eval ${short} 'numpy.arange(10).sum()'
-  forkd ls
-  forkd kill --all
-  forkd down`;
+  ${command} exec ${short} -- uname -a
+  ${command} eval ${short} 'numpy.arange(10).sum()'
+  ${command} ls
+  ${command} kill --all
+  ${command} down`;
 }

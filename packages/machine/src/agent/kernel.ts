@@ -198,7 +198,11 @@ export class KernelClient implements AsyncDisposable {
 
   /** Re-seeds the generators in the kernel and sets environment variables. */
   async afterFork(entropy: Uint8Array, env: Readonly<Record<string, string>> = {}): Promise<void> {
-    await this.#ask("prepare the kernel after a fork", (id) => encodeKernelAfterFork(id, entropy, env));
+    const action = "prepare the kernel after a fork";
+    const left = await this.#ask(action, (id) => encodeKernelAfterFork(id, entropy, env));
+    // What the kernel could not do would be shared by every child.
+    if (left.length > 0)
+      throw new AppError("kernel_failed", `Cannot ${action}: ${left.toString("utf8").slice(0, 200)}`);
   }
 
   async contexts(): Promise<string[]> {

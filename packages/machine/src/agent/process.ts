@@ -161,7 +161,8 @@ export class AgentProcess implements AsyncDisposable {
     this.#link.send(encodeFrame(frameType.detach, this.id));
     const left = this.#link.ping();
     this.#settle(detached(this.id), undefined);
-    await left;
+    // A guest that answers no more has nothing left that could be waited for.
+    await withDeadline(left, killWaitMs, () => detached(this.id)).catch(() => undefined);
     // The window is one for all attachments of a connection.
     this.#release([this.#inputs[0].usedBytes, this.#inputs[3].usedBytes]);
   }

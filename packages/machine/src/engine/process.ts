@@ -3,7 +3,7 @@
  * of the daemon; ended by TERM, then KILL. The reason it ended is set once: the first cause wins.
  */
 import { spawn, type ChildProcess } from "node:child_process";
-import { closeSync, openSync } from "node:fs";
+import { closeSync, openSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
@@ -14,7 +14,7 @@ import type { ExitReason } from "./engine.ts";
 const tailBytes = 4096;
 const termGraceMs = 2000;
 
-/** The last lines of a text file; empty if there is none. */
+/** The last lines of a text file; empty if it cannot be read. */
 export async function tailOf(path: string, bytes = tailBytes): Promise<string> {
   try {
     await using file = await open(path, "r");
@@ -23,9 +23,9 @@ export async function tailOf(path: string, bytes = tailBytes): Promise<string> {
     const buffer = Buffer.alloc(Math.min(size, bytes));
     const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
     return buffer.subarray(0, bytesRead).toString("utf8").trim();
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return "";
-    throw error;
+  } catch {
+    // The text is only ever an explanation of something else that went wrong.
+    return "";
   }
 }
 
@@ -82,7 +82,7 @@ export class VmmProcess implements AsyncDisposable {
           },
         );
       }
-      const id = identify(child.pid) ?? { pid: child.pid, startTime: 0 };
+      const id = identifyOrKill(child, child.pid);
       const exited = exit.then(async (end): Promise<ExitReason> => {
         const [log, console] = await Promise.all([tailOf(options.logPath), tailOf(options.consolePath)]);
         return {
@@ -129,6 +129,26 @@ export class VmmProcess implements AsyncDisposable {
     await this.exited;
     clearTimeout(timer);
     this.control.destroy();
+  }
+}
+
+/** When the host runs out of memory a guest is to go before the daemon that looks after all of them. */
+function preferAsVictim(pid: number): void {
+  try {
+    writeFileSync(`/proc/${pid}/oom_score_adj`, "500");
+  } catch (error) {
+    if (!isErrno(error, "ENOENT", "ESRCH", "EACCES", "EPERM")) throw error;
+  }
+}
+
+/** Nobody would own a process whose identity cannot be read. */
+function identifyOrKill(child: ChildProcess, pid: number): ProcessId {
+  try {
+    preferAsVictim(pid);
+    return identify(pid) ?? { pid, startTime: 0 };
+  } catch (error) {
+    child.kill("SIGKILL");
+    throw error;
   }
 }
 

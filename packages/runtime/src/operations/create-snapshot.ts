@@ -10,6 +10,7 @@ import {
   importRootfs,
   readRecipe,
 } from "@forkd/image";
+import type { StoredSnapshot } from "@forkd/store";
 import { bake, type BakePlan, type Progress } from "../bake.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
@@ -21,7 +22,15 @@ type BuildContext = Context & { onProgress: Progress };
 
 const defaults = { memoryMib: 512, vcpus: 1, diskMib: 2048 };
 
-export async function createSnapshot(
+export function createSnapshot(
+  runtime: Runtime,
+  request: CreateSnapshotRequest,
+  context: BuildContext,
+): Promise<SnapshotInfo> {
+  return runtime.whileOpen(context.signal, (signal) => create(runtime, request, { ...context, signal }));
+}
+
+async function create(
   runtime: Runtime,
   request: CreateSnapshotRequest,
   { signal, log, onProgress }: BuildContext,
@@ -31,29 +40,33 @@ export async function createSnapshot(
   const plan = await planFor(runtime, request, { signal, onProgress });
   const facts = await bake(runtime, draft, plan, { signal, onProgress });
   onProgress("commit", "writing and hashing the snapshot");
-  if (request.force) await runtime.pool.drop(request.tag);
-  await draft.commit(facts, signal);
-  const snapshot = await runtime.store.get(request.tag);
+  const sealed = await draft.seal(facts, signal);
   onProgress("check", "forking one child to see it answer");
-  try {
-    await runtime.store.verify(snapshot);
-    const child = await prepareChild(runtime, snapshot, signal);
-    await using sandbox = await startChild(runtime, child, {
-      index: 0,
-      env: {},
-      values: undefined,
-      labels: {},
-      expiresAt: undefined,
-      askedAt: performance.now(),
-      pooled: false,
-    });
-    await sandbox.agent.ping();
-  } catch (error) {
-    await runtime.store.remove(request.tag);
-    throw error;
-  }
+  await answers(runtime, sealed, signal);
+  await draft.publish();
+  await runtime.pool.drop(request.tag);
+  const snapshot = await runtime.store.get(request.tag);
   log.info({ event: "snapshot.create", outcome: "ok", tag: request.tag, durationMs: Date.now() - startedAt });
   return describeSnapshot(runtime, snapshot);
+}
+
+/** A snapshot whose child does not answer gets no tag. */
+async function answers(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const child = await prepareChild(runtime, snapshot, signal);
+  await using sandbox = await startChild(runtime, child, {
+    index: 0,
+    env: {},
+    values: undefined,
+    labels: {},
+    ttlSecs: undefined,
+    askedAt: performance.now(),
+    pooled: false,
+  });
+  await sandbox.agent.ping();
 }
 
 async function planFor(

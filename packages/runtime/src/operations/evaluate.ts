@@ -18,12 +18,22 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 import { startKernel, type WarmKernel } from "../warm-kernel.ts";
 
 type EvalInput = EvalRequest & { id: string };
+type EvalOutput = Extract<EvalEvent, { type: "stdout" | "stderr" }>;
 type OnOutput = (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
 
 /** The kernel of that language; one that died is started again, without the state it had. */
 async function usableKernel(sandbox: Sandbox, language: Language | undefined): Promise<WarmKernel> {
   const kernel = sandbox.kernel(language);
   if (!kernel.client.dead) return kernel;
+  const { language: known } = kernel;
+  const under = sandbox.restarts.get(known);
+  if (under) return under;
+  const restart = restartKernel(sandbox, kernel).finally(() => sandbox.restarts.delete(known));
+  sandbox.restarts.set(known, restart);
+  return restart;
+}
+
+async function restartKernel(sandbox: Sandbox, kernel: WarmKernel): Promise<WarmKernel> {
   const fresh = await startKernel(sandbox.agent, {
     language: kernel.language,
     argv: kernel.argv,
@@ -112,7 +122,7 @@ async function* streamEvents(
   const startedAt = performance.now();
   const stop = new AbortController();
   const signal = outer ? AbortSignal.any([outer, stop.signal]) : stop.signal;
-  const queue: { event: EvalEvent; taken: () => void }[] = [];
+  const queue: { event: EvalOutput; taken: (() => void)[] }[] = [];
   let wake = () => {};
   let finished = false;
   const offsets = { 1: 0, 2: 0 };
@@ -120,14 +130,24 @@ async function* streamEvents(
     const text = isUtf8(bytes);
     const offset = offsets[stream];
     offsets[stream] += bytes.length;
-    const event: EvalEvent = {
+    const event: EvalOutput = {
       type: stream === 1 ? "stdout" : "stderr",
       offset,
       data: bytes.toString(text ? "utf8" : "base64"),
       encoding: text ? "utf8" : "base64",
     };
     return new Promise((taken) => {
-      queue.push({ event, taken });
+      const last = queue.at(-1);
+      // Small pieces become one: a guest that sends single bytes must not cost an object each.
+      if (
+        last &&
+        last.event.type === event.type &&
+        last.event.encoding === event.encoding &&
+        event.encoding === "utf8"
+      ) {
+        last.event.data += event.data;
+        last.taken.push(taken);
+      } else queue.push({ event, taken: [taken] });
       wake();
     });
   };
@@ -147,14 +167,14 @@ async function* streamEvents(
       const item = queue.shift();
       if (item) {
         yield item.event;
-        item.taken();
+        for (const taken of item.taken) taken();
       } else if (finished) break;
       else await new Promise<void>((resolve) => (wake = resolve));
     }
     yield await last;
   } finally {
     stop.abort();
-    for (const item of queue) item.taken();
+    for (const taken of queue.flatMap((item) => item.taken)) taken();
   }
 }
 

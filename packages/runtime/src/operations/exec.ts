@@ -15,9 +15,12 @@ import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { answered, ended } from "../guest-patience.ts";
 import { OutputBuffer } from "../output-buffer.ts";
 
 const defaultTimeoutSecs = 30;
+/** output per stream that the guest keeps for a later attach */
+const keptBytes = 256 * 1024;
 const signalNumbers: Readonly<Record<string, number>> = constants.signals;
 
 type InSandbox = { id: string };
@@ -58,7 +61,7 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
 }
 
 function killOnAbort(process: AgentProcess, signal: AbortSignal | undefined): () => void {
-  const stop = () => process.signal(signalNumbers["SIGKILL"] ?? 9);
+  const stop = () => process.kill();
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
   return () => signal?.removeEventListener("abort", stop);
@@ -69,15 +72,23 @@ export async function exec(runtime: Runtime, request: ExecInput, { signal }: Con
   const startedAt = performance.now();
   const stdout = new OutputBuffer(maxBufferedOutput);
   const stderr = new OutputBuffer(maxBufferedOutput);
-  const process = sandbox.agent.start(startSpec(sandbox, request, defaultTimeoutSecs), {
+  const spec = startSpec(sandbox, request, defaultTimeoutSecs);
+  const process = sandbox.agent.start(spec, {
     onOutput: ({ stream, bytes }) => (stream === 1 ? stdout : stderr).push(bytes),
   });
   const release = killOnAbort(process, signal);
   try {
-    await process.started;
-    const fed = feed(process, request);
-    const exit = await process.exit;
-    await fed;
+    const whole = async () => {
+      await process.started;
+      const fed = feed(process, request);
+      const exit = await process.exit;
+      await fed;
+      return exit;
+    };
+    const exit = await ended("the command has not ended", whole(), {
+      timeoutMs: spec.timeoutMs ?? 0,
+      signal,
+    });
     if (signal?.aborted) throw new AppError("cancelled", "The command was killed: its caller has gone");
     return {
       exec_id: process.id,
@@ -102,9 +113,9 @@ export async function startExec(
   const process = sandbox.agent.start({
     ...startSpec(sandbox, request, 0),
     detached: true,
-    keepBytes: 1 << 20,
+    keepBytes: keptBytes,
   });
-  await process.started;
+  await answered("the command has not started", process.started);
   if (request.stdin !== undefined) {
     await withProcess(sandbox, process.id, (attached) => feed(attached, request));
   }
@@ -117,12 +128,13 @@ export async function streamExec(
   { signal }: Context,
 ): Promise<AsyncIterable<ExecEvent>> {
   const sandbox = runtime.registry.get(request.id);
-  const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: 1 << 20 });
+  const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
   const release = killOnAbort(process, signal);
-  await process.started;
+  await answered("the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
-  const owned = { process, end: () => process[Symbol.asyncDispose](), release };
+  const finish = () => process.forget();
+  const owned = { process, finish, end: () => process[Symbol.asyncDispose](), release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }
 
@@ -135,6 +147,7 @@ export async function attachExec(
   const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
   await started(process, request.exec_id);
   const leave = () => void process.detach().catch(() => undefined);
+  if (signal?.aborted) leave();
   signal?.addEventListener("abort", leave, { once: true });
   const release = () => signal?.removeEventListener("abort", leave);
   return events(sandbox, { process, end: () => process.detach(), release });
@@ -142,6 +155,8 @@ export async function attachExec(
 
 type OwnedProcess = {
   process: AgentProcess;
+  /** called when all has been read up to the exit */
+  finish?: () => void;
   /** what happens to the process when the reader stops early */
   end: () => Promise<void>;
   release: () => void;
@@ -166,6 +181,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     }
     const exit = await process.exit;
     finished = true;
+    owned.finish?.();
     yield { type: "exit", ...exitFields(exit), duration_ms: performance.now() - startedAt };
   } catch (error) {
     finished = true;
@@ -179,7 +195,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
 
 async function started(process: AgentProcess, execId: number): Promise<void> {
   try {
-    await process.started;
+    await answered("the command cannot be attached to", process.started);
   } catch (error) {
     if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(execId, error);
     throw error;
@@ -194,7 +210,7 @@ function noSuchExec(execId: number, cause?: unknown): AppError {
 }
 
 export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<ExecInfo[]> {
-  const listings = await runtime.registry.get(id).agent.list();
+  const listings = await answered("its commands cannot be listed", runtime.registry.get(id).agent.list());
   return listings
     .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))
     .map((each) => ({
@@ -208,7 +224,7 @@ export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<Ex
     }));
 }
 
-/** Works on a command that another call follows, or on one that nobody does (attached to for the moment). */
+/** Works on a command that another call follows, or on one that nobody does (attached to for the moment, one at a time). */
 async function withProcess<T>(
   sandbox: Sandbox,
   execId: number,
@@ -216,17 +232,18 @@ async function withProcess<T>(
 ): Promise<T> {
   const followed = sandbox.attached.get(execId);
   if (followed) return work(followed);
-  const listing = (await sandbox.agent.list()).find((each) => each.id === execId);
-  if (!listing || listing.finished) throw noSuchExec(execId);
-  const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
-  await started(process, execId);
-  sandbox.attached.set(execId, process);
-  try {
-    return await work(process);
-  } finally {
-    sandbox.attached.delete(execId);
-    await process.detach();
-  }
+  return sandbox.attaching.run(async () => {
+    const listings = await answered("its commands cannot be listed", sandbox.agent.list());
+    const listing = listings.find((each) => each.id === execId);
+    if (!listing || listing.finished) throw noSuchExec(execId);
+    const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
+    try {
+      await started(process, execId);
+      return await answered("the command takes no input", Promise.resolve(work(process)));
+    } finally {
+      await process.detach();
+    }
+  });
 }
 
 export async function execInput(runtime: Runtime, request: ParsedOf<"execInput">): Promise<void> {

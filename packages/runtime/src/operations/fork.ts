@@ -5,7 +5,11 @@ import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import type { Runtime } from "../open-runtime.ts";
 
-export async function fork(
+export function fork(runtime: Runtime, request: ForkRequest, { signal, log }: Context): Promise<ForkEntry[]> {
+  return runtime.whileOpen(signal, (open) => forkWhileOpen(runtime, request, { signal: open, log }));
+}
+
+async function forkWhileOpen(
   runtime: Runtime,
   request: ForkRequest,
   { signal, log }: Context,
@@ -15,7 +19,6 @@ export async function fork(
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
   await runtime.store.verify(snapshot);
   admit(runtime, request.n);
-  const expiresAt = request.ttl_secs === undefined ? undefined : Date.now() / 1000 + request.ttl_secs;
   const one = async (index: number): Promise<ForkEntry> => {
     try {
       signal?.throwIfAborted();
@@ -27,7 +30,7 @@ export async function fork(
         env: { ...request.env, ...variation?.env },
         values: variation?.values,
         labels: request.labels,
-        expiresAt,
+        ttlSecs: request.ttl_secs,
         askedAt,
         pooled: pooled !== undefined,
       });

@@ -20,7 +20,8 @@ export function listSandboxes(runtime: Runtime, filter: ParsedOf<"listSandboxes"
       (info) =>
         (filter.tag === undefined || info.snapshot_tag === filter.tag) &&
         (filter.state === undefined || info.state === filter.state) &&
-        (key === undefined || (key in info.labels && (value === undefined || info.labels[key] === value))),
+        (key === undefined ||
+          (Object.hasOwn(info.labels, key) && (value === undefined || info.labels[key] === value))),
     );
 }
 
@@ -116,6 +117,8 @@ async function* followConsole(
   try {
     for (;;) {
       rearm();
+      // A console that was cut goes on at its beginning.
+      offset = Math.min(offset, (await file.stat()).size);
       const buffer = Buffer.alloc(65536);
       const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);
       offset += bytesRead;

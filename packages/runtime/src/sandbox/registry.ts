@@ -56,7 +56,7 @@ export class Registry {
       () => {
         if (wait > maxTimerMs) return this.schedule(sandbox);
         this.#log.info({ event: "sandbox.expired", sandbox: sandbox.id });
-        void this.remove(sandbox.id);
+        if (this.find(sandbox.id)) void this.remove(sandbox.id);
       },
       Math.min(wait, maxTimerMs),
     );
@@ -87,7 +87,9 @@ export class Registry {
 
   #forgetOldDead(): void {
     const dead = this.all().filter((sandbox) => sandbox.isDead);
-    for (const sandbox of dead.slice(0, Math.max(0, dead.length - keptDead)))
+    for (const sandbox of dead.slice(0, Math.max(0, dead.length - keptDead))) {
       this.#sandboxes.delete(sandbox.id);
+      this.#clearTimer(sandbox.id);
+    }
   }
 }

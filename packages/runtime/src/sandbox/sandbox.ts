@@ -7,7 +7,7 @@
  * A dead sandbox has released everything on the host; what is left is the record of why.
  */
 import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
-import type { Scope } from "@forkd/base";
+import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, Machine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { GuestIdentity, SandboxPaths } from "../identity.ts";
@@ -37,6 +37,10 @@ export class Sandbox implements AsyncDisposable {
   expiresAt: number | undefined;
   /** commands that a call follows at the moment */
   readonly attached = new Map<number, AgentProcess>();
+  /** attachments for the moment, one at a time */
+  readonly attaching = new Mutex();
+  /** kernels being started again, so that two callers do not start two */
+  readonly restarts = new Map<Language, Promise<WarmKernel>>();
   readonly #parts: SandboxParts;
   readonly #createdAt = Date.now() / 1000;
   #deathReason: string | undefined;
@@ -52,7 +56,8 @@ export class Sandbox implements AsyncDisposable {
     this.paths = parts.paths;
     this.machine = parts.machine;
     this.snapshot = parts.snapshot;
-    this.expiresAt = parts.request.expiresAt;
+    const { ttlSecs } = parts.request;
+    this.expiresAt = ttlSecs === undefined ? undefined : Date.now() / 1000 + ttlSecs;
     const machineEnd = parts.machine.exited.then((reason) => {
       this.#console = reason.console;
       return reason.text;

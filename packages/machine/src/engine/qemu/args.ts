@@ -81,7 +81,8 @@ function diskArgs(disk: DiskSpec): string[] {
       backing: below ?? null,
     }),
     "-device",
-    "virtio-blk-device,drive=disk0",
+    // A full disk of the host is an error for the guest that hits it; the default would stop it without a word.
+    "virtio-blk-device,drive=disk0,werror=report,rerror=report",
   );
   return args;
 }

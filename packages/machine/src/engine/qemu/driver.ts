@@ -50,7 +50,7 @@ export class QemuEngine implements Engine {
       const why = error instanceof Error ? error.message : String(error);
       throw new AppError(
         "host_not_ready",
-        `Cannot run ${program}: ${why}. Install QEMU (Debian: apt-get install qemu-system-x86) or set FORKD_QEMU`,
+        `Cannot run ${program}: ${why}. Install QEMU (Debian: apt-get install qemu-system-x86) or set FORKD_QEMU_PATH`,
         { cause: error },
       );
     }
@@ -131,6 +131,8 @@ function connectSocket(path: string): Promise<Socket> {
     const socket = connect({ path });
     socket.once("connect", () => {
       socket.off("error", reject);
+      // Its close is the event; while it waits in a pool nobody else listens.
+      socket.on("error", () => undefined);
       resolve(socket);
     });
     socket.once("error", reject);

@@ -45,7 +45,9 @@ export class QmpClient {
     this.#greeted.catch(() => undefined);
     socket.on("data", (chunk: string) => this.#read(chunk));
     socket.on("close", () => this.#end(new AppError("engine_failed", "QEMU closed its control socket")));
-    socket.on("error", (error) => this.#end(error));
+    socket.on("error", (cause) =>
+      this.#end(new AppError("engine_failed", "QEMU closed its control socket", { cause })),
+    );
   }
 
   /** Resolves at the greeting: by then every chardev of the command line exists. */

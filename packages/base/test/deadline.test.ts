@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deadline, withDeadline } from "../src/deadline.ts";
+
+const late = (): Error => new Error("too late");
+const never = new Promise<never>(() => undefined);
+
+test("withDeadline() gives what the work gives, in time", async () => {
+  assert.equal(await withDeadline(Promise.resolve("done"), 1000, late), "done");
+  await assert.rejects(withDeadline(Promise.reject(new Error("failed")), 1000, late), /failed/);
+});
+
+test("withDeadline() rejects with the caller's error when time is up", async () => {
+  const startedAt = performance.now();
+  await assert.rejects(withDeadline(never, 30, late), /too late/);
+  assert.ok(performance.now() - startedAt >= 25);
+});
+
+test("withDeadline() leaves no timer behind and makes no error that nobody needs", async () => {
+  const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  await withDeadline(Promise.resolve(), 60_000, () => assert.fail("not late"));
+  await assert.rejects(withDeadline(Promise.reject(new Error("failed")), 60_000, late));
+  assert.equal(timers(), before);
+});
+
+test("withDeadline() takes care of work that fails after its time", async () => {
+  let fail: (error: Error) => void = () => undefined;
+  const work = new Promise<never>((_, reject) => (fail = reject));
+  await assert.rejects(withDeadline(work, 5, late), /too late/);
+  // Unhandled, this would end the process.
+  fail(new Error("nobody waits for me"));
+  await new Promise((resolve) => setImmediate(resolve));
+});
+
+test("deadline() fires after its time, or when the other signal does", async () => {
+  const controller = new AbortController();
+  const far = deadline(60_000, controller.signal);
+  assert.equal(far.aborted, false);
+  controller.abort(new Error("gone"));
+  assert.equal(far.aborted, true);
+  assert.match(String(far.reason), /gone/);
+  const near = deadline(5);
+  // The timer of a signal does not keep the process alive.
+  const alive = setTimeout(() => undefined, 1000);
+  await new Promise((resolve) => near.addEventListener("abort", resolve));
+  clearTimeout(alive);
+  assert.equal((near.reason as Error).name, "TimeoutError");
+});

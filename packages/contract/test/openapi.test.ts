@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openapi } from "../src/openapi.ts";
+import { errorCodes } from "../src/errors.ts";
+import { routes, type Route } from "../src/routes.ts";
+
+type Operation = {
+  operationId: string;
+  parameters: { name: string; in: string; required: boolean; schema: unknown }[];
+  requestBody?: { required: boolean; content: Record<string, { schema: Record<string, unknown> }> };
+  responses: Record<string, { content?: Record<string, { schema: unknown }> }>;
+};
+
+const document = openapi("1.2.3") as {
+  info: { version: string };
+  paths: Record<string, Record<string, Operation>>;
+  components: { schemas: { Error: { properties: { code: { enum: string[] } } } } };
+};
+const all = Object.entries<Route>(routes);
+
+function operationOf(route: Route): Operation {
+  const operation = document.paths[route.path]?.[route.method];
+  assert.ok(operation, `${route.method} ${route.path}`);
+  return operation;
+}
+
+/** Paths of members that are undefined: JSON would drop them without a word. */
+function undefinedIn(value: unknown, path = ""): string[] {
+  if (value === undefined) return [path];
+  if (typeof value !== "object" || value === null) return [];
+  return Object.entries(value).flatMap(([key, inner]) => undefinedIn(inner, `${path}/${key}`));
+}
+
+test("openapi() has every route under its name, and no other", () => {
+  for (const [name, route] of all) assert.equal(operationOf(route).operationId, name);
+  const count = Object.values(document.paths).flatMap((path) => Object.keys(path)).length;
+  assert.equal(count, all.length, "two routes share a method and a path");
+  assert.equal(document.info.version, "1.2.3");
+});
+
+test("openapi() has no undefined member and survives JSON", () => {
+  assert.deepEqual(undefinedIn(document), []);
+  assert.deepEqual(JSON.parse(JSON.stringify(document)), document);
+});
+
+test("openapi() names every path parameter as required and gives it a schema", () => {
+  for (const [name, route] of all) {
+    const inPath = operationOf(route).parameters.filter((parameter) => parameter.in === "path");
+    assert.deepEqual(
+      inPath.map((parameter) => `{${parameter.name}}`),
+      route.path.match(/\{\w+\}/g) ?? [],
+      name,
+    );
+    assert.ok(inPath.every(({ required, schema }) => required && typeof schema === "object"));
+  }
+});
+
+test("openapi() puts every input of a route in path, query or body", () => {
+  for (const [name, route] of all) {
+    const { parameters, requestBody } = operationOf(route);
+    const body = requestBody?.content["application/json"]?.schema["properties"] ?? {};
+    const described = [...parameters.map((parameter) => parameter.name), ...Object.keys(body)];
+    assert.deepEqual(described.sort(), Object.keys(route.input.shape).sort(), name);
+    if (route.method === "get") assert.equal(requestBody, undefined, name);
+  }
+});
+
+test("openapi() describes the answer of every route but those that answer nothing", () => {
+  for (const [name, route] of all) {
+    const { responses } = operationOf(route);
+    assert.deepEqual(Object.keys(responses), [String(route.status), "default"], name);
+    const content = responses[String(route.status)]?.content;
+    if (route.status === 204) assert.equal(content, undefined, name);
+    else assert.ok(content && Object.values(content).every(({ schema }) => typeof schema === "object"), name);
+    if (route.streamed) assert.ok(content?.["application/x-ndjson"], name);
+  }
+});
+
+test("openapi() lists every error code", () => {
+  assert.deepEqual(document.components.schemas.Error.properties.code.enum, Object.keys(errorCodes));
+});

@@ -1,0 +1,133 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { BootSpec, RestoreSpec } from "../../src/engine/engine.ts";
+import {
+  bootArgs,
+  cpuModel,
+  devices,
+  escapeComma,
+  kernelCommandLine,
+  restoreArgs,
+  shapeOf,
+} from "../../src/engine/qemu/args.ts";
+
+const shape = shapeOf({ vcpus: 2, memoryMib: 256, accelerator: "tcg" });
+const boot: BootSpec = {
+  shape,
+  place: { socketDir: "/run/p", consolePath: "/p/console.log", logPath: "/p/vmm.log" },
+  memoryFile: "/p/memory",
+  disk: { overlay: "/p/disk.qcow2", backing: [{ path: "/p/rootfs.ext4", format: "raw" }] },
+  kernel: { path: "/p/vmlinuz", initramfs: "/p/initramfs", commandLine: "console=ttyS0 quiet" },
+};
+const restore: RestoreSpec = {
+  shape,
+  place: { socketDir: "/run/c", consolePath: "/c/console.log", logPath: "/c/vmm.log" },
+  memoryFile: "/p/memory",
+  disk: {
+    overlay: "/c/disk.qcow2",
+    backing: [
+      { path: "/p/disk.qcow2", format: "qcow2" },
+      { path: "/p/rootfs.ext4", format: "raw" },
+    ],
+  },
+  deviceState: "/p/devices",
+};
+
+/** Values of an option, in order. */
+function valuesOf(args: readonly string[], option: string): string[] {
+  return args.flatMap((arg, index) => (arg === option ? [args[index + 1] ?? ""] : []));
+}
+
+function memoryOf(args: readonly string[]): string {
+  return valuesOf(args, "-object").find((value) => value.startsWith("memory-backend-file")) ?? "";
+}
+
+test("bootArgs() is this command line for a fixed machine", () => {
+  assert.deepEqual(bootArgs(boot), [
+    ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
+    ...["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
+    ...["-M", "microvm,memory-backend=ram,x-option-roms=off,pit=on,pic=on,rtc=on,suppress-vmdesc=on"],
+    ...["-accel", "tcg,thread=multi,tb-size=32"],
+    ...["-cpu", "max,+invtsc,-erms,-fsrm", "-smp", "2", "-m", "256M"],
+    ...["-global", "migration.send-configuration=off"],
+    ...["-object", "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=on"],
+    ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
+    ...["-chardev", "file,id=console,path=/p/console.log,append=on", "-serial", "chardev:console"],
+    ...["-chardev", "socket,id=agent,path=/run/p/agent.sock,server=on,wait=off"],
+    ...["-device", "virtio-serial-device,max_ports=2"],
+    ...["-device", "virtserialport,chardev=agent,name=forkd.agent"],
+    "-blockdev",
+    '{"driver":"raw","node-name":"base0","read-only":true,"file":{"driver":"file","filename":"/p/rootfs.ext4","read-only":true}}',
+    "-blockdev",
+    '{"driver":"qcow2","node-name":"disk0","cache":{"direct":false,"no-flush":true},"discard":"unmap","file":{"driver":"file","filename":"/p/disk.qcow2","cache":{"direct":false,"no-flush":true}},"backing":"base0"}',
+    ...["-device", "virtio-blk-device,drive=disk0,werror=report,rerror=report"],
+    ...["-kernel", "/p/vmlinuz", "-initrd", "/p/initramfs", "-append", "console=ttyS0 quiet"],
+  ]);
+});
+
+test("restoreArgs() shows the guest what bootArgs() showed it, in the same order", () => {
+  const [parent, child] = [bootArgs(boot), restoreArgs(restore)];
+  for (const option of ["-M", "-accel", "-cpu", "-smp", "-m", "-global", "-device", "-serial", "-mon"]) {
+    assert.deepEqual(valuesOf(child, option), valuesOf(parent, option), option);
+  }
+  assert.deepEqual(
+    valuesOf(child, "-device").map((value) => value.split(",")[0]),
+    ["virtio-serial-device", "virtserialport", "virtio-blk-device"],
+  );
+  assert.equal(devices.length, valuesOf(child, "-device").length + valuesOf(child, "-serial").length);
+});
+
+test("restoreArgs() maps the memory privately, waits for the state and takes no kernel", () => {
+  const child = restoreArgs(restore);
+  assert.equal(memoryOf(bootArgs(boot)), "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=on");
+  assert.equal(memoryOf(child), "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=off");
+  assert.deepEqual(child.slice(-2), ["-incoming", "defer"]);
+  assert.equal(child.includes("-kernel"), false);
+  assert.equal(child.includes("-S"), false);
+});
+
+test("restoreArgs() stacks the disk: the last layer first, each below the next, none but the overlay writable", () => {
+  const nodes = valuesOf(restoreArgs(restore), "-blockdev").map((text) => JSON.parse(text));
+  assert.deepEqual(
+    nodes.map((node) => [node["node-name"], node.driver, node["read-only"] ?? false, node.backing]),
+    [
+      ["base0", "raw", true, undefined],
+      ["base1", "qcow2", true, "base0"],
+      ["disk0", "qcow2", false, "base1"],
+    ],
+  );
+  assert.deepEqual(
+    nodes.map((node) => node.file.filename),
+    ["/p/rootfs.ext4", "/p/disk.qcow2", "/c/disk.qcow2"],
+  );
+});
+
+test("bootArgs() cuts a disk without layers off from the backing file that its header may name", () => {
+  const nodes = valuesOf(bootArgs({ ...boot, disk: { overlay: "/o", backing: [] } }), "-blockdev");
+  assert.equal(nodes.length, 1);
+  assert.equal(JSON.parse(nodes[0] ?? "").backing, null);
+});
+
+test("bootArgs() escapes commas in paths, so that a path cannot add an option", () => {
+  assert.equal(escapeComma("/a,b,,c"), "/a,,b,,,,c");
+  const args = bootArgs({
+    ...boot,
+    memoryFile: "/m,share=off",
+    place: { socketDir: "/s,wait=on", consolePath: "/c,append=off", logPath: "/l" },
+  });
+  assert.equal(memoryOf(args), "memory-backend-file,id=ram,size=256M,mem-path=/m,,share=off,share=on");
+  assert.deepEqual(valuesOf(args, "-chardev").slice(1), [
+    "file,id=console,path=/c,,append=off,append=on",
+    "socket,id=agent,path=/s,,wait=on/agent.sock,server=on,wait=off",
+  ]);
+});
+
+test("kernelCommandLine() gives the guest a TSC to trust under TCG only", () => {
+  assert.match(kernelCommandLine("tcg", 2_500_000), / tsc_early_khz=2500000 tsc=reliable/);
+  assert.doesNotMatch(kernelCommandLine("kvm", 2_500_000), /tsc/);
+  for (const accelerator of ["tcg", "kvm"] as const) {
+    assert.match(kernelCommandLine(accelerator, 1), /console=ttyS0 .*panic=-1 reboot=t/);
+    assert.match(cpuModel(accelerator), /\+invtsc/);
+  }
+  assert.equal(valuesOf(bootArgs({ ...boot, shape: { ...shape, accelerator: "kvm" } }), "-accel")[0], "kvm");
+});

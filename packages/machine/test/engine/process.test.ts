@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test, type TestContext } from "node:test";
+import { tailOf, VmmProcess } from "../../src/engine/process.ts";
+import { isAlive } from "../../src/host/procfs.ts";
+import { rejectsWith, temporaryDirectory } from "../support.ts";
+
+type Started = { vmm: VmmProcess; dir: string };
+
+async function shell(t: TestContext, script: string, files: string[] = []): Promise<Started> {
+  const dir = await temporaryDirectory(t);
+  const vmm = await VmmProcess.start({
+    program: "/bin/sh",
+    args: ["-c", script, "sh", dir],
+    logPath: join(dir, "log"),
+    consolePath: join(dir, "console"),
+    files,
+  });
+  t.after(() => vmm[Symbol.asyncDispose]());
+  return { vmm, dir };
+}
+
+test("VmmProcess tells how the process ended", async (t) => {
+  const table: { script: string; text: string; exitCode: number | null; signal: string | null }[] = [
+    { script: "exit 0", text: "guest powered off or reset", exitCode: 0, signal: null },
+    { script: "exit 3", text: "VMM exited with code 3", exitCode: 3, signal: null },
+    { script: "kill -SEGV $$", text: "VMM killed by SIGSEGV", exitCode: null, signal: "SIGSEGV" },
+    {
+      script: "printf '[ 1.0] Kernel panic - not syncing: no init\\n[ 1.1] CPU: 0\\n' > $1/console; exit 0",
+      text: "guest: Kernel panic - not syncing: no init",
+      exitCode: 0,
+      signal: null,
+    },
+    {
+      script: "printf 'forkd: boot failed: no /dev/vda\\n' > $1/console; exit 0",
+      text: "guest: forkd: boot failed: no /dev/vda",
+      exitCode: 0,
+      signal: null,
+    },
+  ];
+  for (const { script, text, exitCode, signal } of table) {
+    const { vmm } = await shell(t, script);
+    const reason = await vmm.exited;
+    assert.deepEqual(
+      { text: reason.text, exitCode: reason.exitCode, signal: reason.signal },
+      { text, exitCode, signal },
+    );
+  }
+});
+
+test("VmmProcess keeps the last lines of the log and of the console", async (t) => {
+  const { vmm } = await shell(
+    t,
+    "seq 1 5000; echo out; echo error >&2; seq 1 5000 > $1/console; echo login: >> $1/console; exit 1",
+  );
+  const reason = await vmm.exited;
+  assert.match(reason.log, /\n5000\nout\nerror$/);
+  assert.match(reason.console, /\n5000\nlogin:$/);
+  assert.ok(reason.log.length <= 4096 && reason.console.length <= 4096);
+});
+
+test("VmmProcess keeps the first cause that it was told", async (t) => {
+  const { vmm } = await shell(t, "exec sleep 60");
+  vmm.blame("agent broke the protocol");
+  vmm.blame("second");
+  await vmm[Symbol.asyncDispose]();
+  const reason = await vmm.exited;
+  assert.equal(reason.text, "agent broke the protocol");
+  assert.equal(reason.signal, "SIGKILL");
+});
+
+test("VmmProcess is gone when it is disposed, and disposing it again does nothing", async (t) => {
+  const { vmm } = await shell(t, "trap '' TERM; while :; do sleep 1; done");
+  assert.ok(isAlive(vmm.id));
+  await vmm[Symbol.asyncDispose]();
+  assert.equal(isAlive(vmm.id), false);
+  assert.equal((await vmm.exited).text, "stopped by forkd");
+  await vmm[Symbol.asyncDispose]();
+});
+
+test("terminate() lets the process finish its work", async (t) => {
+  const { vmm, dir } = await shell(
+    t,
+    "trap 'echo bye > $1/bye; exit 0' TERM; echo; while :; do sleep 0.02; done",
+  );
+  // The trap is set once something is in the log.
+  while ((await tailOf(join(dir, "log"), 16)) === "" && (await readFile(join(dir, "log"))).length === 0) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  await vmm.terminate();
+  assert.equal(await readFile(join(dir, "bye"), "utf8"), "bye\n");
+  assert.equal((await vmm.exited).exitCode, 0);
+});
+
+test("VmmProcess hands over a socket as descriptor 3 and files from 4 on", async (t) => {
+  const dir = await temporaryDirectory(t);
+  await writeFile(join(dir, "first"), "device state");
+  await writeFile(join(dir, "second"), "another");
+  const { vmm } = await shell(t, 'read line <&3; echo "$line $(cat <&4) $(cat <&5)" >&3', [
+    join(dir, "first"),
+    join(dir, "second"),
+  ]);
+  vmm.control.setEncoding("utf8");
+  vmm.control.write("hello\n");
+  assert.deepEqual(await once(vmm.control, "data"), ["hello device state another\n"]);
+});
+
+test("VmmProcess runs in a session of its own, named by pid and start time", async (t) => {
+  const { vmm } = await shell(t, "exec sleep 60");
+  const stat = await readFile(`/proc/${vmm.id.pid}/stat`, "latin1");
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  assert.equal(Number(fields[3]), vmm.id.pid, "leader of its session");
+  assert.equal(Number(fields[19]), vmm.id.startTime);
+  assert.deepEqual(vmm.argv.slice(0, 2), ["/bin/sh", "-c"]);
+});
+
+test("VmmProcess.start() says what is missing", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const options = { args: [], logPath: join(dir, "log"), consolePath: join(dir, "console") };
+  await rejectsWith(
+    VmmProcess.start({ ...options, program: join(dir, "no-qemu") }),
+    "host_not_ready",
+    /Cannot start .*no-qemu: .*ENOENT.*forkd doctor/,
+  );
+  const unstarted = VmmProcess.start({ ...options, program: "/bin/true", files: [join(dir, "no-state")] });
+  await assert.rejects(unstarted, { code: "ENOENT" });
+});
+
+test("tailOf() gives the end of a file, and nothing where it cannot be read", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "text");
+  assert.equal(await tailOf(path), "");
+  await writeFile(path, "");
+  assert.equal(await tailOf(path), "");
+  await writeFile(path, "one\ntwo\nthree\n");
+  assert.equal(await tailOf(path), "one\ntwo\nthree");
+  assert.equal(await tailOf(path, 6), "three");
+  assert.equal(await tailOf(dir), "");
+});

@@ -1,0 +1,159 @@
+import assert from "node:assert/strict";
+import { createInterface, type Interface } from "node:readline";
+import { once } from "node:events";
+import type { Socket } from "node:net";
+import { test, type TestContext } from "node:test";
+import { QmpClient } from "../../src/engine/qemu/qmp.ts";
+import { rejectsWith, socketPair } from "../support.ts";
+
+type Command = { execute: string; arguments?: unknown; id: number };
+
+/** The side of QEMU, under the control of the test. */
+class Peer {
+  readonly socket: Socket;
+  readonly #lines: AsyncIterator<string>;
+  readonly #reader: Interface;
+
+  constructor(socket: Socket) {
+    this.socket = socket;
+    this.#reader = createInterface({ input: socket });
+    this.#lines = this.#reader[Symbol.asyncIterator]();
+    socket.on("error", () => undefined);
+  }
+
+  async command(): Promise<Command> {
+    const { value } = await this.#lines.next();
+    return JSON.parse(value as string) as Command;
+  }
+
+  say(message: unknown): void {
+    this.socket.write(`${JSON.stringify(message)}\n`);
+  }
+}
+
+async function connected(t: TestContext): Promise<{ client: QmpClient; peer: Peer }> {
+  const [near, far] = await socketPair(t);
+  return { client: new QmpClient(near), peer: new Peer(far) };
+}
+
+const greeting = { QMP: { version: { qemu: { major: 10, minor: 0, micro: 2 } }, capabilities: ["oob"] } };
+
+test("open() waits for the greeting and then negotiates", async (t) => {
+  const { client, peer } = await connected(t);
+  let isOpen = false;
+  const opening = client.open().then(() => (isOpen = true));
+  peer.say(greeting);
+  assert.deepEqual(await peer.command(), { execute: "qmp_capabilities", id: 1 });
+  assert.equal(isOpen, false);
+  peer.say({ return: {}, id: 1 });
+  await opening;
+});
+
+test("open() rejects when the process ends before it has greeted", async (t) => {
+  const { client, peer } = await connected(t);
+  const opening = client.open();
+  peer.socket.destroy();
+  await rejectsWith(opening, "engine_failed", /closed its control socket/);
+});
+
+test("execute() sends at once and matches answers by id, in any order", async (t) => {
+  const { client, peer } = await connected(t);
+  const first = client.execute("stop");
+  const second = client.execute("query-status", { deep: [1, "a"] });
+  assert.deepEqual(await peer.command(), { execute: "stop", id: 1 });
+  assert.deepEqual(await peer.command(), { execute: "query-status", arguments: { deep: [1, "a"] }, id: 2 });
+  peer.say({ return: { status: "paused" }, id: 2 });
+  assert.deepEqual(await second, { status: "paused" });
+  peer.say({ return: {}, id: 1 });
+  assert.deepEqual(await first, {});
+});
+
+test("execute() rejects with QEMU's words, and the connection goes on", async (t) => {
+  const { client, peer } = await connected(t);
+  const failing = client.execute("migrate-incoming");
+  peer.say({ error: { class: "GenericError", desc: "No such file" }, id: 1 });
+  await rejectsWith(failing, "engine_failed", /Cannot migrate-incoming: No such file/);
+  await assert.rejects(failing, { details: { qmp_class: "GenericError" } });
+  const next = client.execute("cont");
+  peer.say({ return: 7, id: 2 });
+  assert.equal(await next, 7);
+});
+
+test("execute() is not disturbed by answers to nobody, empty lines and unknown members", async (t) => {
+  const { client, peer } = await connected(t);
+  const answer = client.execute("stop");
+  peer.say({ return: "wrong", id: 99 });
+  peer.say({ return: "no id" });
+  peer.socket.write("\r\n  \n");
+  peer.say({ event: "RESUME", timestamp: { seconds: 1 }, extra: true });
+  peer.say({ return: "right", id: 1, surprise: {} });
+  assert.equal(await answer, "right");
+});
+
+test("QmpClient puts lines together from pieces and takes several from one piece", async (t) => {
+  const { client, peer } = await connected(t);
+  const answers = [client.execute("a"), client.execute("b"), client.execute("c")];
+  const text = [1, 2, 3].map((id) => `${JSON.stringify({ return: `é${id}`, id })}\n`).join("");
+  const bytes = Buffer.from(text);
+  // Inside the first é, and inside the second line.
+  for (const [from, to] of [
+    [0, 12],
+    [12, 40],
+    [40, bytes.length],
+  ]) {
+    peer.socket.write(bytes.subarray(from, to));
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  assert.deepEqual(await Promise.all(answers), ["é1", "é2", "é3"]);
+});
+
+test("event() resolves with the next event of that name that matches", async (t) => {
+  const { client, peer } = await connected(t);
+  const completed = client.event("MIGRATION", (data) => data["status"] === "completed");
+  const any = client.event("MIGRATION");
+  const stopped = client.event("STOP");
+  peer.say({ event: "MIGRATION", data: { status: "active" } });
+  peer.say({ event: "MIGRATION", data: { status: "completed" } });
+  peer.say({ event: "STOP" });
+  assert.deepEqual(await any, { status: "active" });
+  assert.deepEqual(await completed, { status: "completed" });
+  assert.deepEqual(await stopped, {});
+});
+
+test("QmpClient drops the connection when it does not understand a line", async (t) => {
+  for (const garbage of ["not json", "[]", '"text"', '{"event":5}', '{"id":"1","return":{}}']) {
+    const { client, peer } = await connected(t);
+    const pending = client.execute("stop");
+    const closed = once(peer.socket, "close");
+    peer.socket.write(`${garbage}\n`);
+    await rejectsWith(pending, "engine_failed", /Cannot understand QEMU's control message/);
+    await closed;
+  }
+});
+
+test("QmpClient drops the connection when a line has no end", async (t) => {
+  const { client, peer } = await connected(t);
+  const pending = client.execute("stop");
+  const closed = once(peer.socket, "close");
+  peer.socket.write("x".repeat((1 << 20) + 1));
+  await rejectsWith(pending, "engine_failed", /closed its control socket/);
+  await closed;
+});
+
+test("QmpClient accepts a long line that ends", async (t) => {
+  const { client, peer } = await connected(t);
+  const answer = client.execute("query-all");
+  const long = "x".repeat(900_000);
+  peer.say({ return: long, id: 1 });
+  assert.equal(await answer, long);
+});
+
+test("QmpClient rejects everything pending when the connection ends, and everything asked later", async (t) => {
+  const { client, peer } = await connected(t);
+  const pending = [client.execute("stop"), client.execute("cont"), client.event("STOP")];
+  peer.socket.destroy();
+  for (const each of pending) await rejectsWith(each, "engine_failed", /closed its control socket/);
+  await rejectsWith(client.execute("stop"), "engine_failed", /closed its control socket/);
+  await rejectsWith(client.event("STOP"), "engine_failed", /closed its control socket/);
+  await rejectsWith(client.open(), "engine_failed", /closed its control socket/);
+});

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { test } from "node:test";
+import { chooseAccelerator, kvmObstacle } from "../../src/host/accelerator.ts";
+
+const never = (): Promise<string | undefined> => assert.fail("nothing needs to be booted");
+
+test("kvmObstacle() names an obstacle, or none where a KVM module of the CPU is loaded", async () => {
+  const obstacle = await kvmObstacle();
+  if (!existsSync("/dev/kvm")) assert.equal(obstacle, "/dev/kvm does not exist");
+  else if (existsSync("/sys/module/kvm_pvm")) assert.match(obstacle ?? "", /kvm_pvm/);
+  else if (obstacle === undefined) {
+    assert.ok(existsSync("/sys/module/kvm_intel") || existsSync("/sys/module/kvm_amd"));
+  } else assert.match(obstacle, /kvm/);
+});
+
+test("chooseAccelerator() takes what is set without a probe", async () => {
+  for (const accelerator of ["kvm", "tcg"] as const) {
+    assert.deepEqual(await chooseAccelerator(accelerator, never), {
+      accelerator,
+      reason: "set by configuration",
+    });
+  }
+});
+
+test("chooseAccelerator() falls back to TCG, with the reason, when no guest lives", async () => {
+  const obstacle = await kvmObstacle();
+  const probe = obstacle === undefined ? async () => "a guest did not boot" : never;
+  assert.deepEqual(await chooseAccelerator("auto", probe), {
+    accelerator: "tcg",
+    reason: `software emulation: ${obstacle ?? "a guest did not boot"}`,
+  });
+});
+
+test("chooseAccelerator() takes KVM only when nothing speaks against it and a guest lives", async () => {
+  const asked: string[] = [];
+  const choice = await chooseAccelerator("auto", async (accelerator) => {
+    asked.push(accelerator);
+    return undefined;
+  });
+  const usable = (await kvmObstacle()) === undefined;
+  assert.deepEqual(asked, usable ? ["kvm"] : []);
+  assert.equal(choice.accelerator, usable ? "kvm" : "tcg");
+});

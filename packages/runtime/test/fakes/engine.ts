@@ -1,0 +1,159 @@
+/** An engine without VMs: real sockets and directories, a scripted guest, and a failure wherever a test wants one. */
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { appendFile, writeFile } from "node:fs/promises";
+import { connect, createServer, type Socket } from "node:net";
+import { join } from "node:path";
+import type {
+  BootSpec,
+  Engine,
+  ExitReason,
+  Machine,
+  PausedMachine,
+  PreparedMachine,
+  ProcessId,
+  RestoreSpec,
+} from "@forkd/machine";
+import { FakeGuest, type GuestScript } from "./guest.ts";
+
+export type Script = GuestScript & {
+  /** thrown by prepare() and boot() */
+  failPrepare?: string;
+  /** thrown by start() */
+  failStart?: string;
+  /** thrown by saveDevices() */
+  failSave?: string;
+  /** start() waits for it */
+  gate?: Promise<void>;
+  /** a program that serves the agent's socket in place of the scripted guest */
+  agentProgram?: string;
+};
+
+/** Above the largest pid of Linux: names no process. */
+const firstPid = 2 ** 22 + 1;
+
+export class FakeEngine implements Engine {
+  readonly name = "fake";
+  readonly version = "1.2.3";
+  readonly capabilities = { warmFork: true, prepare: true };
+  /** in order of asking, without those that failed to prepare */
+  readonly machines: FakeMachine[] = [];
+  /** what the next machines do, by their number from 0 */
+  script: (nth: number) => Script = () => ({});
+  /** calls of prepare() and boot(), failed ones too */
+  asked = 0;
+  starting = 0;
+  mostStarting = 0;
+
+  prepare(spec: RestoreSpec, options: { signal?: AbortSignal }): Promise<FakeMachine> {
+    return this.#make(spec, options);
+  }
+
+  async boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<FakeMachine> {
+    const machine = await this.#make(spec, options);
+    machine.guest.run();
+    return machine;
+  }
+
+  async #make(spec: BootSpec | RestoreSpec, { signal }: { signal?: AbortSignal }): Promise<FakeMachine> {
+    const script = this.script(this.asked++);
+    const pid = firstPid + this.asked;
+    signal?.throwIfAborted();
+    await appendFile(spec.place.logPath, "log of the engine\n");
+    await appendFile(spec.place.consolePath, "console of the guest\n");
+    if (script.failPrepare !== undefined) throw new Error(script.failPrepare);
+    const [near, far, agent] = await this.#connect(join(spec.place.socketDir, "agent.sock"), script);
+    const machine = new FakeMachine(this, { near, guest: new FakeGuest(far, script), agent, script, pid });
+    this.machines.push(machine);
+    return machine;
+  }
+
+  async #connect(path: string, script: Script): Promise<[Socket, Socket, ChildProcess | undefined]> {
+    const server = createServer();
+    server.listen(path);
+    await once(server, "listening");
+    const accepted = once(server, "connection");
+    const agent =
+      script.agentProgram === undefined
+        ? undefined
+        : spawn(script.agentProgram, ["--serve", path], { stdio: "ignore" });
+    const other = agent ? undefined : connect(path);
+    const [socket] = (await accepted) as [Socket];
+    server.close();
+    return [socket, other ?? socket, agent];
+  }
+}
+
+export class FakeMachine implements PreparedMachine, Machine {
+  readonly process: ProcessId;
+  readonly argv = ["fake"];
+  readonly agentSocket: Socket;
+  readonly exited: Promise<ExitReason>;
+  readonly guest: FakeGuest;
+  disposals = 0;
+  isPaused = false;
+  readonly #engine: FakeEngine;
+  readonly #agent: ChildProcess | undefined;
+  readonly #script: Script;
+  #exit: (reason: ExitReason) => void = () => undefined;
+
+  constructor(
+    engine: FakeEngine,
+    parts: {
+      near: Socket;
+      guest: FakeGuest;
+      agent: ChildProcess | undefined;
+      script: Script;
+      pid: number;
+    },
+  ) {
+    this.#engine = engine;
+    this.process = { pid: parts.pid, startTime: 1 };
+    this.agentSocket = parts.near;
+    this.guest = parts.guest;
+    this.#agent = parts.agent;
+    this.#script = parts.script;
+    this.exited = new Promise((resolve) => (this.#exit = resolve));
+  }
+
+  /** The process ends by itself. */
+  die(text: string): void {
+    this.#exit({ text, exitCode: 1, signal: null, log: "last log", console: "last console" });
+    this.guest.socket.destroy();
+  }
+
+  async start(): Promise<Machine> {
+    this.#engine.starting++;
+    this.#engine.mostStarting = Math.max(this.#engine.mostStarting, this.#engine.starting);
+    try {
+      await this.#script.gate;
+      if (this.#script.failStart !== undefined) throw new Error(this.#script.failStart);
+    } finally {
+      this.#engine.starting--;
+    }
+    if (!this.#agent) this.guest.run();
+    return this;
+  }
+
+  async pause(): Promise<PausedMachine> {
+    this.isPaused = true;
+    return {
+      saveDevices: async (path) => {
+        if (this.#script.failSave !== undefined) throw new Error(this.#script.failSave);
+        await writeFile(path, "device state");
+      },
+      [Symbol.asyncDispose]: async () => {
+        this.isPaused = false;
+      },
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.disposals++;
+    this.#exit({ text: "stopped", exitCode: null, signal: "SIGKILL", log: "", console: "" });
+    this.agentSocket.destroy();
+    this.guest.socket.destroy();
+    // It ends when its connection does.
+    if (this.#agent && this.#agent.exitCode === null) await once(this.#agent, "exit");
+  }
+}

@@ -1,0 +1,114 @@
+/** The agent's side of the protocol (docs/spec/agent-protocol.md), as far as making a child needs it. */
+import type { Socket } from "node:net";
+
+const type = {
+  hello: 0x01,
+  ping: 0x02,
+  start: 0x10,
+  afterFork: 0x20,
+  sync: 0x21,
+  helloOk: 0x81,
+  ok: 0x82,
+  error: 0x83,
+  started: 0x90,
+  exit: 0x94,
+} as const;
+
+const headerBytes = 16;
+const eio = 5;
+const noFields = new Map<number, Buffer>();
+
+export type GuestScript = {
+  /** reads and answers nothing */
+  silent?: boolean;
+  /** answers AFTER_FORK with this error */
+  refuseAfterFork?: string;
+  /** exit code of everything that is started */
+  exitCode?: number;
+};
+
+export type Identity = { entropy: string; hostname: string; machineId: string };
+
+function u32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32LE(value);
+  return bytes;
+}
+
+function field(key: number, value: Uint8Array): Buffer {
+  return Buffer.concat([Buffer.from([key]), u32(value.length), value]);
+}
+
+function fieldsOf(payload: Buffer): Map<number, Buffer> {
+  const fields = new Map<number, Buffer>();
+  for (let at = 0; at < payload.length;) {
+    const end = at + 5 + payload.readUInt32LE(at + 1);
+    fields.set(payload.readUInt8(at), payload.subarray(at + 5, end));
+    at = end;
+  }
+  return fields;
+}
+
+export class FakeGuest {
+  readonly socket: Socket;
+  /** types of the frames that came, by name */
+  readonly heard: string[] = [];
+  /** from AFTER_FORK */
+  identity: Identity | undefined;
+  readonly #script: GuestScript;
+  #buffer = Buffer.alloc(0);
+
+  constructor(socket: Socket, script: GuestScript) {
+    this.socket = socket;
+    this.#script = script;
+    // The host drops its end when a child is given up.
+    socket.on("error", () => undefined);
+  }
+
+  /** Begins to read: the guest's first instruction. */
+  run(): void {
+    this.socket.on("data", (chunk: Buffer) => {
+      this.#buffer = Buffer.concat([this.#buffer, chunk]);
+      while (this.#buffer.length >= headerBytes) {
+        const end = headerBytes + this.#buffer.readUInt32LE(8);
+        if (this.#buffer.length < end) return;
+        const frame = this.#buffer.subarray(0, end);
+        this.#buffer = this.#buffer.subarray(end);
+        this.#hear(frame.readUInt8(3), frame.readUInt32LE(4), frame.subarray(headerBytes));
+      }
+    });
+  }
+
+  send(kind: number, id: number, ...parts: Buffer[]): void {
+    const payload = Buffer.concat(parts);
+    const header = Buffer.from([0xf0, 0x4b, 1, kind, ...u32(id), ...u32(payload.length), 0, 0, 0, 0]);
+    const check = header.readUInt32LE(0) ^ header.readUInt32LE(4) ^ header.readUInt32LE(8) ^ 0x464b4431;
+    header.writeUInt32LE(check >>> 0, 12);
+    this.socket.write(Buffer.concat([header, payload]));
+  }
+
+  #hear(kind: number, id: number, payload: Buffer): void {
+    this.heard.push(Object.entries(type).find(([, value]) => value === kind)?.[0] ?? `type ${kind}`);
+    if (this.#script.silent) return;
+    const fields = kind === type.hello || kind === type.afterFork ? fieldsOf(payload) : noFields;
+    const value = (key: number): Buffer => fields.get(key) ?? Buffer.alloc(0);
+    if (kind === type.hello) {
+      const facts = [field(2, Buffer.from("fake 1")), field(3, Buffer.alloc(8)), field(4, u32(0))];
+      this.send(type.helloOk, 0, field(1, value(1)), ...facts);
+    } else if (kind === type.afterFork) {
+      this.identity = {
+        entropy: value(1).toString("hex"),
+        hostname: value(3).toString(),
+        machineId: value(4).toString(),
+      };
+      const refusal = this.#script.refuseAfterFork;
+      if (refusal === undefined) this.send(type.ok, id);
+      else this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from(refusal)));
+    } else if (kind === type.ping || kind === type.sync) {
+      this.send(type.ok, id);
+    } else if (kind === type.start) {
+      this.send(type.started, id, field(1, u32(7)));
+      this.send(type.exit, id, Buffer.from([0, this.#script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
+    }
+  }
+}

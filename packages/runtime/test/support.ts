@@ -1,0 +1,143 @@
+/** A runtime over a fake engine, with a snapshot of a few bytes. */
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { fileURLToPath } from "node:url";
+import { AppError, type ErrorCode, type ForkRequest } from "@forkd/contract";
+import { nullLogger } from "@forkd/base";
+import { agentProtocolVersion, shapeOf } from "@forkd/machine";
+import { Store, type ManifestFacts } from "@forkd/store";
+import type { RuntimeConfig } from "../src/config.ts";
+import { Runtime } from "../src/open-runtime.ts";
+import { FakeEngine } from "./fakes/engine.ts";
+
+// From dist/test.
+export const guestDir = fileURLToPath(new URL("../../../../guest", import.meta.url));
+export const context = { log: nullLogger() };
+export const tscKhz = 2_000_000;
+
+const patienceMs = 5000;
+
+/** Waits for what another part of the program will do; the end of it is announced to nobody. */
+export async function until(what: string, isTrue: () => boolean | Promise<boolean>): Promise<void> {
+  const late = Date.now() + patienceMs;
+  while (!(await isTrue())) {
+    assert.ok(Date.now() < late, `It never came that ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+export async function rejectsWith(
+  work: Promise<unknown>,
+  code: ErrorCode,
+  message: RegExp,
+): Promise<AppError> {
+  const error = await work.then(
+    () => assert.fail(`succeeded instead of ${code}`),
+    (reason: unknown) => reason,
+  );
+  assert.ok(error instanceof AppError, String(error));
+  assert.equal(error.code, code, error.message);
+  assert.match(error.message, message);
+  return error;
+}
+
+export function facts(env: Record<string, string> = {}): ManifestFacts {
+  const shape = shapeOf({ vcpus: 1, memoryMib: 1, accelerator: "tcg" });
+  return {
+    forkd_version: "0.1.0",
+    created_at_unix: 1_700_000_000,
+    agent_protocol: agentProtocolVersion,
+    engine: { name: "fake", version: "1.2.9" },
+    machine: {
+      type: shape.machineType,
+      cpu: shape.cpu,
+      accelerator: "tcg",
+      vcpus: 1,
+      memory_mib: 1,
+      devices: [...shape.devices],
+      tsc_khz: tscKhz,
+    },
+    kernel: { digest: "k", version: "6.12", command_line: "quiet" },
+    initramfs: { digest: "i" },
+    rootfs: { digest: "r" },
+    env,
+    kernels: [],
+  };
+}
+
+export type TestRuntime = { runtime: Runtime; engine: FakeEngine; config: RuntimeConfig };
+
+export async function openTestRuntime(
+  t: TestContext,
+  settings: Partial<RuntimeConfig> = {},
+): Promise<TestRuntime> {
+  const root = await mkdtemp(join(tmpdir(), "forkd-rt-"));
+  const config: RuntimeConfig = {
+    dataDir: join(root, "data"),
+    runtimeDir: join(root, "run"),
+    guestDir,
+    accelerator: "tcg",
+    qemuPath: "none",
+    poolSize: 0,
+    forkParallelism: 1,
+    maxSandboxes: 1000,
+    bootTimeoutMs: 2000,
+    readyTimeoutMs: 2000,
+    ...settings,
+  };
+  await mkdir(join(config.dataDir, "sandboxes"), { recursive: true });
+  await mkdir(config.runtimeDir);
+  const engine = new FakeEngine();
+  const store = await Store.open(join(config.dataDir, "snapshots"));
+  const accelerator = { accelerator: "tcg", reason: "a test" } as const;
+  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz });
+  t.after(async () => {
+    await runtime[Symbol.asyncDispose]();
+    await rm(root, { recursive: true, force: true });
+  });
+  return { runtime, engine, config };
+}
+
+export async function addSnapshot(store: Store, tag: string, given: ManifestFacts = facts()): Promise<void> {
+  await using draft = await store.draft(tag, { replace: true });
+  await writeFile(draft.path("memory"), "memory");
+  await writeFile(draft.path("devices"), "devices");
+  await writeFile(draft.path("disk"), "disk");
+  await writeFile(draft.path("rootfs"), Buffer.alloc(4096, 1));
+  await draft.commit(given);
+}
+
+/** The same with a snapshot "py". */
+export async function forkableRuntime(
+  t: TestContext,
+  settings: Partial<RuntimeConfig> = {},
+): Promise<TestRuntime> {
+  const test = await openTestRuntime(t, settings);
+  await addSnapshot(test.runtime.store, "py");
+  return test;
+}
+
+export function forkRequest(some: Partial<ForkRequest> = {}): ForkRequest {
+  return {
+    snapshot_tag: "py",
+    n: 1,
+    labels: {},
+    env: {},
+    vary: [],
+    prewarm: false,
+    live_fork: false,
+    ...some,
+  };
+}
+
+/** Fails unless these sandboxes, and no others, have anything on the host. */
+export async function assertOnly({ runtime, config }: TestRuntime, ids: readonly string[]): Promise<void> {
+  const expected = [...ids].sort();
+  assert.deepEqual((await readdir(join(config.dataDir, "sandboxes"))).sort(), expected, "directories");
+  assert.deepEqual((await readdir(config.runtimeDir)).sort(), expected, "socket directories");
+  assert.deepEqual([...runtime.places].sort(), expected, "claimed ids");
+  assert.equal(runtime.pendingForks, 0, "pending forks");
+}

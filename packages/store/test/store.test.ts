@@ -1,0 +1,160 @@
+import assert from "node:assert/strict";
+import { cp, mkdir, readFile, rename, rm, truncate, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileNames, type FileRole } from "../src/manifest.ts";
+import { snapshotFile, Store } from "../src/store.ts";
+import { bytesRead, flipByte, makeSnapshot, mib, namesIn, openStore, rejectsWith } from "./support.ts";
+
+test("open() removes what a crash left and nothing else", async (t) => {
+  const { root } = await openStore(t);
+  const first = await Store.open(root);
+  await makeSnapshot(first, "py");
+  const before = await namesIn(root);
+  for (const name of [".draft-0123456789abcdef", ".trash-0123456789abcdef"]) {
+    await mkdir(join(root, name));
+    await writeFile(join(root, name, "memory"), "half");
+  }
+  await mkdir(join(root, ".other"));
+  await Store.open(root);
+  assert.deepEqual(await namesIn(root), [".other", ...before].sort());
+});
+
+test("get() finds what was committed, also in a store that was opened later", async (t) => {
+  const store = await openStore(t);
+  const made = await makeSnapshot(store, "py-3.13_a");
+  const later = await Store.open(store.root);
+  assert.deepEqual(await later.get("py-3.13_a"), made);
+  await later.verify(made);
+});
+
+test("get() says snapshot_not_found for a tag that is not there or is no tag", async (t) => {
+  const store = await openStore(t);
+  await writeFile(join(store.root, "..", "manifest.json"), "{}");
+  for (const tag of ["nothing", "..", ".", "", "../snapshots", "a/b", ".draft-1"]) {
+    await rejectsWith(store.get(tag), "snapshot_not_found", /Cannot find snapshot/);
+  }
+});
+
+test("get() says snapshot_corrupt when the manifest is missing, cut or from another version", async (t) => {
+  const store = await openStore(t);
+  const { manifest } = await makeSnapshot(store, "good");
+  const { files: _, ...withoutFiles } = manifest;
+  const table: [string, string, RegExp][] = [
+    ["cut", JSON.stringify(manifest).slice(0, 100), /"cut": its manifest cannot be read: SyntaxError/],
+    ["empty", "", /manifest cannot be read/],
+    ["version", JSON.stringify({ ...manifest, version: 2 }), /expected 1[^]*version/],
+    ["key", JSON.stringify({ ...manifest, surprise: 1 }), /Unrecognized key: "surprise"/],
+    ["files", JSON.stringify(withoutFiles), /files/],
+    ["memory", JSON.stringify({ ...manifest, machine: { ...manifest.machine, vcpus: 0 } }), /vcpus/],
+  ];
+  for (const [tag, text, message] of table) {
+    await mkdir(join(store.root, tag));
+    await writeFile(join(store.root, tag, "manifest.json"), text);
+    await rejectsWith(store.get(tag), "snapshot_corrupt", message);
+  }
+  await mkdir(join(store.root, "none"));
+  await rejectsWith(store.get("none"), "snapshot_corrupt", /its manifest is missing/);
+});
+
+test("get() reads the manifest again when it has changed", async (t) => {
+  const store = await openStore(t);
+  const { manifest, dir } = await makeSnapshot(store, "py");
+  await writeFile(join(dir, "manifest.json"), JSON.stringify({ ...manifest, created_at_unix: 5 }));
+  assert.equal((await store.get("py")).manifest.created_at_unix, 5);
+});
+
+test("list() is sorted, keeps broken snapshots with their problem and leaves drafts out", async (t) => {
+  const store = await openStore(t);
+  assert.deepEqual(await store.list(), []);
+  await makeSnapshot(store, "b");
+  await makeSnapshot(store, "a");
+  await mkdir(join(store.root, "broken"));
+  await using _draft = await store.draft("c", { replace: false });
+  const found = await store.list();
+  assert.deepEqual(
+    found.map(({ tag }) => tag),
+    ["a", "b", "broken"],
+  );
+  assert.ok(found[0] && !("problem" in found[0]));
+  assert.ok(found[2] && "problem" in found[2]);
+  assert.match(found[2].problem, /manifest is missing/);
+});
+
+test("verify() names the file in which one bit has changed", async (t) => {
+  const store = await openStore(t);
+  for (const role of Object.keys(fileNames) as FileRole[]) {
+    const snapshot = await makeSnapshot(store, role);
+    await store.verify(snapshot);
+    await flipByte(snapshotFile(snapshot, role), 3);
+    const problem = new RegExp(`file "${fileNames[role]}" differs from its digest`);
+    await rejectsWith(store.verify(snapshot), "snapshot_corrupt", problem);
+    await flipByte(snapshotFile(snapshot, role), 3);
+    await store.verify(snapshot);
+  }
+});
+
+test("verify() sees a bit set in a hole, a file that is longer and a file that is missing", async (t) => {
+  const store = await openStore(t);
+  const snapshot = await makeSnapshot(store, "py");
+  const memory = snapshotFile(snapshot, "memory");
+  await flipByte(memory, mib + 5);
+  await rejectsWith(store.verify(snapshot), "snapshot_corrupt", /"memory" differs/);
+  await flipByte(memory, mib + 5);
+  await truncate(memory, 4 * mib);
+  await rejectsWith(store.verify(snapshot), "snapshot_corrupt", /"memory" differs/);
+  await rm(memory);
+  await rejectsWith(store.verify(snapshot), "snapshot_corrupt", /"memory" is missing/);
+});
+
+test("verify() reads a file once, and again when it was touched or when told to", async (t) => {
+  const store = await openStore(t);
+  const snapshot = await makeSnapshot(store, "py");
+  const memory = snapshotFile(snapshot, "memory");
+  const read = async (work: () => Promise<void>): Promise<number> => {
+    const before = await bytesRead();
+    await work();
+    return (await bytesRead()) - before;
+  };
+  assert.ok((await read(() => store.verify(snapshot))) > mib);
+  assert.ok((await read(() => store.verify(snapshot))) < mib / 2);
+  assert.ok((await read(() => store.verify(snapshot, { always: true }))) > mib);
+  await utimes(memory, 1, 1);
+  assert.ok((await read(() => store.verify(snapshot))) > mib);
+  assert.ok((await read(() => store.verify(snapshot))) < mib / 2);
+});
+
+test("verify() accepts a directory that was moved or copied, and a tag that was renamed", async (t) => {
+  const store = await openStore(t);
+  await makeSnapshot(store, "py");
+  await rename(join(store.root, "py"), join(store.root, "renamed"));
+  await store.verify(await store.get("renamed"));
+  await rejectsWith(store.get("py"), "snapshot_not_found", /"py"/);
+  const elsewhere = await openStore(t);
+  await cp(store.root, elsewhere.root, { recursive: true });
+  await elsewhere.verify(await elsewhere.get("renamed"));
+  assert.doesNotMatch(
+    await readFile(join(elsewhere.root, "renamed", "manifest.json"), "utf8"),
+    /forkd-store-/,
+    "a manifest holds no path of the host",
+  );
+});
+
+test("remove() leaves nothing, and the tag is free again", async (t) => {
+  const store = await openStore(t);
+  await makeSnapshot(store, "py");
+  await store.remove("py");
+  assert.deepEqual(await namesIn(store.root), []);
+  await rejectsWith(store.get("py"), "snapshot_not_found", /"py"/);
+  await rejectsWith(store.remove("py"), "snapshot_not_found", /"py"/);
+  await store.verify(await makeSnapshot(store, "py"));
+});
+
+test("remove() refuses what is no tag", async (t) => {
+  const store = await openStore(t);
+  await mkdir(join(store.root, "..", "precious"));
+  for (const tag of ["../precious", "..", ""]) {
+    await rejectsWith(store.remove(tag), "snapshot_not_found", /Cannot find/);
+  }
+  assert.deepEqual(await namesIn(join(store.root, "..")), ["precious", "snapshots"]);
+});
