@@ -39,7 +39,8 @@ for (const [name, may] of Object.entries(allowed)) {
       if (own) {
         if (![...may, ...(exceptions[file] ?? [])].includes(own[1]))
           problems.push(`${file}: ${name} must not import ${target}`);
-        if (own[2] && target !== "@forkd/sdk/node") problems.push(`${file}: deep import ${target}`);
+        if (own[2] && !["@forkd/sdk/node", "@forkd/contract/wire"].includes(target))
+          problems.push(`${file}: deep import ${target}`);
       } else if (target.startsWith("node:") && browserSafe(file)) {
         problems.push(`${file}: runs in browsers and must not import ${target}`);
       }

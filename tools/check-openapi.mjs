@@ -1,24 +1,37 @@
-/** docs/openapi.json must be what the route table gives. `--write` updates it. Needs the compiled contract. */
+/**
+ * What is generated from the route table must be what the table gives: docs/openapi.json, and the routes without schemas for
+ * clients. `--write` updates both. Needs the compiled contract.
+ */
 import { readFile, writeFile } from "node:fs/promises";
-import { openapi } from "../packages/contract/dist/src/index.js";
+import { format } from "prettier";
+import { openapi } from "../packages/contract/dist/src/openapi.js";
+import { routes } from "../packages/contract/dist/src/routes.js";
 
-const file = new URL("../docs/openapi.json", import.meta.url);
 const { version } = JSON.parse(
   await readFile(new URL("../packages/daemon/package.json", import.meta.url), "utf8"),
 );
-const expected = `${JSON.stringify(openapi(version), undefined, 2)}\n`;
+const plain = Object.fromEntries(
+  Object.entries(routes).map(([name, { method, path, kind }]) => [name, { method, path, kind }]),
+);
+const wire = `/** Generated from routes.ts by tools/check-openapi.mjs --write. */
+export const wireRoutes = ${JSON.stringify(plain)} as const;
+`;
+const generated = {
+  "docs/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
+  "packages/contract/src/wire-routes.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
+};
 
-if (process.argv.includes("--write")) {
-  await writeFile(file, expected);
-} else {
+for (const [name, expected] of Object.entries(generated)) {
+  const file = new URL(`../${name}`, import.meta.url);
+  if (process.argv.includes("--write")) {
+    await writeFile(file, expected);
+    continue;
+  }
   const found = await readFile(file, "utf8").catch((error) => {
     if (error.code === "ENOENT") return "";
     throw error;
   });
-  if (found !== expected) {
-    process.stderr.write(
-      "docs/openapi.json differs from the route table: run node tools/check-openapi.mjs --write\n",
-    );
-    process.exitCode = 1;
-  }
+  if (found === expected) continue;
+  process.stderr.write(`${name} differs from the route table: run node tools/check-openapi.mjs --write\n`);
+  process.exitCode = 1;
 }

@@ -1,5 +1,5 @@
 /** The daemon: found, or started on demand. */
-import { AppError } from "@forkd/contract";
+import { AppError } from "@forkd/contract/wire";
 import type { Forkd } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 import type { Cli } from "./cli.ts";

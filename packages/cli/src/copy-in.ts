@@ -2,7 +2,7 @@
 import { createReadStream } from "node:fs";
 import { lstat, readdir, stat } from "node:fs/promises";
 import { basename, join, posix, resolve } from "node:path";
-import { AppError } from "@forkd/contract";
+import { AppError } from "@forkd/contract/wire";
 import type { Sandbox } from "@forkd/sdk";
 import { usage } from "./arguments.ts";
 import type { CopyReport, CopyRun } from "./copy-report.ts";

@@ -5,7 +5,8 @@
 import { constants } from "node:fs";
 import { lstat, mkdir, open, stat, symlink } from "node:fs/promises";
 import { join, posix } from "node:path";
-import { AppError, type FileEntry } from "@forkd/contract";
+import { AppError } from "@forkd/contract/wire";
+import type { FileEntry } from "@forkd/contract";
 import { usage } from "./arguments.ts";
 import type { CopyRun } from "./copy-report.ts";
 import type { Output } from "./output.ts";

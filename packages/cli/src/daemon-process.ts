@@ -7,7 +7,7 @@ import { mkdir, open, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { AppError, fromErrorBody } from "@forkd/contract";
+import { AppError, fromErrorBody } from "@forkd/contract/wire";
 import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
 import type { Cli } from "./cli.ts";
 import { findDaemon } from "./client.ts";

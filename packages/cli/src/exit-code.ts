@@ -1,6 +1,7 @@
 /** Failures → exit code, message and remedy. The numbers come from the contract's table of codes. */
 import { CommanderError } from "commander";
-import { errorCodes, toErrorBody, AppError, type ErrorBody, type ErrorCode } from "@forkd/contract";
+import { errorCodes, toErrorBody, AppError } from "@forkd/contract/wire";
+import type { ErrorBody, ErrorCode } from "@forkd/contract";
 
 const remedies: Partial<Record<ErrorCode, string>> = {
   unauthenticated: "Set FORKD_TOKEN to the daemon's token.",

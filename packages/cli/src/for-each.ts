@@ -1,5 +1,5 @@
 /** The same call for several things: each outcome is shown, the first failure gives the exit code. */
-import { toErrorBody } from "@forkd/contract";
+import { toErrorBody } from "@forkd/contract/wire";
 import { exitCodeOf, remedyOf } from "./exit-code.ts";
 import type { Output } from "./output.ts";
 

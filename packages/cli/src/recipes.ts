@@ -2,7 +2,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { AppError } from "@forkd/contract";
+import { AppError } from "@forkd/contract/wire";
 
 const bundledDir = fileURLToPath(new URL("../../../../recipes", import.meta.url));
 

@@ -38,9 +38,15 @@ test("kill shows each failure and exits with the code of the first", async () =>
   const gone = { status: 404, json: { error: "gone", code: "sandbox_not_found", details: {} } };
   const kills = { [`DELETE /v1/sandboxes/${idA}`]: gone, [`DELETE /v1/sandboxes/${idB}`]: {} };
   await using daemon = await openFakeDaemon({ ...twoSandboxes, ...kills });
-  const { code, stdout, stderr } = await runCli(["kill", "--all"], daemon);
+  const { code, stdout, stderr } = await runCli(["kill", idA, idB], daemon);
   assert.deepEqual([code, stdout], [3, `${idB}\n`]);
   assert.match(stderr, new RegExp(`forkd: ${idA}: gone`));
+});
+
+test("kill --all is one call and prints what was killed", async () => {
+  await using daemon = await openFakeDaemon({ "DELETE /v1/sandboxes": { json: { killed: [idA, idB] } } });
+  const { code, stdout } = await runCli(["kill", "--all"], daemon);
+  assert.deepEqual([code, stdout], [0, `${idA}\n${idB}\n`]);
 });
 
 test("fork prints the children that were made and exits with the code of the first failure", async () => {

@@ -1,5 +1,4 @@
-/** Every failure a caller can meet, in one table; the class that carries them; their form on the wire. */
-import { z } from "zod";
+/** Every failure a caller can meet, in one table; the class that carries them; their form on the wire. Imports nothing. */
 
 /** `status` is HTTP, `exit` is the CLI's exit code. */
 export const errorCodes = {
@@ -57,15 +56,15 @@ export class AppError extends Error {
   }
 }
 
-export const errorBodySchema = z.object({
+/** Its form on the wire; the schema is in error-body.ts. */
+export type ErrorBody = {
   /** what failed, for a person */
-  error: z.string(),
+  error: string;
   /** stable, from the table */
-  code: z.string(),
-  details: z.record(z.string(), z.unknown()).default({}),
-  request_id: z.string().optional(),
-});
-export type ErrorBody = z.output<typeof errorBodySchema>;
+  code: string;
+  details: Record<string, unknown>;
+  request_id?: string | undefined;
+};
 
 function isErrorCode(code: string): code is ErrorCode {
   return Object.hasOwn(errorCodes, code);

@@ -1,9 +1,7 @@
 /** Commands and evals in a sandbox. */
 import { z } from "zod";
+import { signalNames } from "./names.ts";
 import { contextNameSchema, envSchema, languageSchema } from "./ids.ts";
-
-/** Largest stdout or stderr that a call without streaming returns, in bytes; the rest is dropped and `truncated` says so. */
-export const maxBufferedOutput = 8 * 1024 * 1024;
 
 const noNul = (text: string) => !text.includes("\0");
 const argument = z.string().max(131_072).refine(noNul, "must not contain NUL");
@@ -103,18 +101,6 @@ export const execInputSchema = z.strictObject({
   eof: z.boolean().default(false),
 });
 
-export const signalNames = [
-  "SIGHUP",
-  "SIGINT",
-  "SIGQUIT",
-  "SIGUSR1",
-  "SIGUSR2",
-  "SIGTERM",
-  "SIGKILL",
-  "SIGSTOP",
-  "SIGCONT",
-  "SIGWINCH",
-] as const;
 export const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("SIGTERM") });
 
 export const evalRequestSchema = z.strictObject({

@@ -1,12 +1,11 @@
 /** The grammar of names. One rule each, used everywhere. */
 import { z } from "zod";
+import { sandboxIdPattern, tagPattern } from "./names.ts";
 
-export const tagPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const tagRule =
   "must be 1 to 64 of letters, digits, dot, underscore and dash, and start with a letter or a digit";
 export const tagSchema = z.string().regex(tagPattern, tagRule).meta({ description: "Snapshot tag" });
 
-export const sandboxIdPattern = /^sb-[0-9a-f]{24}$/;
 export const sandboxIdSchema = z
   .string()
   .regex(sandboxIdPattern, 'must look like "sb-" and 24 hexadecimal digits')

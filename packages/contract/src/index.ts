@@ -1,25 +1,14 @@
-export { AppError, errorBodySchema, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { errorBodySchema } from "./error-body.ts";
+export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export type { ErrorBody, ErrorCode } from "./errors.ts";
-export {
-  execIdSchema,
-  languageSchema,
-  sandboxIdPattern,
-  sandboxIdSchema,
-  tagPattern,
-  tagSchema,
-} from "./ids.ts";
+export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 export type { Language } from "./ids.ts";
-export {
-  acceleratorSchema,
-  forkRequestSchema,
-  forkResultSchema,
-  isSandbox,
-  sandboxSchema,
-} from "./sandbox.ts";
+export { acceleratorSchema, forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandbox.ts";
 export type { Accelerator, ForkEntry, ForkRequest, SandboxInfo } from "./sandbox.ts";
 export { buildEventSchema, createSnapshotSchema, snapshotSchema } from "./snapshot.ts";
 export type { BuildEvent, CreateSnapshotRequest, SnapshotDetail, SnapshotInfo } from "./snapshot.ts";
-export { evalEventSchema, execEventSchema, maxBufferedOutput, signalNames } from "./exec.ts";
+export { evalEventSchema, execEventSchema } from "./exec.ts";
 export type {
   EvalEvent,
   EvalRequest,

@@ -1,6 +1,7 @@
 /** Routes → OpenAPI 3.1. Pure. */
 import { z } from "zod";
-import { errorBodySchema, errorCodes } from "./errors.ts";
+import { errorBodySchema } from "./error-body.ts";
+import { errorCodes } from "./errors.ts";
 import { routes, type Route } from "./routes.ts";
 
 type Json = Record<string, unknown>;

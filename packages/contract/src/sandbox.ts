@@ -1,6 +1,6 @@
 /** Sandboxes: what a caller asks for and what a caller sees. */
 import { z } from "zod";
-import { errorBodySchema } from "./errors.ts";
+import { errorBodySchema } from "./error-body.ts";
 import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 
 export const acceleratorSchema = z.enum(["kvm", "tcg"]);
@@ -80,7 +80,3 @@ export type ForkRequest = z.output<typeof forkRequestSchema>;
 export const forkFailureSchema = errorBodySchema.extend({ index: z.number() });
 export const forkResultSchema = z.array(z.union([sandboxSchema, forkFailureSchema]));
 export type ForkEntry = z.output<typeof forkResultSchema>[number];
-
-export function isSandbox(entry: ForkEntry): entry is SandboxInfo {
-  return "id" in entry;
-}

@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   AppError,
-  errorBodySchema,
   errorCodes,
   fromErrorBody,
   toAppError,
   toErrorBody,
   type ErrorCode,
 } from "../src/errors.ts";
+import { errorBodySchema } from "../src/error-body.ts";
 
 const codes = Object.keys(errorCodes) as ErrorCode[];
 

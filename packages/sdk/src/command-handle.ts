@@ -3,7 +3,8 @@
  * iteration is kept (up to a limit) for `wait()`. Only one iteration; stopping it early ends the request, which kills
  * a command made by `start()` and only detaches from one given by `attach()`.
  */
-import { AppError, type ExecEvent, type ExecResult, type RequestOf } from "@forkd/contract";
+import { AppError } from "@forkd/contract/wire";
+import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
 import { OutputBuffer, outputBytes, toBase64 } from "./output.ts";
 

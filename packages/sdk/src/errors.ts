@@ -1,12 +1,6 @@
 /** What went wrong on the way to the daemon or in its answer, as AppError. */
-import {
-  AppError,
-  errorBodySchema,
-  fromErrorBody,
-  type ErrorBody,
-  type ErrorCode,
-  type ExecResult,
-} from "@forkd/contract";
+import { AppError, fromErrorBody } from "@forkd/contract/wire";
+import type { ErrorBody, ErrorCode, ExecResult } from "@forkd/contract";
 
 /** A child that could not be made; `index` is its position in the fork call. */
 export class ForkError extends AppError {
@@ -40,11 +34,25 @@ export class CommandError extends AppError {
 
 /** The error that an answer with a failure status stands for. */
 export function fromAnswer(status: number, text: string): AppError {
-  const body = errorBodySchema.safeParse(parseJson(text));
-  if (body.success) return fromErrorBody(body.data);
+  const body = parseJson(text);
+  if (isErrorBody(body)) return fromErrorBody({ ...body, details: body.details ?? {} });
   return new AppError("internal", `The daemon answered with status ${status} and no error body`, {
     details: { status, body: text.slice(0, 1000) },
   });
+}
+
+/** An answer may come from something between the daemon and this client. */
+function isErrorBody(
+  body: unknown,
+): body is Omit<ErrorBody, "details"> & Partial<Pick<ErrorBody, "details">> {
+  return (
+    typeof body === "object" &&
+    body !== null &&
+    "error" in body &&
+    typeof body.error === "string" &&
+    "code" in body &&
+    typeof body.code === "string"
+  );
 }
 
 function parseJson(text: string): unknown {

@@ -1,16 +1,15 @@
 /** The daemon as an object. */
-import {
-  AppError,
-  isSandbox,
-  type BuildEvent,
-  type CleanupReport,
-  type DoctorReport,
-  type RequestOf,
-  type ResponseOf,
-  type SandboxInfo,
-  type SnapshotDetail,
-  type SnapshotInfo,
-  type Status,
+import { AppError, isSandbox } from "@forkd/contract/wire";
+import type {
+  BuildEvent,
+  CleanupReport,
+  DoctorReport,
+  RequestOf,
+  ResponseOf,
+  SandboxInfo,
+  SnapshotDetail,
+  SnapshotInfo,
+  Status,
 } from "@forkd/contract";
 import { Client, type CallOptions, type JsonRoute } from "./client.ts";
 import { ForkError } from "./errors.ts";

@@ -1,4 +1,4 @@
-export { AppError, errorCodes } from "@forkd/contract";
+export { AppError, errorCodes } from "@forkd/contract/wire";
 export type {
   BuildEvent,
   CleanupReport,

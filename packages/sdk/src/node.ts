@@ -10,8 +10,8 @@ import {
   AppError,
   defaultDataDir as dataDirOf,
   defaultRuntimeDir as runtimeDirOf,
-  type DirectoryFacts,
-} from "@forkd/contract";
+} from "@forkd/contract/wire";
+import type { DirectoryFacts } from "@forkd/contract";
 import { cancelled, fromFailure } from "./errors.ts";
 import { Forkd } from "./forkd.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";

@@ -1,5 +1,5 @@
 /** Output of commands: pieces that arrive as events → bytes → text. */
-import { maxBufferedOutput } from "@forkd/contract";
+import { maxBufferedOutput } from "@forkd/contract/wire";
 
 /** The bytes that a stdout or stderr event carries. */
 export function outputBytes(event: { data: string; encoding: "utf8" | "base64" }): Uint8Array {

@@ -1,4 +1,5 @@
-import { errorCodes, type Check, type DoctorReport } from "@forkd/contract";
+import { errorCodes } from "@forkd/contract/wire";
+import type { Check, DoctorReport } from "@forkd/contract";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { findDaemon } from "../client.ts";

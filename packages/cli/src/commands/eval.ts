@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
-import { AppError, errorCodes, type EvalResult, type Language } from "@forkd/contract";
+import { AppError, errorCodes } from "@forkd/contract/wire";
+import type { EvalResult, Language } from "@forkd/contract";
 import type { Sandbox } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { parseDuration, usage } from "../arguments.ts";

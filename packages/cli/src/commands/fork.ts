@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
-import { AppError, isSandbox, type RequestOf } from "@forkd/contract";
+import { AppError, isSandbox } from "@forkd/contract/wire";
+import type { RequestOf } from "@forkd/contract";
 import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime, usage, wholeNumber } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";

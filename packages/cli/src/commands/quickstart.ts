@@ -1,4 +1,4 @@
-import { AppError, errorCodes } from "@forkd/contract";
+import { AppError, errorCodes } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../arguments.ts";

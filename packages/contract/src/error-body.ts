@@ -1,0 +1,11 @@
+/** The schema of an error on the wire. */
+import { z } from "zod";
+
+export const errorBodySchema = z.object({
+  /** what failed, for a person */
+  error: z.string(),
+  /** stable, from the table */
+  code: z.string(),
+  details: z.record(z.string(), z.unknown()).default({}),
+  request_id: z.string().optional(),
+});
