@@ -14,6 +14,7 @@ export {
   bootArgs,
   cpuModel,
   devices,
+  escapeComma,
   kernelCommandLine,
   machineType,
   restoreArgs,

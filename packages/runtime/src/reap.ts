@@ -7,6 +7,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sandboxIdPattern } from "@forkd/contract";
 import { isErrno, removeTree, type Logger } from "@forkd/base";
+import { escapeComma } from "@forkd/machine";
 import type { RuntimeConfig } from "./config.ts";
 import { sandboxPaths } from "./identity.ts";
 
@@ -30,7 +31,7 @@ async function findProcesses(config: RuntimeConfig, ids: ReadonlySet<string>): P
     });
     const id = /\/(sb-[0-9a-f]{24})\/agent\.sock,/.exec(command)?.[1];
     if (id === undefined || !ids.has(id)) continue;
-    if (command.includes(`path=${join(config.runtimeDir, id)}/agent.sock,`)) found.set(id, Number(name));
+    if (command.includes(`path=${escapeComma(join(config.runtimeDir, id))}/agent.sock,`)) found.set(id, Number(name));
   }
   return found;
 }

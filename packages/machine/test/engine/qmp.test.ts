@@ -36,9 +36,12 @@ async function connected(t: TestContext): Promise<{ client: QmpClient; peer: Pee
   return { client: new QmpClient(near), peer: new Peer(far) };
 }
 
+/** What has not happened by then will not happen. */
+const patience = { timeout: 5000 };
+
 const greeting = { QMP: { version: { qemu: { major: 10, minor: 0, micro: 2 } }, capabilities: ["oob"] } };
 
-test("open() waits for the greeting and then negotiates", async (t) => {
+test("open() waits for the greeting and then negotiates", patience, async (t) => {
   const { client, peer } = await connected(t);
   let isOpen = false;
   const opening = client.open().then(() => (isOpen = true));
@@ -49,14 +52,14 @@ test("open() waits for the greeting and then negotiates", async (t) => {
   await opening;
 });
 
-test("open() rejects when the process ends before it has greeted", async (t) => {
+test("open() rejects when the process ends before it has greeted", patience, async (t) => {
   const { client, peer } = await connected(t);
   const opening = client.open();
   peer.socket.destroy();
   await rejectsWith(opening, "engine_failed", /closed its control socket/);
 });
 
-test("execute() sends at once and matches answers by id, in any order", async (t) => {
+test("execute() sends at once and matches answers by id, in any order", patience, async (t) => {
   const { client, peer } = await connected(t);
   const first = client.execute("stop");
   const second = client.execute("query-status", { deep: [1, "a"] });
@@ -68,7 +71,7 @@ test("execute() sends at once and matches answers by id, in any order", async (t
   assert.deepEqual(await first, {});
 });
 
-test("execute() rejects with QEMU's words, and the connection goes on", async (t) => {
+test("execute() rejects with QEMU's words, and the connection goes on", patience, async (t) => {
   const { client, peer } = await connected(t);
   const failing = client.execute("migrate-incoming");
   peer.say({ error: { class: "GenericError", desc: "No such file" }, id: 1 });
@@ -79,18 +82,22 @@ test("execute() rejects with QEMU's words, and the connection goes on", async (t
   assert.equal(await next, 7);
 });
 
-test("execute() is not disturbed by answers to nobody, empty lines and unknown members", async (t) => {
-  const { client, peer } = await connected(t);
-  const answer = client.execute("stop");
-  peer.say({ return: "wrong", id: 99 });
-  peer.say({ return: "no id" });
-  peer.socket.write("\r\n  \n");
-  peer.say({ event: "RESUME", timestamp: { seconds: 1 }, extra: true });
-  peer.say({ return: "right", id: 1, surprise: {} });
-  assert.equal(await answer, "right");
-});
+test(
+  "execute() is not disturbed by answers to nobody, empty lines and unknown members",
+  patience,
+  async (t) => {
+    const { client, peer } = await connected(t);
+    const answer = client.execute("stop");
+    peer.say({ return: "wrong", id: 99 });
+    peer.say({ return: "no id" });
+    peer.socket.write("\r\n  \n");
+    peer.say({ event: "RESUME", timestamp: { seconds: 1 }, extra: true });
+    peer.say({ return: "right", id: 1, surprise: {} });
+    assert.equal(await answer, "right");
+  },
+);
 
-test("QmpClient puts lines together from pieces and takes several from one piece", async (t) => {
+test("QmpClient puts lines together from pieces and takes several from one piece", patience, async (t) => {
   const { client, peer } = await connected(t);
   const answers = [client.execute("a"), client.execute("b"), client.execute("c")];
   const text = [1, 2, 3].map((id) => `${JSON.stringify({ return: `é${id}`, id })}\n`).join("");
@@ -107,7 +114,7 @@ test("QmpClient puts lines together from pieces and takes several from one piece
   assert.deepEqual(await Promise.all(answers), ["é1", "é2", "é3"]);
 });
 
-test("event() resolves with the next event of that name that matches", async (t) => {
+test("event() resolves with the next event of that name that matches", patience, async (t) => {
   const { client, peer } = await connected(t);
   const completed = client.event("MIGRATION", (data) => data["status"] === "completed");
   const any = client.event("MIGRATION");
@@ -120,7 +127,7 @@ test("event() resolves with the next event of that name that matches", async (t)
   assert.deepEqual(await stopped, {});
 });
 
-test("QmpClient drops the connection when it does not understand a line", async (t) => {
+test("QmpClient drops the connection when it does not understand a line", patience, async (t) => {
   for (const garbage of ["not json", "[]", '"text"', '{"event":5}', '{"id":"1","return":{}}']) {
     const { client, peer } = await connected(t);
     const pending = client.execute("stop");
@@ -131,7 +138,7 @@ test("QmpClient drops the connection when it does not understand a line", async 
   }
 });
 
-test("QmpClient drops the connection when a line has no end", async (t) => {
+test("QmpClient drops the connection when a line has no end", patience, async (t) => {
   const { client, peer } = await connected(t);
   const pending = client.execute("stop");
   const closed = once(peer.socket, "close");
@@ -140,7 +147,7 @@ test("QmpClient drops the connection when a line has no end", async (t) => {
   await closed;
 });
 
-test("QmpClient accepts a long line that ends", async (t) => {
+test("QmpClient accepts a long line that ends", patience, async (t) => {
   const { client, peer } = await connected(t);
   const answer = client.execute("query-all");
   const long = "x".repeat(900_000);
@@ -148,12 +155,16 @@ test("QmpClient accepts a long line that ends", async (t) => {
   assert.equal(await answer, long);
 });
 
-test("QmpClient rejects everything pending when the connection ends, and everything asked later", async (t) => {
-  const { client, peer } = await connected(t);
-  const pending = [client.execute("stop"), client.execute("cont"), client.event("STOP")];
-  peer.socket.destroy();
-  for (const each of pending) await rejectsWith(each, "engine_failed", /closed its control socket/);
-  await rejectsWith(client.execute("stop"), "engine_failed", /closed its control socket/);
-  await rejectsWith(client.event("STOP"), "engine_failed", /closed its control socket/);
-  await rejectsWith(client.open(), "engine_failed", /closed its control socket/);
-});
+test(
+  "QmpClient rejects everything pending when the connection ends, and everything asked later",
+  patience,
+  async (t) => {
+    const { client, peer } = await connected(t);
+    const pending = [client.execute("stop"), client.execute("cont"), client.event("STOP")];
+    peer.socket.destroy();
+    for (const each of pending) await rejectsWith(each, "engine_failed", /closed its control socket/);
+    await rejectsWith(client.execute("stop"), "engine_failed", /closed its control socket/);
+    await rejectsWith(client.event("STOP"), "engine_failed", /closed its control socket/);
+    await rejectsWith(client.open(), "engine_failed", /closed its control socket/);
+  },
+);
