@@ -31,7 +31,8 @@ async function findProcesses(config: RuntimeConfig, ids: ReadonlySet<string>): P
     });
     const id = /\/(sb-[0-9a-f]{24})\/agent\.sock,/.exec(command)?.[1];
     if (id === undefined || !ids.has(id)) continue;
-    if (command.includes(`path=${escapeComma(join(config.runtimeDir, id))}/agent.sock,`)) found.set(id, Number(name));
+    if (command.includes(`path=${escapeComma(join(config.runtimeDir, id))}/agent.sock,`))
+      found.set(id, Number(name));
   }
   return found;
 }
