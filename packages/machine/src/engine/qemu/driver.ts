@@ -139,28 +139,35 @@ function connectSocket(path: string): Promise<Socket> {
   });
 }
 
-class QemuMachine implements Machine {
-  readonly #running: Running;
+/** What a waiting and a running machine have in common: the process and its sockets. */
+class QemuProcess implements AsyncDisposable {
+  protected readonly running: Running;
 
   constructor(running: Running) {
-    this.#running = running;
+    this.running = running;
   }
 
   get process(): ProcessId {
-    return this.#running.process.id;
+    return this.running.process.id;
   }
   get argv(): readonly string[] {
-    return this.#running.process.argv;
+    return this.running.process.argv;
   }
   get agentSocket(): Socket {
-    return this.#running.agentSocket;
+    return this.running.agentSocket;
   }
   get exited(): Promise<ExitReason> {
-    return this.#running.process.exited;
+    return this.running.process.exited;
   }
 
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.running.scope[Symbol.asyncDispose]();
+  }
+}
+
+class QemuMachine extends QemuProcess implements Machine {
   async pause(): Promise<PausedMachine> {
-    const { process, qmp } = this.#running;
+    const { process, qmp } = this.running;
     await orExit(process, qmp.execute("stop"));
     return {
       saveDevices: async (path) => {
@@ -171,34 +178,11 @@ class QemuMachine implements Machine {
       },
     };
   }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#running.scope[Symbol.asyncDispose]();
-  }
 }
 
-class QemuPrepared implements PreparedMachine {
-  readonly #running: Running;
-
-  constructor(running: Running) {
-    this.#running = running;
-  }
-
-  get process(): ProcessId {
-    return this.#running.process.id;
-  }
-  get argv(): readonly string[] {
-    return this.#running.process.argv;
-  }
-  get agentSocket(): Socket {
-    return this.#running.agentSocket;
-  }
-  get exited(): Promise<ExitReason> {
-    return this.#running.process.exited;
-  }
-
+class QemuPrepared extends QemuProcess implements PreparedMachine {
   async start(): Promise<Machine> {
-    const { process, qmp } = this.#running;
+    const { process, qmp } = this.running;
     const done = qmp.event(
       "MIGRATION",
       (data) => data["status"] === "completed" || data["status"] === "failed",
@@ -218,10 +202,6 @@ class QemuPrepared implements PreparedMachine {
         details: { argv: process.argv },
       });
     }
-    return new QemuMachine(this.#running);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#running.scope[Symbol.asyncDispose]();
+    return new QemuMachine(this.running);
   }
 }
