@@ -23,6 +23,7 @@ class GuestSocket extends Duplex {
   #paused: Deferred<void> | undefined;
   #ended = false;
   #connected = false;
+  #eof = false;
 
   constructor(client: AgentClient, port: number, host: string | undefined) {
     super({ allowHalfOpen: true });
@@ -31,8 +32,11 @@ class GuestSocket extends Duplex {
       {
         onOutput: (output) => this.#receive(output),
         onEof: (stream) => {
-          // Before the connection stands, the end of its data is the end of the attempt, and the exit says why.
-          if (stream === 1 && this.#connected) this.#endReading();
+          // Before the connection stands, the end of its data is the end of the attempt, and the exit says why; but the
+          // two streams come in any order.
+          if (stream !== 1) return;
+          this.#eof = true;
+          if (this.#connected) this.#endReading();
         },
       },
     );
@@ -88,6 +92,7 @@ class GuestSocket extends Duplex {
       if (!this.#connected && this.#complaint.text().startsWith("connected\n")) {
         this.#connected = true;
         this.emit("connect");
+        if (this.#eof) this.#endReading();
       }
       return;
     }
