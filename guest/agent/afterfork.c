@@ -7,11 +7,11 @@
 #include <linux/random.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "link.h"
+#include "proc.h"
 
 #define ENTROPY_MIN 32u
 #define ENTROPY_MAX 512u
@@ -20,7 +20,7 @@ static int random_fd = -1;
 
 void after_fork_prepare(void) { random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC); }
 
-/* Mixes and credits in one call, then makes the generator of every CPU start from the new pool. */
+/* Mixes and credits in one call, makes the generator of every CPU start from the new pool, and then the kernels. */
 static int add_entropy(const uint8_t *data, uint32_t len)
 {
     static struct {
@@ -34,13 +34,9 @@ static int add_entropy(const uint8_t *data, uint32_t len)
     if (r == 0)
         r = ioctl(random_fd, RNDRESEEDCRNG);
     explicit_bzero(pool.data, sizeof pool.data);
+    if (r == 0)
+        procs_reseed();
     return r;
-}
-
-static int set_clock(uint64_t ns)
-{
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-    return clock_settime(CLOCK_REALTIME, &t);
 }
 
 void after_fork(struct frame *f)
@@ -64,7 +60,7 @@ void after_fork(struct frame *f)
         step = "AFTER_FORK";
     } else if (add_entropy(entropy->val, entropy->len) < 0) {
         step = "entropy";
-    } else if (set_clock(get_u64(clock->val)) < 0) {
+    } else if (clock_set(get_u64(clock->val)) < 0) {
         step = "clock";
     } else if (name && sethostname(name, host->len) < 0) {
         step = "hostname";

@@ -13,6 +13,9 @@
 
 #define AGENT_VERSION "1.0.0"
 
+/* Tells a language kernel to re-seed at once, also in the middle of an eval (docs/spec/kernel-protocol.md). */
+#define RESEED_SIGNAL 41
+
 struct agent {
     bool machine;             /* PID 1 of a guest; false in --serve mode, where the host must stay untouched */
     struct rlimit child_files; /* RLIMIT_NOFILE of commands; the agent itself has a higher one */
@@ -26,6 +29,10 @@ _Noreturn void boot_failed(const char *step, int err);
 
 /* port.c: finds and opens the virtio port. */
 int port_open(void);
+
+/* first.c: frames of the host are served ahead of whatever runs; first_done when there is nothing more to do. */
+void first_start(int port);
+void first_done(void);
 
 /* modules.c: loads what /modules/load names, with parameters from the kernel command line. */
 void modules_load(const char *cmdline);
@@ -44,8 +51,13 @@ int identity_boot_id(const uint8_t *id, size_t len);
 void after_fork_prepare(void);
 void after_fork(struct frame *f);
 
+/* clock.c: CLOCK, and the clock of AFTER_FORK. */
+int clock_set(uint64_t ns);
+void clock_adjust(struct frame *f);
+
 /* power.c */
 void power_sync(uint32_t id);
+void power_hello(void);
 bool power_reaped(pid_t pid);
 _Noreturn void power_off(void);
 _Noreturn void machine_reset(void);

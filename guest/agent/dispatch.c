@@ -11,6 +11,7 @@
 #include "proc.h"
 
 #define NONCE 16u
+#define INPUT_MARK 1
 
 static void bad(struct frame *f) { link_error(f->id, EPROTO, "malformed frame", NULL); }
 
@@ -32,6 +33,7 @@ static void hello(struct frame *f)
         return;
     }
     procs_hello();
+    power_hello();
     link_reset();
     clock_gettime(CLOCK_BOOTTIME, &up);
     uint8_t *start = link_begin(128), *b = start;
@@ -55,6 +57,9 @@ static void start(struct frame *f)
 
 static bool input_stream(const struct frame *f) { return f->len >= 1 && (f->payload[0] == 0 || f->payload[0] == 3); }
 
+/* A payload that was cut and finished by zeros has no mark at its end: a process never gets bytes that nobody sent. */
+static bool input_whole(const struct frame *f) { return f->len >= 2 && f->payload[f->len - 1] == INPUT_MARK; }
+
 static void attach(struct frame *f)
 {
     struct proc *p = proc_find(f->id);
@@ -72,10 +77,10 @@ static bool about_process(struct frame *f, struct proc *p)
     uint8_t *b = f->payload;
     switch (f->type) {
     case FT_INPUT:
-        if (!input_stream(f))
+        if (!input_stream(f) || !input_whole(f))
             return false;
         if (p)
-            input_write(p, b[0], b + 1, f->len - 1);
+            input_write(p, b[0], b + 1, f->len - 2);
         return true;
     case FT_INPUT_EOF:
         if (!input_stream(f) || f->len != 1)
@@ -126,6 +131,7 @@ void dispatch(struct frame *f)
     case FT_AFTER_FORK: after_fork(f); break;
     case FT_SYNC: power_sync(f->id); break;
     case FT_POWEROFF: power_off(); break;
+    case FT_CLOCK: clock_adjust(f); break;
     default:
         if (!about_process(f, proc_find(f->id)))
             bad(f);

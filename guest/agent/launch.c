@@ -78,6 +78,7 @@ static void enter(struct proc *p, uint32_t id, pid_t pid, const struct start *s,
     p->flags = s->flags;
     p->keep = s->keep;
     p->pty = s->flags & START_PTY;
+    p->kernel = start_is_kernel(s);
     p->attached = !(s->flags & START_DETACHED);
     p->label = keep_text(s->label, 64, &p->label_len);
     p->arg = keep_text(s->kind == KIND_COMMAND ? s->argv[0] : s->path, 256, &p->arg_len);

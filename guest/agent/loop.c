@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "agent.h"
 #include "link.h"
 #include "proc.h"
 
@@ -57,7 +58,10 @@ _Noreturn void loop_run(void)
         /* Processes run before the flush, so that answers and the output they cause leave in one write. */
         procs_run();
         link_flush();
-        int n = epoll_wait(epfd, ev, BATCH, procs_pending() ? 0 : procs_timeout());
+        int timeout = procs_pending() ? 0 : procs_timeout();
+        if (timeout != 0)
+            first_done();
+        int n = epoll_wait(epfd, ev, BATCH, timeout);
         for (int i = 0; i < n; i++) {
             struct watch *w = ev[i].data.ptr;
             w->fn(w, ev[i].events);

@@ -1,5 +1,5 @@
 /*
- * The event loop: one epoll set, one thread. A watched descriptor belongs to an object that begins with (or holds)
+ * The event loop: one epoll set, one thread (a second one, in first.c, only sets priorities). A watched descriptor belongs to an object that begins with (or holds)
  * a struct watch. Objects are freed with loop_free_later, because events of the same batch may still name them.
  */
 #ifndef FORKD_LOOP_H

@@ -75,6 +75,8 @@ static _Noreturn void serve(int fd, bool end_exits)
     loop_init();
     watch_children();
     link_open(fd, end_exits);
+    if (agent.machine)
+        first_start(fd);
     loop_run();
 }
 

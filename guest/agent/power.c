@@ -20,6 +20,7 @@
 static struct {
     pid_t pid;
     uint32_t id;
+    bool wanted; /* false when the host that asked is gone */
 } syncs[SYNCS];
 
 /* sync(2) may take long on a slow disk, so a child waits for it. */
@@ -38,10 +39,18 @@ void power_sync(uint32_t id)
             break;
         syncs[i].pid = pid;
         syncs[i].id = id;
+        syncs[i].wanted = true;
         return;
     }
     sync();
     link_ok(id);
+}
+
+/* A new host does not know what an earlier one asked. */
+void power_hello(void)
+{
+    for (int i = 0; i < SYNCS; i++)
+        syncs[i].wanted = false;
 }
 
 bool power_reaped(pid_t pid)
@@ -49,7 +58,8 @@ bool power_reaped(pid_t pid)
     for (int i = 0; i < SYNCS; i++)
         if (syncs[i].pid == pid) {
             syncs[i].pid = 0;
-            link_ok(syncs[i].id);
+            if (syncs[i].wanted)
+                link_ok(syncs[i].id);
             return true;
         }
     return false;

@@ -146,13 +146,30 @@ void proc_signal(struct proc *p, int sig, bool leader_only)
         kill(leader_only ? p->pid : -p->pid, sig);
 }
 
+/* Only the host that began it could bring it to an end: a file whose content is not complete, a TCP stream. */
+static bool needs_its_host(const struct proc *p)
+{
+    return p->kind == KIND_CONNECT || (p->kind == KIND_WRITE && p->in0.open && !p->in0.eof);
+}
+
 void procs_hello(void)
 {
     for (struct proc *p = all, *next; p; p = next) {
         next = p->all_next;
+        if (p->state == RUNNING && needs_its_host(p)) {
+            proc_signal(p, SIGKILL, true); /* the leader is all of it, and may not have its group yet */
+            p->forget = true;
+        }
         input_hello(p);
         proc_detach(p); /* may free p or next: the memory and its links stay until the batch is done */
     }
+}
+
+void procs_reseed(void)
+{
+    for (struct proc *p = all; p; p = p->all_next)
+        if (p->kernel)
+            proc_signal(p, RESEED_SIGNAL, true);
 }
 
 void procs_kill_all(void)

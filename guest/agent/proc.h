@@ -59,6 +59,7 @@ struct proc {
     uint8_t kind;
     uint32_t flags, keep;
     bool attached, forget, timed_out, pty;
+    bool kernel; /* a language kernel: RESEED_SIGNAL is for it */
     uint64_t deadline; /* ms on the monotonic clock, 0 = none */
 
     int status; /* of wait4 */
@@ -88,6 +89,7 @@ void proc_detach(struct proc *p);
 void proc_attach(struct proc *p, const uint8_t *offsets);
 void proc_signal(struct proc *p, int sig, bool leader_only);
 void procs_hello(void);
+void procs_reseed(void);
 void procs_reap(void);
 void procs_kill_all(void);
 

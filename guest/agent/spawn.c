@@ -125,6 +125,8 @@ static void command_child(struct start *s, const struct stdio *io)
         fail("cwd", "/");
         return;
     }
+    if (start_is_kernel(s))
+        signal(RESEED_SIGNAL, SIG_IGN); /* until the kernel has its handler, the signal must not end it */
     execute(s->argv, s->env);
     fail("exec", s->argv[0]);
 }

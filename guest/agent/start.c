@@ -122,6 +122,11 @@ int start_parse(const struct frame *f, struct start *s, const char **step)
     return s->kind == KIND_CONNECT ? 0 : user_lookup(s->user, &s->who);
 }
 
+bool start_is_kernel(const struct start *s)
+{
+    return s->kind == KIND_COMMAND && (s->flags & START_CONTROL) && s->label && strncmp(s->label, "kernel:", 7) == 0;
+}
+
 static void add_default(struct start *s, char *entry)
 {
     size_t name = (size_t)(strchr(entry, '=') - entry) + 1;

@@ -52,6 +52,9 @@ struct start {
 /* Decodes a payload: 0, or an errno with what is wrong in *step. */
 int start_parse(const struct frame *f, struct start *s, const char **step);
 
+/* A language kernel: a command with a control stream whose label begins with `kernel:`. */
+bool start_is_kernel(const struct start *s);
+
 /* Completes env with the defaults of the user. */
 void start_environment(struct start *s);
 

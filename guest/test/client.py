@@ -2,9 +2,9 @@
 import collections, os, socket, struct, subprocess, tempfile, time
 
 HELLO, PING, START, INPUT, INPUT_EOF, CREDIT, SIGNAL, RESIZE = 1, 2, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15
-ATTACH, DETACH, FORGET, LIST, AFTER_FORK, SYNC, POWEROFF = 0x16, 0x17, 0x18, 0x19, 0x20, 0x21, 0x22
-HELLO_OK, OK, ERROR, STARTED, OUTPUT, OUTPUT_EOF, INPUT_CREDIT, EXIT, LISTING = (
-    0x81, 0x82, 0x83, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95)
+ATTACH, DETACH, FORGET, LIST, AFTER_FORK, SYNC, POWEROFF, CLOCK = 0x16, 0x17, 0x18, 0x19, 0x20, 0x21, 0x22, 0x23
+HELLO_OK, OK, ERROR, CLOCK_OK, STARTED, OUTPUT, OUTPUT_EOF, INPUT_CREDIT, EXIT, LISTING = (
+    0x81, 0x82, 0x83, 0x85, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95)
 STDIN, PTY, CONTROL, RECURSIVE, APPEND, DETACHED, FOLLOW, EXCLUSIVE = 1, 2, 4, 8, 16, 32, 64, 128
 BIG = 1 << 31
 Frame = collections.namedtuple("Frame", "type id payload")
@@ -12,6 +12,8 @@ Done = collections.namedtuple("Done", "out err ctl how code timed_out eof frames
 
 
 def frame(kind, ident=0, payload=b"", check=0):
+    if kind == INPUT:
+        payload += b"\1"  # the mark at its end
     head = struct.pack("<2sBBII", b"\xf0\x4b", 1, kind, ident, len(payload))
     a, b, c = struct.unpack("<III", head)
     return head + struct.pack("<I", a ^ b ^ c ^ 0x464B4431 ^ check) + payload
@@ -147,7 +149,7 @@ class Agent:
         """Sends input inside the window; returns other frames that came meanwhile."""
         window, at, other = 65536, 0, []
         while at < len(data):
-            n = min(window, len(data) - at, 65535)
+            n = min(window, len(data) - at, 65534)
             if n:
                 self.send(INPUT, ident, bytes([stream]) + data[at:at + n])
                 at, window = at + n, window - n

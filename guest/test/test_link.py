@@ -1,5 +1,5 @@
 """The connection: opening, garbage, cut frames, requests."""
-import errno, os, struct, time
+import errno, os, socket, struct, tempfile, time
 
 from client import *
 from test_streams import attach, listing
@@ -76,19 +76,19 @@ def test_input_window_is_new_after_hello(a):
         for _ in range(2):
             a.send(INPUT, ident, b"\0" + bytes(60_000 if _ == 0 else 5_536))
         a.hello()
-    a.send(INPUT, ident, b"\0" + bytes(65_535))
+    a.send(INPUT, ident, b"\0" + bytes(65_534))
     assert attach(a, ident, (0, 100), (0, 100), (0, 0)).type == OK
     a.send(INPUT_EOF, ident, b"\0")
     d = a.finish(ident)
-    assert d.out == str(2 * 65_536 + 65_535).encode(), d
+    assert d.out == str(2 * 65_536 + 65_534).encode(), d
     given = sum(struct.unpack_from("<I", f.payload, 1)[0] for f in d.frames if f.type == INPUT_CREDIT)
-    assert given <= 65_535, "credit for bytes of an earlier host"
+    assert given <= 65_534, "credit for bytes of an earlier host"
 
 
 def test_malformed_payloads(a):
     bad = [(START, b"\1\2\0\0\0\0"), (START, bytes(5)), (INPUT, b""), (INPUT, b"\1x"), (INPUT_EOF, b"\2"), (CREDIT, b"\0abcd"),
            (CREDIT, b"\1abc"), (SIGNAL, b"\1"), (RESIZE, b"abc"), (ATTACH, bytes(35)), (HELLO, field(1, b"short")),
-           (AFTER_FORK, field(1, bytes(31)) + field(2, bytes(8))), (0x7f, b""), (START, field(1, b"\0") + field(2, b"a\0b"))]
+           (AFTER_FORK, field(1, bytes(31)) + field(2, bytes(8))), (CLOCK, b""), (CLOCK, field(1, bytes(7))), (0x7f, b""), (START, field(1, b"\0") + field(2, b"a\0b"))]
     for kind, payload in bad:
         a.send(kind, 50, payload)
         e = fields(a.expect(ERROR, 50).payload)
@@ -101,6 +101,94 @@ def test_after_fork_leaves_the_host_alone(a):
     e = fields(a.expect(ERROR, 8).payload)
     assert struct.unpack("<I", e[1][0])[0] == errno.EPERM
     assert os.uname().nodename == before and abs(time.time() - clock) < 10
+
+
+def test_clock(a):
+    """Tells its time and leaves a clock alone that is right, or ahead by less than a second; the host's is never set."""
+    for ahead in (0, 900_000_000):
+        before = time.time_ns()
+        a.send(CLOCK, 9, field(1, struct.pack("<Q", before - ahead)))
+        own = struct.unpack("<Q", fields(a.expect(CLOCK_OK, 9).payload)[1][0])[0]
+        assert before <= own <= time.time_ns()
+    for wrong in (10**9, -2 * 10**9):
+        a.send(CLOCK, 10, field(1, struct.pack("<Q", time.time_ns() + wrong)))
+        assert struct.unpack("<I", fields(a.expect(ERROR, 10).payload)[1][0])[0] == errno.EPERM
+
+
+def test_cut_input_is_not_written(a):
+    """INPUT whose tail became zeros has no mark at its end: the process gets none of it."""
+    ident = a.start(["cat"], flags=STDIN)
+    a.send(INPUT, ident, b"\0first,")
+    whole = frame(INPUT, ident, b"\0" + b"q" * 300)
+    for cut in range(16, len(whole)):
+        a.sock.sendall(whole[:cut])
+        a.hello(padding=True)
+    a.send(INPUT, ident, b"\0last")
+    a.send(INPUT_EOF, ident, b"\0")
+    assert attach(a, ident, (0, 1000), (0, 1000), (0, 0)).type == OK
+    assert a.finish(ident).out == b"first,last"
+
+
+def only_pings(a, seconds):
+    """Nothing that an earlier host asked is answered: every frame belongs to a ping of this one."""
+    end, n = time.monotonic() + seconds, 1_000_000
+    while time.monotonic() < end:
+        a.send(PING, n)
+        f = a.next()
+        assert (f.type, f.id) == (OK, n), f
+        n += 1
+        time.sleep(0.002)
+
+
+def test_answers_to_an_earlier_host_are_dropped(a):
+    """Everything that can be under way, then HELLO: a sync, starts, file operations, a listing, output, exits."""
+    with tempfile.TemporaryDirectory() as d:
+        for round in range(20):
+            for i in range(20):  # more than have a child of their own
+                a.send(SYNC, a.new_id())
+            a.send(START, a.new_id(), start_payload(["sh", "-c", "echo x; sleep 0.01; echo y"]))
+            a.send(START, a.new_id(), start_payload(["seq", "100000"], credit=20_000))
+            a.send(START, a.new_id(), start_payload(["/no/program"]))
+            a.send(START, a.new_id(), start_payload(kind=1, path="/etc/passwd"))
+            ident = a.new_id()
+            a.send(START, ident, start_payload(kind=2, path=f"{d}/whole"))
+            a.send(INPUT, ident, b"\0content")
+            a.send(INPUT_EOF, ident, b"\0")
+            a.send(LIST, a.new_id())
+            a.hello(padding=round % 2 == 1)
+            only_pings(a, 0.03)
+        only_pings(a, 0.3)
+        assert open(f"{d}/whole").read() == "content", "what was complete is done"
+
+
+def test_hello_ends_what_only_its_host_could_end(a):
+    """A write without its end and a TCP stream; a write leaves nothing behind, and neither is listed."""
+    with tempfile.TemporaryDirectory() as d, socket.create_server(("127.0.0.1", 0)) as server:
+        command = a.start(["cat"], flags=STDIN)
+        write = a.start(kind=2, path=f"{d}/cut")
+        a.send(INPUT, write, b"\0half")
+        a.start(kind=9, port=server.getsockname()[1])
+        peer, _ = server.accept()
+        a.hello(padding=True)
+        peer.settimeout(5)
+        assert peer.recv(10) == b"", "the peer sees the end"
+        peer.close()
+        for _ in range(100):
+            left = listing(a)
+            if set(left) == {command}:
+                break
+            time.sleep(0.02)
+        assert set(left) == {command}, left
+        assert os.listdir(d) == []
+        assert left[command][3] == [b"\0"], "a command goes on"
+
+
+def test_reseed_signal_is_ignored_by_a_kernel_without_handler(a):
+    """Only where it is started as a language kernel: control stream and label."""
+    show = ["sh", "-c", "grep SigIgn /proc/self/status"]
+    for flags, label, ignored in ((CONTROL, "kernel:x", True), (CONTROL, "other", False), (0, "kernel:x", False)):
+        mask = int(a.run(show, flags=flags, label=label).out.split()[1], 16)
+        assert bool(mask >> 40 & 1) == ignored, (flags, label, hex(mask))
 
 
 def test_sync_and_ping(a):

@@ -1,11 +1,12 @@
 /*
- * Unit tests of the pure parts: frames against the golden file, the parser under cut and random input, the ring.
+ * Unit tests of the pure parts: frames against the golden file, the parser under cut and random input, the clock, the ring.
  * Built with the address and undefined-behaviour sanitizers.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "frames.h"
 #include "ring.h"
 
@@ -226,6 +227,15 @@ static void test_fuzz(void)
     }
 }
 
+static void test_clock(void)
+{
+    const uint64_t now = 1700000000000000000, ms = 1000000;
+    CHECK(!clock_differs(now, now));
+    CHECK(!clock_differs(now, now + ms / 2) && clock_differs(now, now + ms / 2 + 1));
+    CHECK(!clock_differs(now + 1000 * ms, now) && clock_differs(now + 1000 * ms + 1, now));
+    CHECK(clock_differs(0, UINT64_MAX) && clock_differs(UINT64_MAX, 0));
+}
+
 static void test_ring(void)
 {
     struct ring r;
@@ -293,6 +303,7 @@ int main(int argc, char **argv)
     test_pieces();
     test_cut();
     test_fuzz();
+    test_clock();
     test_ring();
     test_ring_model();
     printf("unit: %u checks passed\n", checks);

@@ -2,10 +2,12 @@
 //
 // Invariants: Math.random of every context is `random` below, so one seed covers them all. Numbers that Node draws from
 // OpenSSL ahead of use (crypto.randomUUID, randomInt) are thrown away, else siblings would hand out the same ones.
+// A fork in the middle of an eval raises a flag (refresh.c): what draws here looks at it first, and starts afresh.
 "use strict";
 const crypto = require("node:crypto");
 const { syncBuiltinESMExports } = require("node:module");
 
+const { load, store } = Atomics;
 const UUIDS_AHEAD = 128;
 const INTS_AHEAD = 1024;
 
@@ -25,7 +27,26 @@ function next() {
   return result;
 }
 
+/** Not 0 once the machine was forked; the addon's, where it can be had. */
+let forked = new Int32Array(1);
+let addon = null;
+const fresh = Buffer.alloc(64);
+
+/** What the system gives now; OpenSSL has it too. */
+function takeFresh() {
+  store(forked, 0, 0); // first: a fork in the middle of this raises it again
+  addon.refresh(fresh);
+  return fresh;
+}
+
+function refresh() {
+  seed(takeFresh());
+  throwAway();
+}
+
 function random() {
+  // A plain read, at half the cost: V8 reads elements of typed arrays anew each time, also in a loop.
+  if (forked[0] !== 0) refresh();
   return ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
 }
 
@@ -46,20 +67,31 @@ Math.random = random;
 let uuidsDrawn = false;
 let intsDrawn = false;
 const { randomInt, randomUUID } = crypto;
-crypto.randomInt = function (...args) {
-  intsDrawn = true;
-  return randomInt.apply(this, args);
-};
-crypto.randomUUID = function (options) {
-  uuidsDrawn = true;
-  return randomUUID(options);
-};
+
+/** Numbers that were drawn ahead. */
+function throwAway() {
+  if (uuidsDrawn) for (let i = 0; i < UUIDS_AHEAD; i++) randomUUID();
+  if (intsDrawn) for (let i = 0; i < INTS_AHEAD; i++) randomInt(2);
+  uuidsDrawn = intsDrawn = false;
+}
+
+/** Let a function look at the flag before it draws. */
+function wrap(owner, name, note) {
+  const original = owner[name];
+  const wrapped = function (...args) {
+    if (load(forked, 0) !== 0) refresh();
+    note?.();
+    return original.apply(this, args);
+  };
+  Object.defineProperty(wrapped, "name", { value: name, configurable: true });
+  owner[name] = wrapped;
+}
+
 const webCrypto = Object.getPrototypeOf(crypto.webcrypto);
-const webRandomUUID = webCrypto.randomUUID;
-webCrypto.randomUUID = function () {
-  uuidsDrawn = true;
-  return webRandomUUID.call(this);
-};
+for (const name of ["randomBytes", "randomFill", "randomFillSync"]) wrap(crypto, name);
+wrap(webCrypto, "getRandomValues");
+wrap(crypto, "randomInt", () => (intsDrawn = true));
+for (const owner of [crypto, webCrypto]) wrap(owner, "randomUUID", () => (uuidsDrawn = true));
 syncBuiltinESMExports();
 
 const callbacks = [];
@@ -70,15 +102,22 @@ function afterFork(callback) {
   return callback;
 }
 
+/** Look for forks from now on. */
+function watch(loaded) {
+  const memory = loaded?.forked();
+  if (memory === undefined) return;
+  addon = loaded;
+  forked = new Int32Array(memory);
+}
+
 /** Returns whether OpenSSL was re-seeded; throws if a step fails. Callbacks are for the caller to run, in order. */
-function reseed(entropy, addon) {
+function reseed(entropy, loaded) {
   if (entropy.length < 16) throw new Error("too little entropy");
-  seed(entropy);
-  const openssl = addon !== null && addon.reseed(entropy);
-  if (uuidsDrawn) for (let i = 0; i < UUIDS_AHEAD; i++) randomUUID();
-  if (intsDrawn) for (let i = 0; i < INTS_AHEAD; i++) randomInt(2);
-  uuidsDrawn = intsDrawn = false;
+  // The entropy may be older than the fork that the flag tells of.
+  seed(load(forked, 0) === 0 ? entropy : Buffer.concat([entropy, takeFresh()]));
+  const openssl = loaded !== null && loaded.reseed(entropy);
+  throwAway();
   return openssl;
 }
 
-module.exports = { afterFork, callbacks, random, reseed };
+module.exports = { afterFork, callbacks, random, reseed, watch };

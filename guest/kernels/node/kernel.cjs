@@ -12,7 +12,7 @@ const net = require("node:net");
 const path = require("node:path");
 const { Writable } = require("node:stream");
 const vm = require("node:vm");
-const { callbacks, reseed } = require("./after-fork.cjs");
+const { callbacks, reseed, watch } = require("./after-fork.cjs");
 const { Context, explain, show, writeAll } = require("./evaluate.cjs");
 
 const MAX_MESSAGE = 16 << 20;
@@ -34,6 +34,7 @@ function loadAddon() {
 }
 
 const addon = loadAddon();
+watch(addon);
 
 // --- Interrupts: see interrupt.c. Without the addon, what Node offers, which leaves gaps.
 

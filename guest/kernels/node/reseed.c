@@ -1,4 +1,5 @@
-/* Addon of the Node kernel: re-seeds OpenSSL, moves the control descriptor, and (interrupt.c) stops running code.
+/* Addon of the Node kernel: re-seeds OpenSSL, moves the control descriptor, (interrupt.c) stops running code and (refresh.c)
+   notices that the machine was forked.
 
    reseed(buffer) mixes the bytes into OpenSSL's primary generator and lets it poll the system. The generators of all
    threads see that their parent was re-seeded and follow before their next output. False if it could not be done.
@@ -10,19 +11,23 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+bool forkd_reseed_openssl(const void *bytes, size_t length) {
+    /* Looked up at run time: OpenSSL is in the node binary, in libnode's libcrypto, or absent. */
+    void (*add)(const void *, int, double) = (void (*)(const void *, int, double))dlsym(RTLD_DEFAULT, "RAND_add");
+    int (*poll)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "RAND_poll");
+    if (!add || !poll)
+        return false;
+    add(bytes, (int)length, (double)length);
+    return poll() == 1;
+}
+
 static napi_value reseed(napi_env env, napi_callback_info info) {
     napi_value argument, result;
     size_t count = 1, length = 0;
     void *bytes = NULL;
-    /* Looked up at run time: OpenSSL is in the node binary, in libnode's libcrypto, or absent. */
-    void (*add)(const void *, int, double) = (void (*)(const void *, int, double))dlsym(RTLD_DEFAULT, "RAND_add");
-    int (*poll)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "RAND_poll");
-    bool done = false;
-    if (add && poll && napi_get_cb_info(env, info, &count, &argument, NULL, NULL) == 0 && count == 1 &&
-        napi_get_buffer_info(env, argument, &bytes, &length) == 0 && length > 0) {
-        add(bytes, (int)length, (double)length);
-        done = poll() == 1;
-    }
+    bool done = napi_get_cb_info(env, info, &count, &argument, NULL, NULL) == 0 && count == 1 &&
+                napi_get_buffer_info(env, argument, &bytes, &length) == 0 && length > 0 &&
+                forkd_reseed_openssl(bytes, length);
     napi_get_boolean(env, done, &result);
     return result;
 }
@@ -50,5 +55,6 @@ __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_e
     napi_create_function(env, "moveFd", (size_t)-1, move_fd, NULL, &function);
     napi_set_named_property(env, exports, "moveFd", function);
     forkd_interrupt_init(env, exports);
+    forkd_refresh_init(env, exports);
     return exports;
 }

@@ -4,6 +4,7 @@ Invariants:
 - Only the process that was started answers. A child that user code makes with os.fork() ends when its eval ends.
 - Nothing that user code raises ends the kernel. KeyboardInterrupt is raised only below `_guard`, never in a frame
   that speaks the protocol.
+- The generators are re-seeded at once when RESEED arrives, in the middle of whatever runs, which does not notice.
 - Once `R` is answered with `A`, the generators of the standard library, numpy's global one and OpenSSL's have
   left the state they share with the siblings of the fork. If a step fails the answer is `Z`.
 - After a fork every piece of code that runs for the first time is slow, so the path from message to answer is
@@ -26,6 +27,7 @@ import types
 import forkd
 from forkd_values import explain, show
 
+RESEED = 41  # signal of the agent
 MAX_MESSAGE = 16 << 20
 KEPT_SOURCES = 1000
 HEADER = struct.Struct("<BI")
@@ -64,16 +66,40 @@ _count = 0
 _loop = None
 _armed = False
 _missed = False
+_seeding = False
+_late = False
 
 
 def _on_sigint(_signum, frame):
     # Between evals nothing is armed. While one is, the frames of `_guard` and above are spared: an interrupt that
     # arrives as the eval ends must not tear the kernel down.
-    global _missed
+    global _missed, _late
     if _armed:
-        if frame is not None and frame.f_code is not _GUARD_CODE:
+        if _seeding or frame is not None and frame.f_code is _RESEED_CODE:
+            _late = True
+        elif frame is not None and frame.f_code is not _GUARD_CODE:
             raise KeyboardInterrupt
-        _missed = True
+        else:
+            _missed = True
+
+
+def _on_reseed(_signum, frame):
+    global _seeding, _late
+    nested = _seeding
+    _seeding = True
+    try:
+        forkd._reseed()
+    except BaseException:
+        pass  # not the business of the code that runs; `R` tries again, and tells
+    if nested:
+        return
+    _seeding = False
+    if _late:  # an interrupt of the same code
+        _late = False
+        _on_sigint(2, frame)
+
+
+_RESEED_CODE = _on_reseed.__code__
 
 
 def _guard(function, *args):
@@ -168,6 +194,13 @@ def _evaluate(context, name, source):
     return show(value)
 
 
+def _take_signals():
+    """Put the handlers in place, at first and after code that has replaced them."""
+    for number, handler in ((2, _on_sigint), (RESEED, _on_reseed)):
+        if _signal.getsignal(number) is not handler:
+            _signal.signal(number, handler)
+
+
 def _open_output(fd):
     return io.TextIOWrapper(io.BufferedWriter(io.FileIO(fd, "w", closefd=False)), "utf-8", "backslashreplace",
                             None, True)
@@ -221,8 +254,7 @@ def _serve_eval(ident, payload):
     if os.getpid() != PID:
         _leave_child(error)
     _, failure = _guard(_flush)
-    if _signal.getsignal(2) is not _on_sigint:
-        _signal.signal(2, _on_sigint)
+    _take_signals()
     if error is None:
         error = failure if isinstance(failure, KeyboardInterrupt) else None
     if error is not None:
@@ -341,7 +373,7 @@ if __name__ == "__main__":
     sys.path[0] = ""  # the working directory, as in an interactive interpreter
     _kernel = sys.modules["__main__"]  # keep it: the name now belongs to the default context
     _contexts["default"] = Context("default")
-    _signal.signal(2, _on_sigint)
+    _take_signals()
     try:
         _greeting = b"python " + sys.version.split()[0].encode()
         _send(HEADER.pack(89, len(_greeting)) + _greeting)

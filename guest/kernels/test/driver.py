@@ -13,6 +13,7 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESEED = 41  # signal of the agent
 TIMEOUT = float(os.environ.get("FORKD_TEST_TIMEOUT", "20"))
 
 
@@ -147,3 +148,6 @@ class Kernel:
 
     def interrupt(self):
         self.process.send_signal(signal.SIGINT)
+
+    def reseed(self):
+        self.process.send_signal(RESEED)

@@ -304,6 +304,83 @@ for (var i = 0; i < n; i++) { var x = Math.random(); sum += x; bins[Math.floor(x
         self.alive()
 
 
+class ReseedSignal(NodeKernel):
+    """A fork in the middle of an eval: no message can be served, the signal must do."""
+
+    def reseeded(self, before, after):
+        gate = self.directory.name + "/gate"
+        ident = self.k.start("var fs = require('fs'), c = require('crypto'); %s; console.log('go'); "
+                             "while (!fs.existsSync('%s')); %s" % (before, gate, after))
+        self.k.out.wait_for("go\n")
+        self.k.reseed()
+        time.sleep(0.05)
+        open(gate, "w").close()
+        value = self.k.value(ident)
+        os.unlink(gate)
+        self.k.out.take()
+        self.assertEqual((value.status, self.k.err.take()), (0, ""), value)
+        return value.json
+
+    DRAW = "Array.from({length: 4}, () => Math.random())"
+
+    def test_math_random(self):
+        self.k.after_fork(ONE)
+        plain = self.k.eval(self.DRAW).json
+        seen = [plain]
+        for _ in range(2):
+            self.k.after_fork(ONE)
+            seen.append(self.reseeded("0", self.DRAW))
+        self.assertEqual(len({tuple(s) for s in seen}), 3)
+        self.k.after_fork(ONE)
+        self.assertEqual(self.k.eval(self.DRAW).json, plain, "once served, the message alone counts again")
+
+    COUNT = "var addon = require('%s/build/reseed.node'), base = addon.refresh, seen = 0; " \
+            "addon.refresh = (bytes) => { seen++; return base(bytes) }" % os.path.dirname(ROOT)
+
+    def test_hot_loop(self):
+        """Code that the compiler has optimised sees the flag too."""
+        self.k.eval(self.COUNT)
+        ident = self.k.start("var x = 0, end = Date.now() + 10000; console.log('go'); "
+                             "while (Date.now() < end && seen < 2) for (var i = 0; i < 1e5; i++) x += Math.random(); seen")
+        self.k.out.wait_for("go\n")
+        for _ in range(2):
+            time.sleep(0.3)
+            self.k.reseed()
+        self.assertEqual(self.k.value(ident).json, 2)
+
+    def test_every_wrapped_function_looks_at_the_flag_once(self):
+        self.k.eval(self.COUNT)
+        for draw in ("Math.random()", "c.randomBytes(4)", "c.randomFillSync(Buffer.alloc(4))",
+                     "c.randomFill(Buffer.alloc(4), () => {})", "c.randomInt(9)", "c.randomUUID()",
+                     "c.webcrypto.getRandomValues(new Uint8Array(4))", "c.getRandomValues(new Uint8Array(4))",
+                     "c.webcrypto.randomUUID()"):
+            self.assertEqual(self.reseeded("%s; seen = 0" % draw, "%s; %s; seen" % (draw, draw)), 1, draw)
+        self.assertEqual(self.k.eval("[c.randomBytes.name, c.randomInt.name]").json, ["randomBytes", "randomInt"])
+
+    def test_callbacks_wait_for_the_message(self):
+        self.k.eval("var seen = []; forkd.afterFork(() => seen.push(1)); 0")
+        self.assertEqual(self.reseeded("0", "seen.length"), 0)
+        self.assertEqual(self.k.after_fork(ONE), (b"A", b""))
+        self.assertEqual(self.k.eval("seen").json, [1])
+
+    def test_signals_at_rest_around_messages_and_with_interrupts_do_no_harm(self):
+        for n in range(200):
+            self.k.reseed()
+            ident = self.k.start(("await %d; Math.random()" if n % 2 else "%d; Math.random()") % n)
+            self.k.reseed()
+            if n % 3 == 0:
+                self.k.interrupt()
+            self.assertIn(self.k.value(ident).status, (0, 3))
+            self.assertEqual(self.k.after_fork(ONE), (b"A", b""))
+        time.sleep(0.4)
+        self.alive()
+        self.assertEqual(self.k.err.take(), "")
+
+    def test_programs_do_not_inherit_the_handler(self):
+        mask = self.k.eval("require('child_process').execSync('grep SigIgn /proc/self/status').toString().split('\\t')[1]").json
+        self.assertEqual(int(mask, 16) >> 40 & 1, 0)
+
+
 class WithoutAddon(NodeKernel):
     env = {"FORKD_RESEED": "/nonexistent.node"}
 

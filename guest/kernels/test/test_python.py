@@ -1,39 +1,14 @@
 """Behaviour of the Python kernel, one test each. FORKD_PYTHON names the interpreter to run (default python3)."""
 import os
-import shlex
 import sys
-import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from driver import ROOT, Kernel  # noqa: E402
-
-COMMAND = shlex.split(os.environ.get("FORKD_PYTHON", "python3")) + [ROOT + "/python/kernel.py"]
-ONE, TWO = bytes(range(64)), bytes(range(1, 65))
+import python_case  # noqa: E402
+from python_case import ONE, TWO  # noqa: E402
 
 
-class PythonKernel(unittest.TestCase):
-    def setUp(self):
-        self.k = Kernel(COMMAND)
-        self.addCleanup(self.k.close)
-
-    def has(self, module):
-        return self.k.eval("import importlib.util\nimportlib.util.find_spec(%r) is not None" % module).json
-
-    def interrupted(self, code, after=0.0):
-        """Start code that prints `go`, interrupt it, return its value."""
-        ident = self.k.start(code)
-        self.k.out.wait_for("go\n")
-        time.sleep(after)
-        self.k.interrupt()
-        value = self.k.value(ident)
-        self.k.out.take()
-        return value
-
-    def alive(self):
-        self.assertEqual(self.k.eval("40 + 2").text, "42")
-
+class PythonKernel(python_case.PythonCase):
     # Values
 
     def test_says_its_version(self):
@@ -144,14 +119,6 @@ class PythonKernel(unittest.TestCase):
         self.k.out.wait_for("line\n")
         self.open_gate()
         self.assertEqual(self.k.value(ident).status, 1)
-
-    def gate(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.addCleanup(self.directory.cleanup)
-        return self.directory.name + "/gate"
-
-    def open_gate(self):
-        open(self.directory.name + "/gate", "w").close()
 
     def test_closed_stdout(self):
         self.k.eval("import sys\nsys.stdout.close()\nsys.stderr.close()")
@@ -283,10 +250,6 @@ class PythonKernel(unittest.TestCase):
         self.alive()
 
     # After a fork
-
-    def sequence(self, code, entropy):
-        self.assertEqual(self.k.after_fork(entropy), (b"A", b""))
-        return self.k.eval(code).json
 
     def check_generator(self, code):
         one, again, two = (self.sequence(code, e) for e in (ONE, ONE, TWO))

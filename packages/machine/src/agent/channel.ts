@@ -25,6 +25,10 @@ export class FrameChannel {
   readonly #events: ChannelEvents;
   #corked = false;
   #ended = false;
+  /** frames that wait while the channel is held */
+  #held: Buffer[] | undefined;
+  #heldBytes = 0;
+  #holds = 0;
 
   constructor(socket: Socket, parser: FrameParser, events: ChannelEvents) {
     this.#socket = socket;
@@ -40,11 +44,33 @@ export class FrameChannel {
 
   /** True while writers should wait for `onDrain`. */
   get isFull(): boolean {
-    return this.#socket.writableNeedDrain;
+    return this.#held !== undefined || this.#socket.writableNeedDrain;
+  }
+
+  /** Frames sent from now on wait, until `release` is called as often as this. */
+  hold(): void {
+    this.#holds++;
+    this.#held ??= [];
+  }
+
+  release(): void {
+    this.#holds--;
+    const held = this.#held;
+    if (this.#holds > 0 || !held) return;
+    this.#held = undefined;
+    this.#heldBytes = 0;
+    for (const bytes of held) this.send(bytes);
+    if (!this.#ended && !this.isFull) this.#events.onDrain();
   }
 
   send(bytes: Buffer): void {
     if (this.#ended) return;
+    if (this.#held) {
+      this.#held.push(bytes);
+      this.#heldBytes += bytes.length;
+      if (this.#heldBytes > maxUnsentBytes) this.end(new ProtocolError("it was held for too long"));
+      return;
+    }
     if (!this.#corked) {
       this.#corked = true;
       this.#socket.cork();

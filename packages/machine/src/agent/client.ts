@@ -11,7 +11,7 @@ import type { Socket } from "node:net";
 import { nullLogger, type Logger } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { FrameChannel } from "./channel.ts";
-import { createDeferred, type Deferred } from "./deferred.ts";
+import { createDeferred } from "./deferred.ts";
 import { ProtocolError, refusal, unreachable } from "./errors.ts";
 import {
   encodeFrame,
@@ -30,14 +30,23 @@ import {
   type OutputOptions,
   type ProcessLink,
 } from "./process.ts";
-import { decodeError, decodeHelloOk, decodeListing, type AgentHello, type AgentListing } from "./replies.ts";
+import {
+  decodeClockOk,
+  decodeError,
+  decodeHelloOk,
+  decodeListing,
+  type AgentHello,
+  type AgentListing,
+} from "./replies.ts";
 import {
   encodeAfterFork,
   encodeAttach,
+  encodeClock,
   encodeHello,
   encodeStart,
   type AfterForkSpec,
   type PerStream,
+  type RealtimeNs,
   type StartSpec,
 } from "./requests.ts";
 
@@ -56,10 +65,15 @@ export interface AgentClientOptions {
 
 interface PendingRequest {
   readonly action: string;
-  readonly done: Deferred<AgentListing[]>;
-  /** undefined where no LISTING is awaited */
-  readonly listings: AgentListing[] | undefined;
+  /** Takes a frame that is no ERROR; true if it completes the answer. Throws ProtocolError. */
+  receive(frame: Frame): boolean;
+  fail(error: AppError): void;
 }
+
+/** Takes one frame of the answer to a request: what it comes to, or that more follows; undefined for a wrong frame. */
+type AnswerReader<T> = (frame: Frame) => { readonly value: T } | "more" | undefined;
+
+const readOk: AnswerReader<void> = ({ type }) => (type === frameType.ok ? { value: undefined } : undefined);
 
 export class AgentClient implements AsyncDisposable {
   readonly #channel: FrameChannel;
@@ -142,17 +156,45 @@ export class AgentClient implements AsyncDisposable {
   }
 
   async ping(): Promise<void> {
-    await this.#request("ping", (id) => encodeFrame(frameType.ping, id));
+    await this.#request("ping", (id) => encodeFrame(frameType.ping, id), readOk);
   }
 
   /** sync(2) in the guest. */
   async sync(): Promise<void> {
-    await this.#request("sync", (id) => encodeFrame(frameType.sync, id));
+    await this.#request("sync", (id) => encodeFrame(frameType.sync, id), readOk);
   }
 
   /** Gives the guest its own entropy, clock and identity; rejects with `guest_refused` naming the step that failed. */
   async afterFork(spec: AfterForkSpec): Promise<void> {
-    await this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec));
+    await this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec), readOk);
+  }
+
+  /**
+   * Brings the guest's wall clock up to date after the VM was stopped: it is set if it is behind, or ahead by more than
+   * a second. Resolves with what it was.
+   */
+  async setClock(realtimeNs: RealtimeNs): Promise<{ guestBeforeNs: bigint }> {
+    return this.#request(
+      "set the clock",
+      (id) => encodeClock(id, realtimeNs),
+      ({ type, payload }) =>
+        type === frameType.clockOk ? { value: { guestBeforeNs: decodeClockOk(payload) } } : undefined,
+    );
+  }
+
+  /**
+   * Sends nothing until it is disposed of. Once `taken` resolves, the agent has everything that was sent, and whole:
+   * the state in which a running machine is captured, so that nothing is under way that its children would miss.
+   */
+  hold(): Disposable & { readonly taken: Promise<void> } {
+    const taken = this.ping();
+    this.#channel.hold();
+    let isHeld = true;
+    const release = (): void => {
+      if (isHeld) this.#channel.release();
+      isHeld = false;
+    };
+    return { taken, [Symbol.dispose]: release };
   }
 
   /** Asks the guest to end itself. There is no answer; the VMM exits. */
@@ -162,7 +204,16 @@ export class AgentClient implements AsyncDisposable {
 
   /** All processes that the agent knows, finished ones too. */
   async list(): Promise<AgentListing[]> {
-    const listings = await this.#request("list processes", (id) => encodeFrame(frameType.list, id), []);
+    const listings: AgentListing[] = [];
+    await this.#request(
+      "list processes",
+      (id) => encodeFrame(frameType.list, id),
+      (frame) => {
+        if (frame.type !== frameType.listing || listings.length >= maxListings) return readOk(frame);
+        listings.push(decodeListing(frame.payload));
+        return "more";
+      },
+    );
     this.#guestIds = new Set(listings.map(({ id }) => id));
     return listings;
   }
@@ -217,16 +268,19 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  #request(
-    action: string,
-    encode: (id: number) => Buffer,
-    listings?: AgentListing[],
-  ): Promise<AgentListing[]> {
+  #request<T>(action: string, encode: (id: number) => Buffer, read: AnswerReader<T>): Promise<T> {
     if (this.#failure) return Promise.reject(this.#failure);
     const id = this.#nextId();
-    const done = createDeferred<AgentListing[]>();
+    const done = createDeferred<T>();
     const frame = encode(id);
-    this.#requests.set(id, { action, done, listings });
+    const receive = (answer: Frame): boolean => {
+      const part = read(answer);
+      if (part === "more") return false;
+      if (!part) throw new ProtocolError(`frame of type ${answer.type} as the answer to "${action}"`);
+      done.resolve(part.value);
+      return true;
+    };
+    this.#requests.set(id, { action, receive, fail: (error) => done.reject(error) });
     this.#channel.send(frame);
     return done.promise;
   }
@@ -258,22 +312,12 @@ export class AgentClient implements AsyncDisposable {
   }
 
   #answered(request: PendingRequest, frame: Frame): void {
-    switch (frame.type) {
-      case frameType.ok:
-        this.#requests.delete(frame.id);
-        return request.done.resolve(request.listings ?? []);
-      case frameType.error: {
-        const { errno, text } = decodeError(frame.payload);
-        this.#requests.delete(frame.id);
-        return request.done.reject(refusal(request.action, errno, text));
-      }
-      case frameType.listing:
-        if (request.listings && request.listings.length < maxListings) {
-          request.listings.push(decodeListing(frame.payload));
-          return;
-        }
+    if (frame.type === frameType.error) {
+      const { errno, text } = decodeError(frame.payload);
+      this.#requests.delete(frame.id);
+      return request.fail(refusal(request.action, errno, text));
     }
-    throw new ProtocolError(`frame of type ${frame.type} as the answer to "${request.action}"`);
+    if (request.receive(frame)) this.#requests.delete(frame.id);
   }
 
   #drained(): void {
@@ -291,7 +335,7 @@ export class AgentClient implements AsyncDisposable {
     if (reason instanceof ProtocolError) this.#log.warn({ event: "agent.protocol", error: reason.message });
     else this.#log.debug({ event: "agent.closed", reason: reason?.message });
     this.#ready.reject(failure);
-    for (const { done } of this.#requests.values()) done.reject(failure);
+    for (const request of this.#requests.values()) request.fail(failure);
     this.#requests.clear();
     for (const process of this.#processes.values()) process.lost(failure);
     this.#closed.resolve(reason);

@@ -22,9 +22,11 @@ export const frameType = {
   afterFork: 0x20,
   sync: 0x21,
   powerOff: 0x22,
+  clock: 0x23,
   helloOk: 0x81,
   ok: 0x82,
   error: 0x83,
+  clockOk: 0x85,
   started: 0x90,
   output: 0x91,
   outputEof: 0x92,
@@ -38,8 +40,10 @@ export const maxPayloadBytes = 65_536;
 export const nonceBytes = 16;
 
 const magic = Buffer.from([0xf0, 0x4b]);
-/** Version of the protocol that this side speaks. */
-export const protocolVersion = 1;
+/** Version of the protocol: what frames there are and what they mean. Recorded with a snapshot. */
+export const protocolVersion = 2;
+/** Version of the frame itself: how a header is laid out. In every header. */
+const frameVersion = 1;
 const checkSeed = 0x464b4431;
 /** Longest HELLO_OK looked for while scanning; what waits for completion is bounded by it. */
 const maxHelloOkBytes = 1024;
@@ -57,7 +61,7 @@ export function encodeFrame(type: number, id: number, ...parts: readonly Uint8Ar
   if (length > maxPayloadBytes) throw new RangeError(`Cannot encode a frame of ${length} bytes`);
   const frame = Buffer.allocUnsafe(headerBytes + length);
   magic.copy(frame, 0);
-  frame[2] = protocolVersion;
+  frame[2] = frameVersion;
   frame[3] = type;
   frame.writeUInt32LE(id, 4);
   frame.writeUInt32LE(length, 8);
@@ -77,7 +81,7 @@ function headerCheck(bytes: Buffer, at: number): number {
 /** The reason why the 16 bytes at `at` are not a header, or undefined if they are. */
 function headerFault(bytes: Buffer, at: number): string | undefined {
   if (bytes[at] !== magic[0] || bytes[at + 1] !== magic[1]) return "no frame where one must begin";
-  if (bytes[at + 2] !== protocolVersion) return `frame version ${bytes[at + 2]}`;
+  if (bytes[at + 2] !== frameVersion) return `frame version ${bytes[at + 2]}`;
   if (bytes.readUInt32LE(at + 12) !== headerCheck(bytes, at)) return "wrong header check";
   const length = bytes.readUInt32LE(at + 8);
   return length > maxPayloadBytes ? `payload of ${length} bytes` : undefined;

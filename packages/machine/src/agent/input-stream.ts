@@ -18,6 +18,8 @@ export interface FrameSink {
 interface PendingWrite {
   /** undefined is the end of the stream */
   bytes: Uint8Array | undefined;
+  /** some of it has been sent */
+  begun: boolean;
   readonly done: Deferred<void>;
 }
 
@@ -40,6 +42,16 @@ export class InputStream {
   /** Bytes sent and not yet taken by the process. */
   get usedBytes(): number {
     return windowBytes - this.#free;
+  }
+
+  /** Writes of which nothing or only a part was sent. */
+  get unsentWrites(): number {
+    return this.#pending.length;
+  }
+
+  /** True while a write was sent in part. */
+  get isCut(): boolean {
+    return this.#pending[0]?.begun === true;
   }
 
   /** Resolves when all bytes are sent; rejects when the process ends before. */
@@ -75,6 +87,7 @@ export class InputStream {
         const size = Math.min(head.bytes.length, this.#free, maxInputBytes);
         if (size === 0 || this.#sink.isFull) return;
         this.#free -= size;
+        head.begun = true;
         this.#sink.send(encodeInput(this.#id, this.#stream, head.bytes.subarray(0, size)));
         head.bytes = head.bytes.subarray(size);
         if (head.bytes.length > 0) continue;
@@ -88,7 +101,7 @@ export class InputStream {
   #enqueue(bytes: Uint8Array | undefined): Promise<void> {
     if (this.#closed) return Promise.reject(this.#closed);
     const done = createDeferred<void>();
-    this.#pending.push({ bytes, done });
+    this.#pending.push({ bytes, begun: false, done });
     this.pump();
     return done.promise;
   }

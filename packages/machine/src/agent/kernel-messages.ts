@@ -6,6 +6,8 @@
 
 export const maxMessageBytes = 16 * 1024 * 1024;
 const headerBytes = 5;
+const idBytes = 4;
+const ready = 0x59; // Y, the one message without an id
 
 /** What the kernel sent is no message. */
 export class KernelGarbage extends Error {
@@ -76,6 +78,13 @@ export class KernelMessageParser {
   /** Bytes of a message whose end has not come. */
   get pendingBytes(): number {
     return this.#fill;
+  }
+
+  /** The answer whose end has not come: what it answers and how much is missing; undefined until that is known. */
+  get cutAnswer(): { readonly id: number; readonly missingBytes: number } | undefined {
+    if (this.#fill < headerBytes + idBytes || this.#buffer[0] === ready) return undefined;
+    const missingBytes = headerBytes + this.#buffer.readUInt32LE(1) - this.#fill;
+    return { id: this.#buffer.readUInt32LE(headerBytes), missingBytes };
   }
 
   *push(piece: Buffer): Generator<KernelMessage> {

@@ -40,6 +40,11 @@ export class KernelQueue {
     return this.#sent[0];
   }
 
+  /** The eval on its way, of which there is one at most. What after-fork callbacks print ahead of it counts as its own. */
+  get eval(): KernelRequest | undefined {
+    return this.#sent.find(({ isEval }) => isEval);
+  }
+
   submit(request: KernelRequest): void {
     if (this.#failure) return request.onFailure(this.#failure);
     this.#waiting.push(request);

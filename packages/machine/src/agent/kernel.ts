@@ -3,8 +3,8 @@
  *
  * The kernel serves one message at a time. Short messages are sent without waiting for each other, so that after-fork
  * and the first eval share a packet; behind an eval nothing is sent until it is answered, so that an interrupt can
- * only meet the eval it is meant for. Output belongs to the oldest unanswered message: the agent keeps it before the
- * answer.
+ * only meet the eval it is meant for. Output belongs to the eval that is under way: the agent keeps it before the answer
+ * to the eval, but it may come before the answer to a short message that went ahead.
  */
 import { randomInt } from "node:crypto";
 import { withDeadline } from "@forkd/base";
@@ -57,6 +57,7 @@ export interface KernelOptions {
 /** Where a kernel stands; stored with a snapshot so that a fork can go on from there. */
 export interface KernelPosition {
   readonly processId: number;
+  /** where to go on; of the control stream always the beginning of an answer, which may be yet to come */
   readonly offsets: PerStream;
   readonly nextEvalId: number;
   /** messages that the kernel still has to answer; empty at rest */
@@ -72,6 +73,7 @@ export class KernelClient implements AsyncDisposable {
   readonly #died = createDeferred<AppError>();
   readonly #queue: KernelQueue;
   #nextId: number;
+  /** where the next byte for the parser is; ahead of the stream after an answer that was cut at a snapshot */
   #controlOffset: number;
   /** answers to an earlier daemon's messages are passed over */
   #allowsStale = false;
@@ -185,14 +187,35 @@ export class KernelClient implements AsyncDisposable {
     return this.#queue.isEmpty && this.#parser.pendingBytes === 0;
   }
 
+  /** True while messages have no answer: own ones, or those that were under way when the machine was captured. */
+  get isBusy(): boolean {
+    return !this.#queue.isEmpty;
+  }
+
+  /** True while a message has left in part: in a machine captured now, the kernel would wait for the rest for ever. */
+  get isSending(): boolean {
+    return this.#process.isWriteCut(3);
+  }
+
+  /**
+   * Fits a machine that is captured while its connection is held (`AgentClient.hold`) and the kernel is not `isSending`.
+   *
+   * An answer that has come in part is of no use to the fork, which goes on behind it. Only while its first nine bytes
+   * are not here is its length unknown; then it is read again from its beginning, which the agent still has if all that
+   * the kernel has sent since fits into the kept window. Else the kernel is lost in the fork: `kernel_failed`.
+   */
   position(): KernelPosition {
-    const [first, second, third] = this.#process.offsets;
+    const [first, second] = this.#process.offsets;
+    const sent = this.#queue.unanswered;
+    const unanswered = sent.slice(0, sent.length - this.#process.unsentWrites(3));
+    const cut = this.#parser.cutAnswer;
+    const isKnown = cut !== undefined && cut.id === unanswered[0];
+    const third = this.#controlOffset + (isKnown ? cut.missingBytes : -this.#parser.pendingBytes);
     return {
       processId: this.#process.id,
-      // A message that has come in part is sent again from its beginning.
-      offsets: [first, second, third - this.#parser.pendingBytes],
+      offsets: [first, second, third],
       nextEvalId: this.#nextId,
-      unanswered: this.#queue.unanswered,
+      unanswered: isKnown ? unanswered.slice(1) : unanswered,
     };
   }
 
@@ -285,17 +308,18 @@ export class KernelClient implements AsyncDisposable {
     const { stream, bytes } = output;
     if (stream === 3) return this.#receiveControl(output);
     if (stream === 2) this.#stderr.push(bytes);
-    const running = this.#queue.running;
-    if (running?.isEval) return running.onOutput?.(stream, bytes);
+    const { eval: running } = this.#queue;
+    if (running) return running.onOutput?.(stream, bytes);
     this.#options.onStray?.(stream, bytes);
   }
 
   #receiveControl({ offset, bytes }: AgentOutput): void {
     if (this.#dead) return;
     try {
-      if (offset !== this.#controlOffset) throw new KernelGarbage("part of its answer was dropped");
-      this.#controlOffset += bytes.length;
-      for (const message of this.#parser.push(bytes)) this.#answered(message);
+      if (offset > this.#controlOffset) throw new KernelGarbage("part of its answer was dropped");
+      const wanted = bytes.subarray(this.#controlOffset - offset);
+      this.#controlOffset += wanted.length;
+      for (const message of this.#parser.push(wanted)) this.#answered(message);
     } catch (error) {
       this.#fail(garbage(error));
     }

@@ -135,6 +135,16 @@ export class AgentProcess implements AsyncDisposable {
     return this.#inputs[stream].write(bytes);
   }
 
+  /** Writes that have not left, or only in part. */
+  unsentWrites(stream: InputStreamNumber): number {
+    return this.#inputs[stream].unsentWrites;
+  }
+
+  /** True while a write has left in part. */
+  isWriteCut(stream: InputStreamNumber): boolean {
+    return this.#inputs[stream].isCut;
+  }
+
   end(stream: InputStreamNumber = 0): Promise<void> {
     return this.#inputs[stream].end();
   }

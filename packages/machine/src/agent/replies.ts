@@ -94,6 +94,11 @@ export function decodeError(payload: Buffer): { errno: number; text: string } {
   return { errno: one(fields, 1, 4).readUInt32LE(), text: textOf(fields, 2) };
 }
 
+/** The guest's wall clock, ns since the epoch, before it was set. */
+export function decodeClockOk(payload: Buffer): bigint {
+  return one(decodeFields(payload), 1, 8).readBigUInt64LE();
+}
+
 export function decodeStarted(payload: Buffer): number {
   return one(decodeFields(payload), 1, 4).readUInt32LE();
 }

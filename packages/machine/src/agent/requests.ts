@@ -59,11 +59,13 @@ export interface StartSpec {
   readonly label?: string;
 }
 
+/** Wall clock, ns since the epoch; a function is called when the frame is made. */
+export type RealtimeNs = bigint | (() => bigint);
+
 export interface AfterForkSpec {
   /** 32 to 512 bytes */
   readonly entropy: Uint8Array;
-  /** wall clock, ns since the epoch; a function is called when the frame is made */
-  readonly realtimeNs: bigint | (() => bigint);
+  readonly realtimeNs: RealtimeNs;
   readonly hostname?: string;
   /** 32 hex digits */
   readonly machineId?: string;
@@ -139,10 +141,13 @@ function startFlags(spec: StartSpec): number {
 }
 
 /** Most input bytes of one frame. */
-export const maxInputBytes = maxPayloadBytes - 1;
+export const maxInputBytes = maxPayloadBytes - 2;
+
+/** Ends the payload of INPUT: one that was cut and finished by zeros is recognised by its absence. */
+const inputMark = 1;
 
 export function encodeInput(id: number, stream: InputStreamNumber, bytes: Uint8Array): Buffer {
-  return encodeFrame(frameType.input, id, u8(stream), bytes);
+  return encodeFrame(frameType.input, id, u8(stream), bytes, u8(inputMark));
 }
 
 export function encodeInputEof(id: number, stream: InputStreamNumber): Buffer {
@@ -166,9 +171,16 @@ export function encodeAttach(id: number, offsets: PerStream, credits: PerStream)
   return encodeFrame(frameType.attach, id, ...parts);
 }
 
+function encodeRealtime(realtimeNs: RealtimeNs): Buffer {
+  return u64(typeof realtimeNs === "bigint" ? realtimeNs : realtimeNs());
+}
+
+export function encodeClock(id: number, realtimeNs: RealtimeNs): Buffer {
+  return encodeFrame(frameType.clock, id, encodeField(1, encodeRealtime(realtimeNs)));
+}
+
 export function encodeAfterFork(id: number, spec: AfterForkSpec): Buffer {
-  const realtimeNs = typeof spec.realtimeNs === "bigint" ? spec.realtimeNs : spec.realtimeNs();
-  const fields = [encodeField(1, spec.entropy), encodeField(2, u64(realtimeNs))];
+  const fields = [encodeField(1, spec.entropy), encodeField(2, encodeRealtime(spec.realtimeNs))];
   if (spec.hostname !== undefined) fields.push(encodeField(3, Buffer.from(spec.hostname)));
   if (spec.machineId !== undefined) fields.push(encodeField(4, Buffer.from(spec.machineId)));
   if (spec.bootId !== undefined) fields.push(encodeField(5, Buffer.from(spec.bootId)));

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
+import { encodeField, frameType } from "../../src/agent/frames.ts";
 import type { AgentProcess } from "../../src/agent/process.ts";
+import { FakeGuest, u32, u64 } from "./support/fake-guest.ts";
 import { RealAgent } from "./support/real-agent.ts";
 
 async function collect(process: AgentProcess): Promise<{ 1: string; 2: string; 3: string }> {
@@ -279,4 +281,25 @@ test("closing rejects what is pending and is told once", async () => {
   assert.equal(await agent.client.closed, undefined);
   await assert.rejects(agent.client.ping(), { code: "agent_unreachable" });
   await assert.rejects(agent.client.start({ argv: ["true"] }).started, { code: "agent_unreachable" });
+});
+
+test("the clock is told and asked in one request", async () => {
+  await using guest = await FakeGuest.ready();
+  const outcome = guest.client.setClock(() => 1_800_000_000_000_000_001n);
+  const { id, payload } = await guest.take(frameType.clock);
+  assert.equal(payload.readBigUInt64LE(5), 1_800_000_000_000_000_001n);
+  guest.send(frameType.clockOk, id, encodeField(1, u64(1_799_999_999_000_000_000n)));
+  assert.deepEqual(await outcome, { guestBeforeNs: 1_799_999_999_000_000_000n });
+  const refused = guest.client.setClock(1n);
+  const again = await guest.take(frameType.clock);
+  guest.send(frameType.error, again.id, encodeField(1, u32(1)), encodeField(2, Buffer.from("CLOCK: no")));
+  await assert.rejects(refused, { code: "guest_refused", message: "Cannot set the clock: CLOCK: no" });
+});
+
+test("the real agent tells its clock, and sets none outside of a machine", async () => {
+  await using agent = await RealAgent.open();
+  const before = BigInt(Date.now()) * 1_000_000n;
+  const { guestBeforeNs } = await agent.client.setClock(() => BigInt(Date.now()) * 1_000_000n);
+  assert.ok(guestBeforeNs >= before && guestBeforeNs <= BigInt(Date.now() + 1) * 1_000_000n);
+  await assert.rejects(agent.client.setClock(1n), { code: "guest_refused" });
 });

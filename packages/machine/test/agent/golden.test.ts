@@ -53,6 +53,7 @@ const fixed: Readonly<Record<string, () => Buffer>> = {
     requests.encodeAfterFork(101, { entropy: Buffer.alloc(64), realtimeNs: 1n }),
   sync: () => encodeFrame(frameType.sync, 102),
   poweroff: () => encodeFrame(frameType.powerOff, 0),
+  clock: () => requests.encodeClock(103, () => 1_767_225_600_000_000_001n),
   "largest-id": () => encodeFrame(frameType.ping, 0xffff_ffff),
 };
 
@@ -109,6 +110,7 @@ function byKey([one]: readonly [number, unknown], [other]: readonly [number, unk
 const read: Readonly<Record<string, readonly [(payload: Buffer) => unknown, unknown]>> = {
   "hello-ok": [replies.decodeHelloOk, { version: "1.0.0", uptimeMs: 2238, unfinished: 1 }],
   error: [replies.decodeError, { errno: 2, text: "exec 'nope': No such file or directory" }],
+  "clock-ok": [replies.decodeClockOk, 1_767_225_599_500_000_000n],
   started: [replies.decodeStarted, 312],
   output: [replies.decodeOutput, { stream: 1, offset: 0, bytes: Buffer.from("hello\n") }],
   "output-far": [replies.decodeOutput, { stream: 3, offset: 2 ** 40 + 5, bytes: Buffer.from([0, 1, 2]) }],

@@ -202,3 +202,16 @@ test("output that came before an end is still handed out", async () => {
   assert.equal((await process.output.next()).value?.bytes.toString(), "last words");
   await assert.rejects(process.output.next(), { code: "agent_unreachable" });
 });
+
+for (const [what, type, parts] of [
+  ["OK", frameType.ok, []],
+  ["a time of seven bytes", frameType.clockOk, [encodeField(1, Buffer.alloc(7))]],
+  ["no time", frameType.clockOk, []],
+] as const) {
+  test(`${what} as the answer to CLOCK costs the connection`, async () => {
+    await using guest = await FakeGuest.ready();
+    const asked = guest.client.setClock(1n);
+    guest.send(type, (await guest.take(frameType.clock)).id, ...parts);
+    await expectDropped(guest, /answer to "set the clock"|field 1/, asked);
+  });
+}

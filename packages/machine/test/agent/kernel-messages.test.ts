@@ -96,6 +96,19 @@ test("a message costs what has come of it, and position counts it", () => {
   assert.equal(parser.pendingBytes, 15);
 });
 
+test("an answer that was cut tells what it answers and what is missing, once that has come", () => {
+  const parser = new KernelMessageParser();
+  const whole = message("A", u32(77), Buffer.alloc(10));
+  for (let at = 0; at < whole.length; at++) {
+    const cut = parser.cutAnswer;
+    assert.deepEqual(cut, at < 9 ? undefined : { id: 77, missingBytes: whole.length - at });
+    parser.push(whole.subarray(at, at + 1)).next();
+  }
+  assert.equal(parser.cutAnswer, undefined);
+  assert.deepEqual([...parser.push(message("Y", Buffer.alloc(20)).subarray(0, 15))], []);
+  assert.equal(parser.cutAnswer, undefined, "ready answers nothing");
+});
+
 test("random bytes are messages or garbage, nothing else", () => {
   const random = new Random(7);
   const types = Buffer.from("YVAZ?");

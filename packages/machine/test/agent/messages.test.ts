@@ -75,7 +75,7 @@ test("START carries every member", () => {
 
 test("fixed layouts have the bytes of the specification", () => {
   const hex = (bytes: Buffer): string => only(bytes).payload.toString("hex");
-  assert.equal(hex(requests.encodeInput(1, 3, Buffer.from("hi"))), "036869");
+  assert.equal(hex(requests.encodeInput(1, 3, Buffer.from("hi"))), "03686901");
   assert.equal(hex(requests.encodeInputEof(1, 0)), "00");
   assert.equal(hex(requests.encodeCredit(1, 2, 65536)), "0200000100");
   assert.equal(hex(requests.encodeSignal(1, 15, "leader")), "0f01");

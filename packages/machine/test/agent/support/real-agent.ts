@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { AgentClient } from "../../../src/agent/client.ts";
+import { socketPair } from "./fake-guest.ts";
 
 // From dist/test/agent/support.
 const root = fileURLToPath(new URL("../../../../../../", import.meta.url));
@@ -19,7 +20,9 @@ export class RealAgent implements AsyncDisposable {
   /** empty, removed at the end */
   readonly directory: string;
   readonly #child: ChildProcess;
-  readonly #client: AgentClient;
+  readonly #socket: Socket;
+  #client: AgentClient;
+  readonly #hosts: Socket[] = [];
 
   static async open(): Promise<RealAgent> {
     if (!existsSync(binary)) throw new Error(`${binary} is missing: run make -C guest`);
@@ -37,12 +40,22 @@ export class RealAgent implements AsyncDisposable {
     ])) as [Socket];
     server.close();
     await rm(join(directory, ".socket"), { force: true });
-    return new RealAgent(directory, child, AgentClient.open(socket, { atBoundary: true }));
+    return new RealAgent(directory, child, socket, AgentClient.open(socket, { atBoundary: true }));
   }
 
-  private constructor(directory: string, child: ChildProcess, client: AgentClient) {
+  /** The same behind a relay, so that one host can follow another as it does in a branch: see `nextHost`. */
+  static async openRelayed(): Promise<RealAgent> {
+    const agent = await RealAgent.open();
+    await agent.client.ready;
+    agent.#socket.removeAllListeners("data");
+    await agent.nextHost();
+    return agent;
+  }
+
+  private constructor(directory: string, child: ChildProcess, socket: Socket, client: AgentClient) {
     this.directory = directory;
     this.#child = child;
+    this.#socket = socket;
     this.#client = client;
   }
 
@@ -50,9 +63,27 @@ export class RealAgent implements AsyncDisposable {
     return this.#client;
   }
 
+  /**
+   * Another host takes over. What the last one sent and what is on its way to it is as it happens to be; `cut` bytes are
+   * the beginning of a frame that it did not get to finish.
+   */
+  async nextHost(cut: Buffer = Buffer.alloc(0)): Promise<AgentClient> {
+    const [near, far] = await socketPair();
+    this.#socket.removeAllListeners("data");
+    this.#socket.write(cut);
+    this.#socket.on("data", (chunk: Buffer) => far.write(chunk));
+    far.on("data", (chunk: Buffer) => this.#socket.write(chunk));
+    far.on("error", () => undefined);
+    this.#client = AgentClient.open(near, { atBoundary: false });
+    this.#hosts.push(far);
+    return this.#client;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     const exited = this.#child.exitCode === null ? once(this.#child, "exit") : undefined;
     await this.#client[Symbol.asyncDispose]();
+    for (const host of this.#hosts) host.destroy();
+    this.#socket.destroy();
     // It ends when its connection does; one that does not would keep the test waiting, which is a failure.
     await exited;
     await rm(this.directory, { recursive: true, force: true });
