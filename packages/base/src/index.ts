@@ -5,3 +5,5 @@ export { deadline, withDeadline } from "./deadline.ts";
 export { fsyncPath, isErrno, readJson, removeTree, writeFileAtomic } from "./atomic-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";
+export { nativeTool } from "./native-tool.ts";
+export { copySparse, dataRanges } from "./sparse-file.ts";

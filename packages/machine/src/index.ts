@@ -1,9 +1,11 @@
 export type {
   BootSpec,
+  DiskLayer,
   Engine,
   ExitReason,
   Machine,
   MachineShape,
+  PageCapture,
   PausedMachine,
   PreparedMachine,
   RestoreSpec,
@@ -43,3 +45,4 @@ export {
   writeFile,
 } from "./agent/files.ts";
 export { connectTcp } from "./agent/tcp.ts";
+export { MemoryCapture, type CaptureOptions } from "./memory/capture.ts";

@@ -24,11 +24,13 @@ export type MachineShape = {
   devices: readonly string[];
 };
 
+export type DiskLayer = { path: string; format: "qcow2" | "raw" };
+
 export type DiskSpec = {
-  /** private writable overlay */
+  /** private writable overlay; empty at the start of a restored machine */
   overlay: string;
   /** read-only layers below it, nearest first */
-  backing: readonly { path: string; format: "qcow2" | "raw" }[];
+  backing: readonly DiskLayer[];
 };
 
 /** Where the engine puts the files and sockets of one machine. */
@@ -74,13 +76,46 @@ export interface Machine extends AsyncDisposable {
   /** connected to the agent's port */
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
-  /** Stops the vCPUs. Disposing the result starts them again. */
+  /** files that hold the disk, bottom first; the last one is being written */
+  readonly disk: readonly DiskLayer[];
+  /** Stops the vCPUs and what the host sends to the agent. Disposing the result starts both again. */
   pause(): Promise<PausedMachine>;
+  /** Makes ready to take the pages that differ from the memory file, so that little is left for the pause. */
+  armCapture(options: {
+    layerPath: string;
+    /** into the file at once instead of into memory */
+    direct: boolean;
+    signal?: AbortSignal | undefined;
+  }): Promise<PageCapture>;
+  /** Opens the overlay that the guest will write to after the next freeze; `make` creates it and gives its path. */
+  prepareFreeze(make: () => Promise<string>): Promise<void>;
+  /**
+   * While the guest runs, copies into the layer being written what the layers above the lowest `keep` hold. Gives the
+   * layers that are no longer used.
+   */
+  collapseDisk(keep: number): Promise<readonly DiskLayer[]>;
 }
 
 export interface PausedMachine extends AsyncDisposable {
   /** CPU and device state without memory. */
   saveDevices(path: string): Promise<void>;
+  /**
+   * Ends the layer being written; the guest goes on in the prepared overlay. A layer that nothing was written to goes on
+   * itself. Gives the layers that hold the disk as it is now, bottom first; none of them is written any more.
+   */
+  freezeDisk(): Promise<readonly DiskLayer[]>;
+}
+
+/** The pages of a restored machine that differ from the file it was restored from. */
+export interface PageCapture extends AsyncDisposable {
+  /** as counted while the machine ran */
+  readonly expectedPages: number;
+  /** While it is paused. May be repeated: the last one counts. */
+  take(): Promise<{ pages: number; scanUs: number; copyUs: number }>;
+  /** Data and extent table of the layer file; its header is for the store to write. */
+  write(): Promise<{ pages: number; extents: number; fileBytes: number }>;
+  /** Writes the pages to their places in a flat image. */
+  apply(path: string): Promise<void>;
 }
 
 /** A VMM process that waits for the state it shall go on from. */

@@ -50,12 +50,34 @@ export function escapeComma(path: string): string {
   return path.replaceAll(",", ",,");
 }
 
+/** Name of the nth read-only layer, from the bottom. */
+export function baseNode(index: number): string {
+  return `base${index}`;
+}
+
+/** Name of the nth overlay that a machine writes to. */
+export function overlayName(index: number): string {
+  return `disk${index}`;
+}
+
+export function overlayNode(name: string, path: string, backing: string | null): Record<string, unknown> {
+  return {
+    driver: "qcow2",
+    "node-name": name,
+    // An overlay lives as long as its machine; what is kept is synced when it is kept.
+    cache: { direct: false, "no-flush": true },
+    discard: "unmap",
+    file: { driver: "file", filename: path, cache: { direct: false, "no-flush": true } },
+    backing,
+  };
+}
+
 function diskArgs(disk: DiskSpec): string[] {
   const args: string[] = [];
   const layers = [...disk.backing].reverse();
   let below: string | undefined;
   layers.forEach((layer, index) => {
-    const node = `base${index}`;
+    const node = baseNode(index);
     const file = { driver: "file", filename: layer.path, "read-only": true };
     args.push(
       "-blockdev",
@@ -71,18 +93,10 @@ function diskArgs(disk: DiskSpec): string[] {
   });
   args.push(
     "-blockdev",
-    JSON.stringify({
-      driver: "qcow2",
-      "node-name": "disk0",
-      // An overlay lives as long as its machine; what is kept is synced when it is kept.
-      cache: { direct: false, "no-flush": true },
-      discard: "unmap",
-      file: { driver: "file", filename: disk.overlay, cache: { direct: false, "no-flush": true } },
-      backing: below ?? null,
-    }),
+    JSON.stringify(overlayNode(overlayName(0), disk.overlay, below ?? null)),
     "-device",
     // A full disk of the host is an error for the guest that hits it; the default would stop it without a word.
-    "virtio-blk-device,drive=disk0,werror=report,rerror=report",
+    `virtio-blk-device,drive=${overlayName(0)},werror=report,rerror=report`,
   );
   return args;
 }

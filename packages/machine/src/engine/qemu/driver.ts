@@ -15,18 +15,28 @@ import { VmmProcess } from "../process.ts";
 import type {
   BootSpec,
   Capabilities,
+  DiskLayer,
   Engine,
   ExitReason,
   Machine,
-  MachinePlace,
+  PageCapture,
   PausedMachine,
   PreparedMachine,
   RestoreSpec,
 } from "../engine.ts";
+import { MemoryCapture } from "../../memory/capture.ts";
 import { bootArgs, restoreArgs } from "./args.ts";
+import { QemuDisk } from "./disk.ts";
 import { QmpClient } from "./qmp.ts";
 
-type Running = { process: VmmProcess; qmp: QmpClient; agentSocket: Socket; scope: Scope };
+type Running = {
+  process: VmmProcess;
+  qmp: QmpClient;
+  agentSocket: Socket;
+  scope: Scope;
+  memory: { path: string; bytes: number };
+  disk: QemuDisk;
+};
 
 export class QemuEngine implements Engine {
   readonly name = "qemu";
@@ -57,18 +67,18 @@ export class QemuEngine implements Engine {
   }
 
   async boot(spec: BootSpec, options: { signal?: AbortSignal } = {}): Promise<Machine> {
-    const running = await this.#spawn(bootArgs(spec), spec.place, [], options.signal);
+    const running = await this.#spawn(bootArgs(spec), spec, [], options.signal);
     return new QemuMachine(running);
   }
 
   async prepare(spec: RestoreSpec, options: { signal?: AbortSignal } = {}): Promise<PreparedMachine> {
-    const running = await this.#spawn(restoreArgs(spec), spec.place, [spec.deviceState], options.signal);
+    const running = await this.#spawn(restoreArgs(spec), spec, [spec.deviceState], options.signal);
     return new QemuPrepared(running);
   }
 
   async #spawn(
     args: string[],
-    place: MachinePlace,
+    { place, shape, memoryFile, disk }: BootSpec | RestoreSpec,
     files: readonly string[],
     signal: AbortSignal | undefined,
   ): Promise<Running> {
@@ -91,7 +101,14 @@ export class QemuEngine implements Engine {
       const agentSocket = await orExit(process, connectSocket(`${place.socketDir}/agent.sock`));
       scope.defer(() => void agentSocket.destroy());
       signal?.throwIfAborted();
-      return { process, qmp, agentSocket, scope: scope.keep() };
+      return {
+        process,
+        qmp,
+        agentSocket,
+        scope: scope.keep(),
+        memory: { path: memoryFile, bytes: shape.memoryMib * 1024 * 1024 },
+        disk: new QemuDisk(disk, (command, args) => orExit(process, qmp.execute(command, args)), qmp),
+      };
     } finally {
       signal?.removeEventListener("abort", stop);
     }
@@ -166,17 +183,58 @@ class QemuProcess implements AsyncDisposable {
 }
 
 class QemuMachine extends QemuProcess implements Machine {
+  get disk(): readonly DiskLayer[] {
+    return this.running.disk.layers;
+  }
+
   async pause(): Promise<PausedMachine> {
-    const { process, qmp } = this.running;
-    await orExit(process, qmp.execute("stop"));
+    const { process, qmp, agentSocket, disk } = this.running;
+    // QEMU hands input to a stopped guest too, which would change its memory under our hands.
+    agentSocket.cork();
+    try {
+      await orExit(process, qmp.execute("stop"));
+    } catch (error) {
+      agentSocket.uncork();
+      throw error;
+    }
     return {
       saveDevices: async (path) => {
         await orExit(process, qmp.execute("xen-save-devices-state", { filename: path, live: false }));
       },
+      freezeDisk: () => disk.freeze(),
       [Symbol.asyncDispose]: async () => {
-        await orExit(process, qmp.execute("cont"));
+        try {
+          await orExit(process, qmp.execute("cont"));
+        } finally {
+          agentSocket.uncork();
+        }
       },
     };
+  }
+
+  armCapture(options: {
+    layerPath: string;
+    direct: boolean;
+    signal?: AbortSignal | undefined;
+  }): Promise<PageCapture> {
+    const { memory } = this.running;
+    const { layerPath, direct, signal } = options;
+    return MemoryCapture.arm({
+      process: this.process,
+      memoryFile: memory.path,
+      memoryBytes: memory.bytes,
+      layerPath,
+      direct,
+      ...(signal && { signal }),
+    });
+  }
+
+  prepareFreeze(make: () => Promise<string>): Promise<void> {
+    return this.running.disk.prepare(make);
+  }
+
+  collapseDisk(keep: number): Promise<readonly DiskLayer[]> {
+    return this.running.disk.collapse(keep);
   }
 }
 

@@ -1,0 +1,42 @@
+/* Sets of guest pages as maximal runs. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "pages.h"
+
+void runs_clear(struct runs *runs)
+{
+    runs->count = 0;
+    runs->pages = 0;
+}
+
+void runs_add(struct runs *runs, uint64_t first, uint64_t count)
+{
+    struct run *last = runs->count > 0 ? &runs->all[runs->count - 1] : NULL;
+    if (last && last->first + last->count == first) {
+        last->count += count;
+        runs->pages += count;
+        return;
+    }
+    if (runs->count == runs->room) {
+        runs->room = runs->room ? runs->room * 2 : 4096;
+        runs->all = reallocarray(runs->all, runs->room, sizeof *runs->all);
+        if (!runs->all)
+            fail(ENOMEM, "no memory for the list of pages");
+    }
+    runs->all[runs->count++] = (struct run){.first = first, .count = count, .at = runs->pages};
+    runs->pages += count;
+}
+
+size_t runs_find(const struct runs *runs, uint64_t index)
+{
+    size_t low = 0, high = runs->count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (runs->all[middle].at <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}

@@ -1,0 +1,99 @@
+/*
+ * Which pages of a private file mapping are the process's own: those in the page tables that are neither the file's nor
+ * shared. A page that is being moved or was swapped out counts as what it was.
+ *
+ * PAGEMAP_SCAN (Linux 6.7) finds them in the kernel; before it pagemap is read entry by entry.
+ */
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "pages.h"
+
+struct scan_region {
+    uint64_t start, end, categories;
+};
+
+struct scan_request {
+    uint64_t size, flags;
+    uint64_t start, end, walk_end;
+    uint64_t regions, region_count;
+    uint64_t max_pages;
+    uint64_t inverted, all_of, any_of, returned;
+};
+
+#define SCAN_IOCTL _IOWR('f', 16, struct scan_request)
+#define IS_FILE (1u << 2)
+#define IS_PRESENT (1u << 3)
+#define IS_SWAPPED (1u << 4)
+
+#define ENTRY_PRESENT (1ull << 63)
+#define ENTRY_SWAPPED (1ull << 62)
+#define ENTRY_FILE (1ull << 61)
+
+/* False when the kernel does not know the ioctl. */
+static bool scan_fast(const struct target *target, const struct piece *piece, struct runs *runs)
+{
+    static struct scan_region regions[16384];
+    struct scan_request request = {
+        .size = sizeof request,
+        .end = piece->address + piece->bytes,
+        .regions = (uint64_t)regions,
+        .region_count = sizeof regions / sizeof *regions,
+        .inverted = IS_FILE,
+        .all_of = IS_FILE,
+        .any_of = IS_PRESENT | IS_SWAPPED,
+    };
+    uint64_t base = piece->offset / PAGE, seen = 0;
+    /* A walk that was long may end before the last region it reports, which is then reported again. */
+    for (uint64_t at = piece->address; at < request.end; at = request.walk_end) {
+        request.start = at;
+        int n = ioctl(target->pagemap, SCAN_IOCTL, &request);
+        if (n < 0 && errno == EINTR) {
+            request.walk_end = at;
+            continue;
+        }
+        if (n < 0 && (errno == ENOTTY || errno == EINVAL) && at == piece->address)
+            return false;
+        if (n < 0)
+            target_unreadable(target, errno);
+        if (request.walk_end <= at)
+            fail(EIO, "the scan of process %d does not advance", target->pid);
+        for (int i = 0; i < n; i++) {
+            uint64_t from = regions[i].start > seen ? regions[i].start : seen;
+            if (from < regions[i].end)
+                runs_add(runs, base + (from - piece->address) / PAGE, (regions[i].end - from) / PAGE);
+        }
+        if (n > 0)
+            seen = regions[n - 1].end;
+    }
+    return true;
+}
+
+static void scan_plain(const struct target *target, const struct piece *piece, struct runs *runs)
+{
+    static uint64_t entries[32768];
+    uint64_t pages = piece->bytes / PAGE, base = piece->offset / PAGE;
+    for (uint64_t done = 0; done < pages;) {
+        uint64_t want = pages - done < 32768 ? pages - done : 32768;
+        ssize_t n = pread(target->pagemap, entries, want * 8, (off_t)((piece->address / PAGE + done) * 8));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 8)
+            target_unreadable(target, n < 0 ? errno : ESRCH);
+        for (uint64_t i = 0; i < (uint64_t)n / 8; i++)
+            if ((entries[i] & (ENTRY_PRESENT | ENTRY_SWAPPED)) && !(entries[i] & ENTRY_FILE))
+                runs_add(runs, base + done + i, 1);
+        done += (uint64_t)n / 8;
+    }
+}
+
+void scan(const struct target *target, bool plain, struct runs *runs)
+{
+    runs_clear(runs);
+    for (size_t i = 0; i < target->pieces.count; i++) {
+        const struct piece *piece = &target->pieces.all[i];
+        if (plain || !scan_fast(target, piece, runs))
+            scan_plain(target, piece, runs);
+    }
+}

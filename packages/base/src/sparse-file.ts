@@ -1,0 +1,39 @@
+/** Files with holes: Node can neither find holes nor keep them. A failure is an Error whose `code` is that of the system call. */
+import { execFile } from "node:child_process";
+import { nativeTool } from "./native-tool.ts";
+
+const tool = "forkd-pages";
+/** a range is at most 40 bytes of text */
+const maxOutput = 64 << 20;
+
+/** Makes `to`, which must not exist, equal to `from`: sharing its blocks where the file system can, else by copying its data. */
+export async function copySparse(
+  from: string,
+  to: string,
+): Promise<{ reflinked: boolean; copiedBytes: number }> {
+  const output = await run(["copy", from, to], `Cannot copy ${from} to ${to}`);
+  const [, how, copied] = /^(reflink|copy) \d+ (\d+)\n$/.exec(output) ?? [];
+  if (how === undefined) throw new Error(`Cannot copy ${from}: ${tool} answered "${output.slice(0, 80)}"`);
+  return { reflinked: how === "reflink", copiedBytes: Number(copied) };
+}
+
+/** The parts of a file that are not holes, ascending. */
+export async function dataRanges(path: string): Promise<{ start: number; end: number }[]> {
+  const output = await run(["ranges", path], `Cannot find the data of ${path}`);
+  return Array.from(output.matchAll(/^(\d+) (\d+)$/gm), ([, start, end]) => ({
+    start: Number(start),
+    end: Number(end),
+  }));
+}
+
+function run(args: readonly string[], what: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    execFile(nativeTool(tool), args, { maxBuffer: maxOutput }, (error, stdout) => {
+      if (error === null) return resolve(stdout);
+      const [, code, text] = /^error (E\w+) (.*)$/m.exec(stdout) ?? [];
+      if (code !== undefined) return reject(Object.assign(new Error(`${what}: ${code}, ${text}`), { code }));
+      const why = error.code === "ENOENT" ? `${tool} is not built, run make -C native` : error.message;
+      reject(new Error(`${what}: ${why}`, { cause: error }));
+    });
+  });
+}

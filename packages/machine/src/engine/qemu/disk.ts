@@ -1,0 +1,107 @@
+/**
+ * The disk of a running machine: a chain of images of which only the top one is written.
+ *
+ *   rootfs ← base … ← disk0 ← disk1 ← …        freeze(): the top becomes read-only, a prepared empty one goes on
+ *
+ * No file ever has two writers: a frozen one is opened by others only to read.
+ */
+import { z } from "zod";
+import { AppError } from "@forkd/contract";
+import type { DiskLayer, DiskSpec } from "../engine.ts";
+import { baseNode, overlayName, overlayNode } from "./args.ts";
+import type { QmpClient } from "./qmp.ts";
+
+type Node = DiskLayer & { name: string };
+type Execute = (command: string, args?: Record<string, unknown>) => Promise<unknown>;
+
+const statsSchema = z.array(
+  z.looseObject({
+    qdev: z.string().optional(),
+    stats: z.looseObject({
+      wr_operations: z.number(),
+      unmap_operations: z.number(),
+      failed_wr_operations: z.number(),
+      failed_unmap_operations: z.number(),
+    }),
+  }),
+);
+const jobName = "collapse";
+
+export class QemuDisk {
+  readonly #execute: Execute;
+  readonly #qmp: QmpClient;
+  #nodes: Node[];
+  #overlays = 1;
+  #prepared: Node | undefined;
+  /** writes so far when the top layer was new; undefined where it holds something from the start */
+  #writesBefore: number | undefined = 0;
+
+  constructor(spec: DiskSpec, execute: Execute, qmp: QmpClient) {
+    this.#execute = execute;
+    this.#qmp = qmp;
+    const base = [...spec.backing].reverse().map((layer, index) => ({ ...layer, name: baseNode(index) }));
+    this.#nodes = [...base, { path: spec.overlay, format: "qcow2", name: overlayName(0) }];
+  }
+
+  get layers(): readonly DiskLayer[] {
+    return this.#nodes.map(({ path, format }) => ({ path, format }));
+  }
+
+  async prepare(make: () => Promise<string>): Promise<void> {
+    if (this.#prepared) return;
+    const path = await make();
+    const name = overlayName(this.#overlays++);
+    await this.#execute("blockdev-add", overlayNode(name, path, null));
+    this.#prepared = { path, format: "qcow2", name };
+  }
+
+  async freeze(): Promise<readonly DiskLayer[]> {
+    const writes = await this.#writes();
+    // An empty layer holds nothing that the ones below it do not.
+    if (writes === this.#writesBefore) return this.layers.slice(0, -1);
+    const top = this.#top();
+    const next = this.#prepared;
+    if (!next) throw new AppError("internal", "The disk was frozen without an overlay to go on in");
+    await this.#execute("blockdev-snapshot", { node: top.name, overlay: next.name });
+    this.#nodes.push(next);
+    this.#prepared = undefined;
+    this.#writesBefore = writes;
+    return this.layers.slice(0, -1);
+  }
+
+  async collapse(keep: number): Promise<readonly DiskLayer[]> {
+    const top = this.#top();
+    const base = this.#nodes[keep - 1];
+    const between = this.#nodes.slice(keep, -1);
+    if (!base || between.length === 0) return [];
+    const ended = this.#qmp.event("BLOCK_JOB_COMPLETED", (data) => data["device"] === jobName);
+    ended.catch(() => undefined);
+    await this.#execute("block-stream", { "job-id": jobName, device: top.name, "base-node": base.name });
+    const { error } = await ended;
+    if (typeof error === "string")
+      throw new AppError("engine_failed", `Cannot collapse the disk: ${error}`, { details: { error } });
+    this.#nodes = [...this.#nodes.slice(0, keep), top];
+    this.#writesBefore = undefined;
+    for (const { name } of between.reverse()) await this.#execute("blockdev-del", { "node-name": name });
+    return between.map(({ path, format }) => ({ path, format }));
+  }
+
+  #top(): Node {
+    const top = this.#nodes.at(-1);
+    if (!top) throw new AppError("internal", "The machine has no disk");
+    return top;
+  }
+
+  /** Requests of the guest that may have changed the disk; none is on the way while the machine is stopped. */
+  async #writes(): Promise<number> {
+    const devices = statsSchema.parse(await this.#execute("query-blockstats"));
+    const stats = devices.find(({ qdev }) => qdev !== undefined)?.stats;
+    if (!stats) throw new AppError("engine_failed", "QEMU does not tell what was written to the disk");
+    return (
+      stats.wr_operations +
+      stats.unmap_operations +
+      stats.failed_wr_operations +
+      stats.failed_unmap_operations
+    );
+  }
+}

@@ -1,0 +1,124 @@
+/**
+ * The program that reads the memory of a VMM: it is asked by lines on its stdin, and answers each by one line on its
+ * stdout. `error ERRNO text` is its last line. It ends with this process whatever happens.
+ */
+import { spawn, type ChildProcessByStdio } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import { isErrno, nativeTool } from "@forkd/base";
+import { AppError, toAppError } from "@forkd/contract";
+
+const tool = "forkd-pages";
+const maxLine = 8192;
+
+type Pending = { keyword: string; resolve: (numbers: number[]) => void; reject: (error: Error) => void };
+
+export class PagesHelper implements AsyncDisposable {
+  #child: ChildProcessByStdio<Writable, Readable, null>;
+  #closed: Promise<void>;
+  #buffer = "";
+  #pending: Pending | undefined;
+  /** why there will be no more answers; the first cause wins */
+  #ended: Error | undefined;
+
+  constructor(args: readonly string[], signal?: AbortSignal) {
+    const child = spawn(nativeTool(tool), args, { stdio: ["pipe", "pipe", "ignore"] });
+    this.#child = child;
+    const onAbort = (): void => {
+      this.#end(signal?.reason instanceof Error ? signal.reason : new Error(String(signal?.reason)));
+    };
+    child.once("error", (cause) => this.#end(cannotStart(cause)));
+    this.#closed = new Promise((resolve) => {
+      child.once("close", (code, killer) => {
+        signal?.removeEventListener("abort", onAbort);
+        const how = killer === null ? `ended with code ${code}` : `was killed by ${killer}`;
+        this.#end(new AppError("engine_failed", `Cannot capture the memory: ${tool} ${how}`));
+        resolve();
+      });
+    });
+    child.stdout.setEncoding("utf8");
+    child.stdout.on("data", (chunk: string) => this.#read(chunk));
+    // A pipe that broke is the same event as the end of the program.
+    child.stdin.on("error", () => undefined);
+    if (signal?.aborted) onAbort();
+    else signal?.addEventListener("abort", onAbort, { once: true });
+  }
+
+  /** The numbers of the next answer, which must begin with `keyword`; `line` is what asks for it. One at a time. */
+  answer(keyword: string, line?: string): Promise<number[]> {
+    if (this.#ended) return Promise.reject(this.#ended);
+    if (this.#pending) {
+      return Promise.reject(new AppError("internal", `${tool} is asked before it answered`));
+    }
+    if (line !== undefined) this.#child.stdin.write(`${line}\n`);
+    return new Promise((resolve, reject) => {
+      this.#pending = { keyword, resolve, reject };
+    });
+  }
+
+  #read(chunk: string): void {
+    this.#buffer += chunk;
+    for (let end = this.#buffer.indexOf("\n"); end >= 0; end = this.#buffer.indexOf("\n")) {
+      const line = this.#buffer.slice(0, end);
+      this.#buffer = this.#buffer.slice(end + 1);
+      this.#dispatch(line);
+    }
+    if (this.#buffer.length > maxLine) this.#end(notUnderstood(this.#buffer));
+  }
+
+  #dispatch(line: string): void {
+    const [, errno, text] = /^error (E\w+) (.*)$/.exec(line) ?? [];
+    if (errno !== undefined) return this.#end(captureError(errno, text ?? ""));
+    const pending = this.#pending;
+    const [keyword, ...numbers] = line.split(" ");
+    if (!pending || keyword !== pending.keyword || numbers.some((each) => !/^\d{1,15}$/.test(each))) {
+      return this.#end(notUnderstood(line));
+    }
+    this.#pending = undefined;
+    pending.resolve(numbers.map(Number));
+  }
+
+  #end(error: Error): void {
+    this.#ended ??= error;
+    this.#child.kill("SIGKILL");
+    const pending = this.#pending;
+    this.#pending = undefined;
+    pending?.reject(this.#ended);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#end(new AppError("engine_failed", "Cannot capture the memory: the capture was given up"));
+    await this.#closed;
+  }
+}
+
+function notUnderstood(line: string): AppError {
+  return new AppError("engine_failed", `Cannot understand ${tool}: "${line.slice(0, 80)}"`);
+}
+
+function cannotStart(cause: Error): AppError {
+  const why = isErrno(cause, "ENOENT") ? "it is not built" : cause.message;
+  return new AppError("host_not_ready", `Cannot start ${tool}: ${why}. Run make -C native`, { cause });
+}
+
+export function captureError(errno: string, text: string): AppError {
+  const cause = Object.assign(new Error(`${errno}: ${text}`), { code: errno });
+  const because = `Cannot capture the memory: ${text}`;
+  switch (errno) {
+    case "ENOSPC":
+    case "EDQUOT":
+      return toAppError(cause);
+    case "ENOMEM":
+      return new AppError("capacity_exhausted", `${because}. Use mode "diff", which needs no memory`, {
+        cause,
+      });
+    case "EPERM":
+    case "EACCES":
+      return new AppError(
+        "host_not_ready",
+        `${because}. Run the daemon as root, or set kernel.yama.ptrace_scope=0`,
+        { cause },
+      );
+    default:
+      return new AppError("engine_failed", because, { cause });
+  }
+}

@@ -1,0 +1,283 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { copyFile, readFile, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, test, type TestContext } from "node:test";
+import { AppError } from "@forkd/contract";
+import { MemoryCapture, type CaptureOptions } from "../../src/memory/capture.ts";
+import { captureError } from "../../src/memory/helper.ts";
+import { rejectsWith, temporaryDirectory } from "../support.ts";
+import { Mapper, memoryFile, onTmpfs, page, processesWith, Talker, tool } from "./support.ts";
+
+type Setting = { dir: string; mapper: Mapper; options: CaptureOptions };
+
+const dirs: string[] = [];
+
+after(async () => {
+  for (const dir of dirs) assert.deepEqual(await processesWith(dir), [], "nothing is left");
+});
+
+async function setting(t: TestContext, pages = 1024, how?: string): Promise<Setting> {
+  const dir = await temporaryDirectory(t);
+  const memory = await memoryFile(join(dir, "memory"), pages);
+  const mapper = await Mapper.start(t, memory, pages * page, how);
+  dirs.push(dir);
+  const layerPath = join(dir, "layer");
+  const options = { process: mapper.id, memoryFile: memory, memoryBytes: mapper.bytes, layerPath };
+  return { dir, mapper, options: { ...options, direct: false } };
+}
+
+function helperArgs(options: CaptureOptions): string[] {
+  return [
+    ...["capture", "--pid", String(options.process.pid), "--memory", options.memoryFile],
+    ...["--bytes", String(options.memoryBytes), "--layer", options.layerPath],
+  ];
+}
+
+async function helperOf(options: CaptureOptions): Promise<number> {
+  const [pid] = await processesWith(`--layer\0${options.layerPath}`);
+  assert.ok(pid !== undefined);
+  return pid;
+}
+
+test("a process that is gone is not captured, and none that has its pid", async (t) => {
+  const { mapper, options } = await setting(t);
+  const other = { pid: mapper.id.pid, startTime: mapper.id.startTime + 1 };
+  await rejectsWith(
+    MemoryCapture.arm({ ...options, process: other }),
+    "engine_failed",
+    /process \d+ is gone/,
+  );
+  await mapper.kill();
+  await rejectsWith(MemoryCapture.arm(options), "engine_failed", /process \d+ is gone/);
+  const helper = new Talker(t, tool, helperArgs(options));
+  assert.equal(await helper.line(), `error ESRCH process ${mapper.id.pid} is gone`);
+});
+
+for (const dirtied of [0, 600]) {
+  test(`a process with ${dirtied} pages of its own that ends before they are taken is an error`, async (t) => {
+    const { mapper, options } = await setting(t);
+    await mapper.dirty(0, dirtied);
+    await using capture = await MemoryCapture.arm(options);
+    await mapper.kill();
+    await rejectsWith(capture.take(), "engine_failed", /process \d+ is gone/);
+    await rejectsWith(capture.write(), "engine_failed", /process \d+ is gone/);
+  });
+}
+
+test("a process that ends after its pages were taken does not matter", async (t) => {
+  const { dir, mapper, options } = await setting(t);
+  await mapper.dirty(5, 20);
+  await using capture = await MemoryCapture.arm(options);
+  await capture.take();
+  await mapper.dump(join(dir, "dump"));
+  await mapper.kill();
+  assert.equal((await capture.write()).pages, 20);
+  await copyFile(options.memoryFile, join(dir, "flat"));
+  await capture.apply(join(dir, "flat"));
+  assert.ok((await readFile(join(dir, "flat"))).equals(await readFile(join(dir, "dump"))));
+});
+
+test("a helper that is killed rejects what is waited for, and everything after", async (t) => {
+  const { options } = await setting(t);
+  await using capture = await MemoryCapture.arm(options);
+  const pid = await helperOf(options);
+  process.kill(pid, "SIGSTOP");
+  const taken = capture.take();
+  const refused = rejectsWith(taken, "engine_failed", /was killed by SIGKILL/);
+  process.kill(pid, "SIGKILL");
+  await refused;
+  await rejectsWith(capture.write(), "engine_failed", /was killed by SIGKILL/);
+});
+
+test("one question at a time", async (t) => {
+  const { options } = await setting(t);
+  await using capture = await MemoryCapture.arm(options);
+  const first = capture.take();
+  await rejectsWith(capture.take(), "internal", /before it answered/);
+  assert.equal((await first).pages, 0);
+});
+
+test("a signal ends the capture, with its reason", async (t) => {
+  const { options } = await setting(t);
+  const abort = new AbortController();
+  await using capture = await MemoryCapture.arm({ ...options, signal: abort.signal });
+  process.kill(await helperOf(options), "SIGSTOP");
+  const taken = capture.take();
+  const reason = new AppError("cancelled", "enough");
+  abort.abort(reason);
+  await assert.rejects(taken, reason);
+  await assert.rejects(
+    MemoryCapture.arm({ ...options, layerPath: `${options.layerPath}2`, signal: abort.signal }),
+    reason,
+  );
+});
+
+test("disposal ends a helper that hangs", async (t) => {
+  const { options } = await setting(t);
+  const capture = await MemoryCapture.arm(options);
+  process.kill(await helperOf(options), "SIGSTOP");
+  const refused = rejectsWith(capture.take(), "engine_failed", /given up/);
+  await capture[Symbol.asyncDispose]();
+  await refused;
+});
+
+test("the helper ends with the process that started it", async (t) => {
+  const { options } = await setting(t);
+  // The shell's stdin is held open here: its end is not what ends the helper.
+  const shell = spawn("sh", ["-c", 'exec 3<&0; "$@" <&3 & wait', "sh", tool, ...helperArgs(options)], {
+    stdio: ["pipe", "pipe", "ignore"],
+  });
+  await once(shell.stdout, "data");
+  await helperOf(options);
+  const closed = once(shell, "close");
+  shell.kill("SIGKILL");
+  await closed;
+});
+
+test("a layer file that exists is not touched", async (t) => {
+  const { options } = await setting(t);
+  await writeFile(options.layerPath, "mine");
+  for (const direct of [false, true]) {
+    await rejectsWith(MemoryCapture.arm({ ...options, direct }), "engine_failed", /cannot create .*layer/);
+  }
+  assert.equal(await readFile(options.layerPath, "utf8"), "mine");
+});
+
+test("a file that is not mapped, at another size, or shared is refused", async (t) => {
+  const { dir, mapper, options } = await setting(t);
+  const other = await memoryFile(join(dir, "other"), 8);
+  await rejectsWith(MemoryCapture.arm({ ...options, memoryFile: other }), "engine_failed", /is not mapped/);
+  await rejectsWith(
+    MemoryCapture.arm({ ...options, memoryBytes: mapper.bytes - page }),
+    "engine_failed",
+    /is not mapped at the size/,
+  );
+  await rejectsWith(
+    MemoryCapture.arm({ ...options, memoryFile: join(dir, "none") }),
+    "engine_failed",
+    /cannot find/,
+  );
+  const shared = await setting(t, 64, "shared");
+  await rejectsWith(MemoryCapture.arm(shared.options), "engine_failed", /is mapped shared/);
+});
+
+test("a buffered capture meets a full disk when it writes", { skip: process.getuid?.() !== 0 }, async (t) => {
+  const { mapper, options } = await setting(t);
+  await mapper.dirty(0, 512);
+  await onTmpfs(1 << 20, async (small) => {
+    await using capture = await MemoryCapture.arm({ ...options, layerPath: join(small, "layer") });
+    assert.equal((await capture.take()).pages, 512);
+    await rejectsWith(capture.write(), "disk_full", /Cannot write: ENOSPC.*Free some space/);
+  });
+});
+
+test(
+  "a direct capture meets a full disk before it is armed",
+  { skip: process.getuid?.() !== 0 },
+  async (t) => {
+    const { mapper, options } = await setting(t);
+    await mapper.dirty(0, 512);
+    await onTmpfs(1 << 20, async (small) => {
+      const full = MemoryCapture.arm({ ...options, layerPath: join(small, "layer"), direct: true });
+      await rejectsWith(full, "disk_full", /Cannot write: ENOSPC.*Free some space/);
+    });
+  },
+);
+
+test(
+  "a direct capture that outgrows the disk is an error, not a signal",
+  { skip: process.getuid?.() !== 0 },
+  async (t) => {
+    const { mapper, options } = await setting(t, 4096);
+    await onTmpfs(6 << 20, async (small) => {
+      await using capture = await MemoryCapture.arm({
+        ...options,
+        layerPath: join(small, "layer"),
+        direct: true,
+      });
+      await mapper.dirty(0, 3000);
+      await rejectsWith(capture.take(), "disk_full", /Cannot write: ENOSPC/);
+    });
+  },
+);
+
+test("applying to a full disk or to a file of another size is an error", async (t) => {
+  const { dir, mapper, options } = await setting(t);
+  await mapper.dirty(0, 512);
+  const flat = join(dir, "flat");
+  await writeFile(flat, "");
+  await truncate(flat, mapper.bytes - page);
+  {
+    await using capture = await MemoryCapture.arm(options);
+    await capture.take();
+    await rejectsWith(capture.apply("a\nb"), "invalid_request", /line break/);
+    await rejectsWith(capture.apply(flat), "engine_failed", /has \d+ bytes, guest memory has \d+/);
+  }
+  if (process.getuid?.() !== 0) return;
+  await onTmpfs(1 << 20, async (small) => {
+    const sparse = join(small, "flat");
+    await writeFile(sparse, "");
+    await truncate(sparse, mapper.bytes);
+    await using capture = await MemoryCapture.arm({ ...options, layerPath: join(dir, "layer2") });
+    await capture.take();
+    await rejectsWith(capture.apply(sparse), "disk_full", /ENOSPC/);
+  });
+});
+
+test("the helper refuses what it does not understand", async (t) => {
+  const { options } = await setting(t);
+  const unknown = new Talker(t, tool, helperArgs(options));
+  assert.equal(await unknown.line(), "armed 0");
+  assert.equal(await unknown.ask("tak"), "error EINVAL unknown command");
+  const early = new Talker(t, tool, helperArgs({ ...options, layerPath: `${options.layerPath}2` }));
+  assert.equal(await early.line(), "armed 0");
+  assert.equal(await early.ask("write"), "error EINVAL nothing was taken");
+  const wrong = new Talker(t, tool, [...helperArgs(options), "more"]);
+  assert.match((await wrong.line()) ?? "", /^error EINVAL usage/);
+  const odd = new Talker(t, tool, helperArgs({ ...options, memoryBytes: 4097 }));
+  assert.match((await odd.line()) ?? "", /^error EINVAL usage/);
+});
+
+test("too little memory for the pages is an error", async (t) => {
+  const { mapper, options } = await setting(t, 16384);
+  await mapper.dirty(0, 16384);
+  const limited = new Talker(t, "sh", [
+    "-c",
+    'ulimit -v 30000; exec "$@"',
+    "sh",
+    tool,
+    ...helperArgs(options),
+  ]);
+  assert.match((await limited.line()) ?? "", /^error ENOMEM cannot map \d+ MiB/);
+});
+
+test("memory of another user's process is not readable", { skip: process.getuid?.() !== 0 }, async (t) => {
+  const { mapper, options } = await setting(t);
+  await onTmpfs(4 << 20, async (open) => {
+    // The program may lie in a directory that is closed to others.
+    await copyFile(tool, join(open, "forkd-pages"));
+    const stranger = new Talker(t, join(open, "forkd-pages"), helperArgs(options), 65534);
+    assert.equal(await stranger.line(), `error EPERM cannot read the memory of process ${mapper.id.pid}`);
+    await stranger.kill();
+  });
+});
+
+test("what the helper reports becomes an error with a remedy", () => {
+  const table = [
+    ["ENOSPC", "disk_full", /Cannot write: ENOSPC: text\. Free some space/],
+    ["EDQUOT", "disk_full", /Cannot write: EDQUOT: text/],
+    ["ENOMEM", "capacity_exhausted", /text\. Use mode "diff"/],
+    ["EPERM", "host_not_ready", /text\. Run the daemon as root, or set kernel\.yama\.ptrace_scope=0/],
+    ["EACCES", "host_not_ready", /ptrace_scope/],
+    ["ESRCH", "engine_failed", /Cannot capture the memory: text$/],
+    ["EIO", "engine_failed", /text$/],
+    ["EWHATEVER", "engine_failed", /text$/],
+  ] as const;
+  for (const [errno, code, message] of table) {
+    const error = captureError(errno, "text");
+    assert.equal(error.code, code);
+    assert.match(error.message, message);
+  }
+});
