@@ -4,9 +4,10 @@
  */
 import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";
-import { dataRanges, touchedChunks } from "./data-ranges.ts";
+import { dataRanges } from "@forkd/base";
+import { chunkBytes, chunkDigests, sha256, type Piece } from "./chunk-digests.ts";
+import { touchedChunks } from "./touched-chunks.ts";
 
-const chunkBytes = 1 << 20;
 const zeroChunk = Buffer.alloc(chunkBytes);
 const zeroDigest = Buffer.alloc(32);
 
@@ -16,22 +17,22 @@ export async function digestFile(path: string, signal?: AbortSignal): Promise<Fi
   await using file = await open(path, "r");
   const { size } = await file.stat();
   const total = createHash("sha256");
-  const buffer = Buffer.allocUnsafe(chunkBytes);
   let next = 0;
   const skipTo = (chunk: number) => {
     for (; next < chunk; next++) total.update(zeroDigest);
   };
-  for (const chunk of touchedChunks(await dataRanges(path), chunkBytes)) {
-    signal?.throwIfAborted();
-    skipTo(chunk);
-    const length = Math.min(chunkBytes, size - chunk * chunkBytes);
-    const { bytesRead } = await file.read(buffer, 0, length, chunk * chunkBytes);
-    if (bytesRead !== length) throw new Error(`Cannot read ${path}: it became shorter`);
-    const bytes = buffer.subarray(0, length);
-    const isZero = bytes.equals(zeroChunk.subarray(0, length));
-    total.update(isZero ? zeroDigest : createHash("sha256").update(bytes).digest());
-    next = chunk + 1;
+  const pieces = touchedChunks(await dataRanges(path), chunkBytes).map((chunk): Piece => ({
+    position: chunk * chunkBytes,
+    length: Math.min(chunkBytes, size - chunk * chunkBytes),
+  }));
+  const hash = (bytes: Buffer) =>
+    bytes.equals(zeroChunk.subarray(0, bytes.length)) ? zeroDigest : sha256(bytes);
+  for await (const { position, digest } of chunkDigests(file, pieces, { signal, hash })) {
+    skipTo(position / chunkBytes);
+    total.update(digest);
+    next++;
   }
+  signal?.throwIfAborted();
   skipTo(Math.ceil(size / chunkBytes));
   return { bytes: size, digest: total.digest("hex") };
 }

@@ -1,131 +1,229 @@
 /**
- * A snapshot being written: a hidden directory beside the finished ones. `commit()` makes every file durable, writes the
- * manifest last and renames the directory to its tag. A draft that is disposed without commit leaves nothing.
+ * A snapshot being written: a hidden directory beside the finished ones. `seal()` makes every file durable and writes
+ * the manifest last; `publish()` renames the directory. A draft that is disposed unpublished leaves nothing.
  */
-import { randomBytes } from "node:crypto";
-import { link, mkdir, rename, stat } from "node:fs/promises";
-import { join } from "node:path";
-import { AppError } from "@forkd/contract";
-import { fsyncPath, isErrno, removeTree, runCommand, writeFileAtomic } from "@forkd/base";
-import { digestFile } from "./digest.ts";
+import { link, mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { copySparse, fsyncPath, isErrno, removeTree, writeFileAtomic } from "@forkd/base";
+import { digestFile, type FileDigest } from "./digest.ts";
+import { openLayer } from "./layer.ts";
 import {
+  diskName,
   fileNames,
   manifestName,
+  manifestSchema,
   manifestVersion,
+  memoryBytes,
   type FileRole,
   type Manifest,
   type ManifestFacts,
 } from "./manifest.ts";
-import { stampOf } from "./stamp.ts";
+import { manifestId, type StoredSnapshot } from "./snapshot.ts";
+import { taken } from "./snapshot-errors.ts";
+import { stampOf, VerifiedFiles } from "./stamp.ts";
+import {
+  draftPrefix,
+  draftRecordName,
+  failedName,
+  hiddenName,
+  replacedPrefix,
+  writeDraftRecord,
+} from "./tombstone.ts";
 
-export const draftPrefix = ".draft-";
-export const trashPrefix = ".trash-";
+export type DraftOptions = {
+  /** take the place of a snapshot with that tag */
+  replace?: boolean;
+  /** if the daemon ends while this is written, the tag is shown as failed */
+  announce?: { branchedFrom?: string };
+  /** where seal() notes the files that it has read */
+  verified?: VerifiedFiles;
+};
 
-/** A whole snapshot, as the store sees it. */
-export type SealedDraft = { tag: string; dir: string; manifest: Manifest; stamp: string };
+export type SealOptions = {
+  signal?: AbortSignal | undefined;
+  /** files that need no reading, by role or by path in the draft: what another snapshot says of a shared file */
+  known?: ReadonlyMap<string, FileDigest>;
+};
 
 export class Draft implements AsyncDisposable {
   readonly dir: string;
   readonly tag: string;
   readonly #root: string;
-  readonly #replace: boolean;
+  readonly #target: string;
+  readonly #options: DraftOptions;
+  readonly #verified: VerifiedFiles;
+  /** paths that are links; those whose digest is known are durable already */
+  readonly #linked = new Set<string>();
+  #sealed: StoredSnapshot | undefined;
 
-  private constructor(root: string, dir: string, tag: string, replace: boolean) {
+  private constructor(root: string, name: string, tag: string, options: DraftOptions) {
     this.#root = root;
-    this.dir = dir;
+    this.#target = join(root, name);
+    this.dir = join(root, hiddenName(draftPrefix));
     this.tag = tag;
-    this.#replace = replace;
+    this.#options = options;
+    this.#verified = options.verified ?? new VerifiedFiles();
   }
 
-  static async open(root: string, tag: string, options: { replace: boolean }): Promise<Draft> {
-    if (!options.replace) await refuseExisting(root, tag);
-    const dir = join(root, `${draftPrefix}${randomBytes(8).toString("hex")}`);
-    await mkdir(dir, { mode: 0o700 });
-    return new Draft(root, dir, tag, options.replace);
+  /** For the snapshot `<root>/<tag>`. */
+  static open(root: string, tag: string, options: DraftOptions = {}): Promise<Draft> {
+    return Draft.openIn(root, tag, tag, options);
+  }
+
+  /** For a snapshot outside the store, `<dir>/<name>`; `tag` is what it is called in errors. `dir` exists. */
+  static async openIn(dir: string, name: string, tag: string, options: DraftOptions = {}): Promise<Draft> {
+    const draft = new Draft(dir, name, tag, options);
+    if (options.replace !== true) await draft.#refuseExisting();
+    await mkdir(draft.dir, { mode: 0o700 });
+    if (options.announce === undefined) return draft;
+    try {
+      const { branchedFrom } = options.announce;
+      await writeDraftRecord(draft.dir, {
+        tag,
+        ...(branchedFrom !== undefined && { branched_from: branchedFrom }),
+        created_at_unix: Math.floor(Date.now() / 1000),
+      });
+    } catch (error) {
+      await removeTree(draft.dir);
+      throw error;
+    }
+    return draft;
   }
 
   path(role: FileRole): string {
     return join(this.dir, fileNames[role]);
   }
 
-  /** Takes a file that other snapshots share: a hard link, or a copy where that is not possible. */
-  async share(role: FileRole, source: string): Promise<void> {
+  /** Disk layers are numbered from the bottom, without gaps. */
+  diskPath(index: number): string {
+    return join(this.dir, diskName(index));
+  }
+
+  /** Takes a file that is not written any more: a hard link, or a copy where that is not possible. */
+  async share(target: string, source: string): Promise<void> {
     try {
-      await link(source, this.path(role));
+      await link(source, target);
+      this.#linked.add(target);
     } catch (error) {
       if (!isErrno(error, "EXDEV", "EPERM", "EMLINK")) throw error;
-      await runCommand("cp", ["--sparse=always", "--reflink=auto", source, this.path(role)]);
+      await copySparse(source, target);
     }
   }
 
   /** Makes the files durable and writes the manifest: the directory is a whole snapshot, under no tag yet. */
-  async seal(facts: ManifestFacts, signal?: AbortSignal): Promise<SealedDraft> {
-    const roles = Object.keys(fileNames) as FileRole[];
-    const digests = await Promise.all(
-      roles.map(async (role) => {
-        await fsyncPath(this.path(role));
-        return [role, await digestFile(this.path(role), signal)] as const;
-      }),
-    );
-    const files = Object.fromEntries(digests) as Manifest["files"];
-    const manifest: Manifest = { version: manifestVersion, ...facts, files };
+  async seal(facts: ManifestFacts, options: SealOptions = {}): Promise<StoredSnapshot> {
+    const files = await this.#digests(facts, options);
+    const manifest = manifestSchema.parse({ version: manifestVersion, ...facts, files });
+    const text = `${JSON.stringify(manifest, null, 2)}\n`;
     const path = join(this.dir, manifestName);
-    await writeFileAtomic(path, `${JSON.stringify(manifest, null, 2)}\n`);
-    return { tag: this.tag, dir: this.dir, manifest, stamp: (await stampOf(path)) ?? "" };
+    await writeFileAtomic(path, text);
+    const stamp = (await stampOf(path)) ?? "";
+    this.#sealed = { tag: this.tag, dir: this.dir, id: manifestId(text), manifest, stamp };
+    return this.#sealed;
   }
 
-  /** Gives the sealed directory its tag. A snapshot that it replaces is gone only when the new one stands. */
-  async publish(): Promise<void> {
-    const target = join(this.#root, this.tag);
-    const trash = this.#replace ? await this.#moveAway(target) : undefined;
+  async #digests(facts: ManifestFacts, options: SealOptions): Promise<Manifest["files"]> {
+    const names = await readdir(this.dir);
+    const disks: FileDigest[] = [];
+    const diskCount = names.filter((name) => /^disk-\d+\.qcow2$/.test(name)).length;
+    for (let index = 0; index < diskCount; index++) {
+      disks.push(await this.#digest(this.diskPath(index), undefined, options));
+    }
+    const file = (role: FileRole) => this.#digest(this.path(role), role, options);
+    return {
+      ...(names.includes(fileNames.memory) && { memory: await file("memory") }),
+      ...(names.includes(fileNames.layer) && { layer: await this.#layer(facts) }),
+      devices: await file("devices"),
+      disks,
+      rootfs: await file("rootfs"),
+    };
+  }
+
+  async #digest(path: string, role: FileRole | undefined, options: SealOptions): Promise<FileDigest> {
+    options.signal?.throwIfAborted();
+    const known = options.known?.get(path) ?? (role === undefined ? undefined : options.known?.get(role));
+    // A link to a file that no snapshot has yet, such as a disk layer frozen a moment ago, need not be on disk.
+    if (known === undefined || !this.#linked.has(path)) await fsyncPath(path);
+    if (known !== undefined) {
+      const { size } = await stat(path);
+      if (size !== known.bytes)
+        throw new Error(`Cannot seal ${path}: it has ${size} bytes, not ${known.bytes}`);
+      return { bytes: known.bytes, digest: known.digest };
+    }
+    const stamp = await stampOf(path);
+    const found = await digestFile(path, options.signal);
+    if (stamp !== undefined) this.#verified.add(stamp, found.digest);
+    return found;
+  }
+
+  /** The pages were read when the layer was finished. */
+  async #layer(facts: ManifestFacts): Promise<Manifest["files"]["layer"]> {
+    const path = this.path("layer");
+    const layer = await openLayer(path);
+    if (layer.memoryBytes !== memoryBytes(facts)) {
+      throw new Error(`Cannot seal ${path}: it is for a memory of ${layer.memoryBytes} bytes`);
+    }
+    await fsyncPath(path);
+    const stamp = await stampOf(path);
+    if (stamp !== undefined) this.#verified.add(stamp, layer.digest);
+    return { bytes: layer.bytes, digest: layer.digest, pages: layer.pages };
+  }
+
+  /** Gives the sealed directory its name. A snapshot that it replaces is gone only when the new one stands. */
+  async publish(): Promise<StoredSnapshot> {
+    if (this.#sealed === undefined) throw new Error(`Cannot publish "${this.tag}": it is not sealed`);
+    const replaced = this.#options.replace === true ? await this.#moveAway() : await this.#moveTombstone();
     try {
-      await rename(this.dir, target);
+      await rename(this.dir, this.#target);
     } catch (error) {
-      if (trash !== undefined) await rename(trash, target);
-      if (isErrno(error, "ENOTEMPTY", "EEXIST")) throw taken(this.tag);
-      throw error;
+      const isTaken = isErrno(error, "ENOTEMPTY", "EEXIST");
+      if (replaced !== undefined) await (isTaken ? removeTree(replaced) : rename(replaced, this.#target));
+      throw isTaken ? taken(this.tag) : error;
     }
     await fsyncPath(this.#root);
-    if (trash !== undefined) await removeTree(trash);
+    if (replaced !== undefined) await removeTree(replaced);
+    await rm(join(this.#target, draftRecordName), { force: true });
+    return { ...this.#sealed, dir: this.#target };
   }
 
-  async commit(facts: ManifestFacts, signal?: AbortSignal): Promise<Manifest> {
-    const { manifest } = await this.seal(facts, signal);
-    await this.publish();
-    return manifest;
+  async commit(facts: ManifestFacts, options: SealOptions = {}): Promise<StoredSnapshot> {
+    await this.seal(facts, options);
+    return this.publish();
   }
 
-  async #moveAway(target: string): Promise<string | undefined> {
-    const trash = join(this.#root, `${trashPrefix}${randomBytes(8).toString("hex")}`);
+  async #moveAway(): Promise<string | undefined> {
+    const replaced = join(this.#root, `${hiddenName(replacedPrefix)}-${basename(this.#target)}`);
     try {
-      await rename(target, trash);
-      return trash;
+      await rename(this.#target, replaced);
+      return replaced;
     } catch (error) {
       if (isErrno(error, "ENOENT")) return undefined;
       throw error;
     }
   }
 
-  /** After a commit the directory has another name and nothing is left to remove. */
+  /** A tombstone makes room; anything else stays and the rename meets it. */
+  async #moveTombstone(): Promise<string | undefined> {
+    if (!(await this.#isTombstone(this.#target))) return undefined;
+    const replaced = await this.#moveAway();
+    if (replaced === undefined || (await this.#isTombstone(replaced))) return replaced;
+    // Another draft was published in between.
+    await rename(replaced, this.#target);
+    return undefined;
+  }
+
+  async #isTombstone(dir: string): Promise<boolean> {
+    if ((await stampOf(join(dir, manifestName))) !== undefined) return false;
+    return (await stampOf(join(dir, failedName))) !== undefined;
+  }
+
+  async #refuseExisting(): Promise<void> {
+    if ((await stampOf(this.#target)) === undefined || (await this.#isTombstone(this.#target))) return;
+    throw taken(this.tag);
+  }
+
+  /** After publish() the directory has another name and nothing is left to remove. */
   async [Symbol.asyncDispose](): Promise<void> {
     await removeTree(this.dir);
   }
-}
-
-async function refuseExisting(root: string, tag: string): Promise<void> {
-  try {
-    await stat(join(root, tag));
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return;
-    throw error;
-  }
-  throw taken(tag);
-}
-
-function taken(tag: string): AppError {
-  return new AppError(
-    "snapshot_exists",
-    `Cannot make snapshot "${tag}": the tag is taken. Remove it (forkd rmi ${tag}) or use --force`,
-    { details: { tag } },
-  );
 }

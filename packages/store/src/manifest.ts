@@ -2,28 +2,41 @@
  * The manifest of a snapshot: everything that a restore depends on. Format: docs/spec/manifest.md.
  *
  * It is written last, so a directory that has one is complete. File names are fixed and relative, so the directory can be
- * moved or renamed.
+ * moved. The sha256 of its bytes is the snapshot's id, by which a layer names its parent.
  */
 import { z } from "zod";
-import { acceleratorSchema, languageSchema } from "@forkd/contract";
+import { acceleratorSchema, languageSchema, tagPattern } from "@forkd/contract";
 
-export const manifestVersion = 1;
+export const manifestVersion = 2;
 export const manifestName = "manifest.json";
+export const maxDisks = 64;
 
+const hexDigest = z.string().regex(/^[0-9a-f]{64}$/);
 const fileSchema = z.strictObject({
   /** logical length */
   bytes: z.int().min(0),
   /** chunked digest, see digest.ts */
-  digest: z.string().regex(/^[0-9a-f]{64}$/),
+  digest: hexDigest,
+});
+const layerSchema = z.strictObject({
+  bytes: z.int().min(0),
+  /** index digest, see layer-format.ts */
+  digest: hexDigest,
+  pages: z.int().min(0),
 });
 
 export const fileNames = {
   memory: "memory",
+  layer: "layer",
   devices: "devices",
-  disk: "disk.qcow2",
   rootfs: "rootfs.ext4",
 } as const;
 export type FileRole = keyof typeof fileNames;
+
+/** Disk layers are numbered from the bottom. */
+export function diskName(index: number): string {
+  return `disk-${index}.qcow2`;
+}
 
 export const kernelPositionSchema = z.strictObject({
   language: languageSchema,
@@ -38,30 +51,78 @@ export const kernelPositionSchema = z.strictObject({
   unanswered: z.array(z.int().min(1)),
 });
 
-export const manifestSchema = z.strictObject({
-  version: z.literal(manifestVersion),
-  forkd_version: z.string(),
-  created_at_unix: z.number(),
-  agent_protocol: z.int(),
-  engine: z.strictObject({ name: z.string(), version: z.string() }),
-  machine: z.strictObject({
-    type: z.string(),
-    cpu: z.string(),
-    accelerator: acceleratorSchema,
-    vcpus: z.int().min(1),
-    memory_mib: z.int().min(1),
-    devices: z.array(z.string()),
-    /** TSC frequency that the guest believes in; 0 where it has another clock */
-    tsc_khz: z.int().min(0),
+const tagSchema = z.string().regex(tagPattern);
+
+export const originSchema = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("build") }),
+  z.strictObject({
+    kind: z.literal("branch"),
+    /** id of the sandbox it was taken from */
+    sandbox: z.string(),
+    mode: z.enum(["full", "diff", "live"]),
+    /** how long the guest stood still */
+    pause_ms: z.number().min(0),
   }),
-  kernel: z.strictObject({ digest: z.string(), version: z.string(), command_line: z.string() }),
-  initramfs: z.strictObject({ digest: z.string() }),
-  rootfs: z.strictObject({ digest: z.string() }),
-  recipe: z.strictObject({ name: z.string(), digest: z.string() }).optional(),
-  env: z.record(z.string(), z.string()),
-  kernels: z.array(kernelPositionSchema),
-  files: z.strictObject({ memory: fileSchema, devices: fileSchema, disk: fileSchema, rootfs: fileSchema }),
-});
+  z.strictObject({ kind: z.literal("compact"), of: tagSchema }),
+]);
+export type Origin = z.output<typeof originSchema>;
+
+export const manifestSchema = z
+  .strictObject({
+    version: z.literal(manifestVersion),
+    forkd_version: z.string(),
+    created_at_unix: z.number(),
+    origin: originSchema,
+    /** the snapshot whose memory the layer is laid over */
+    parent: z.strictObject({ tag: tagSchema, id: hexDigest }).optional(),
+    agent_protocol: z.int(),
+    engine: z.strictObject({ name: z.string(), version: z.string() }),
+    machine: z.strictObject({
+      type: z.string(),
+      cpu: z.string(),
+      accelerator: acceleratorSchema,
+      vcpus: z.int().min(1),
+      memory_mib: z.int().min(1),
+      devices: z.array(z.string()),
+      /** TSC frequency that the guest believes in; 0 where it has another clock */
+      tsc_khz: z.int().min(0),
+    }),
+    kernel: z.strictObject({ digest: z.string(), version: z.string(), command_line: z.string() }),
+    initramfs: z.strictObject({ digest: z.string() }),
+    rootfs: z.strictObject({ digest: z.string() }),
+    recipe: z.strictObject({ name: z.string(), digest: z.string() }).optional(),
+    env: z.record(z.string(), z.string()),
+    kernels: z.array(kernelPositionSchema),
+    files: z.strictObject({
+      memory: fileSchema.optional(),
+      layer: layerSchema.optional(),
+      devices: fileSchema,
+      disks: z.array(fileSchema).min(1).max(maxDisks),
+      rootfs: fileSchema,
+    }),
+  })
+  .refine(({ files }) => (files.memory === undefined) !== (files.layer === undefined), {
+    path: ["files"],
+    message: "there must be either memory or a layer",
+  })
+  .refine(({ files, parent }) => (files.layer === undefined) === (parent === undefined), {
+    path: ["parent"],
+    message: "a parent goes with a layer, and only with one",
+  })
+  .refine(
+    ({ files, machine }) => (files.memory?.bytes ?? machine.memory_mib * mib) === machine.memory_mib * mib,
+    {
+      path: ["files", "memory"],
+      message: "memory has another length than the machine's",
+    },
+  );
 export type Manifest = z.output<typeof manifestSchema>;
-/** What the maker of a snapshot knows; the files are added at commit. */
+/** What the maker of a snapshot knows; the files are added when it is sealed. */
 export type ManifestFacts = Omit<Manifest, "files" | "version">;
+
+const mib = 1 << 20;
+
+/** Length of the flat memory image. */
+export function memoryBytes(manifest: Pick<Manifest, "machine">): number {
+  return manifest.machine.memory_mib * mib;
+}

@@ -4,15 +4,15 @@ import { open, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
-import { dataRanges, touchedChunks, type DataRange } from "../src/data-ranges.ts";
 import { digestFile } from "../src/digest.ts";
+import { touchedChunks } from "../src/touched-chunks.ts";
 import { mib, temporaryDirectory } from "./support.ts";
 
 const sha256 = (bytes: Uint8Array): Buffer => createHash("sha256").update(bytes).digest();
 const zeroDigest = Buffer.alloc(32);
 
 test("touchedChunks() names each chunk once and in order", () => {
-  const table: [DataRange[], number[]][] = [
+  const table: [{ start: number; end: number }[], number[]][] = [
     [[], []],
     [[{ start: 0, end: 0 }], []],
     [[{ start: 0, end: 1 }], [0]],
@@ -110,28 +110,4 @@ test("digestFile() depends on the length, not only on the content", async (t) =>
   const two = await digestFile(path);
   await truncate(path, 2 * mib + 1);
   assert.notEqual((await digestFile(path)).digest, two.digest);
-});
-
-test("dataRanges() leaves the holes out and ends with the file", async (t) => {
-  const path = join(await temporaryDirectory(t), "sparse");
-  {
-    await using file = await open(path, "wx");
-    await file.truncate(4 * mib + 100);
-    await file.write("x", 2 * mib);
-    await file.write("y", 4 * mib + 99);
-  }
-  assert.deepEqual(touchedChunks(await dataRanges(path), mib), [2, 4]);
-  assert.equal((await dataRanges(path)).at(-1)?.end, 4 * mib + 100);
-});
-
-test("dataRanges() reads the map of a file with many holes", async (t) => {
-  const path = join(await temporaryDirectory(t), "fragmented");
-  const fragments = 6000;
-  const page = Buffer.alloc(4096, 1);
-  {
-    await using file = await open(path, "wx");
-    await file.truncate(fragments * 8192);
-    for (let index = 0; index < fragments; index++) await file.write(page, 0, 4096, index * 8192);
-  }
-  assert.equal((await dataRanges(path)).length, fragments);
 });

@@ -1,28 +1,43 @@
 import assert from "node:assert/strict";
-import { mkdtemp, readFile, rmdir, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readFile, rename, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { test, type TestContext } from "node:test";
+import { test } from "node:test";
 import { toAppError } from "@forkd/contract";
-import { runCommand } from "@forkd/base";
-import { Store } from "../src/store.ts";
-import { facts, fill, makeSnapshot, namesIn, openStore, rejectsWith, temporaryDirectory } from "./support.ts";
+import { Draft } from "../src/draft.ts";
+import { readSnapshot } from "../src/snapshot.ts";
+import {
+  branchFacts,
+  bytesRead,
+  facts,
+  fill,
+  fillLayer,
+  makeSnapshot,
+  mib,
+  namesIn,
+  needsRoot,
+  openAt,
+  openStore,
+  rejectsWith,
+  reopen,
+  smallFileSystem,
+  temporaryDirectory,
+} from "./support.ts";
 
 test("commit() writes a manifest with the digests of all files and moves the directory to its tag", async (t) => {
   const store = await openStore(t);
   await using draft = await store.draft("py", { replace: false });
   await fill(draft);
-  const manifest = await draft.commit(facts());
+  const { manifest } = await draft.commit(facts());
   assert.deepEqual(await namesIn(store.root), [
     "py",
     "py/devices",
-    "py/disk.qcow2",
+    "py/disk-0.qcow2",
     "py/manifest.json",
     "py/memory",
     "py/rootfs.ext4",
   ]);
   assert.deepEqual(JSON.parse(await readFile(join(store.root, "py", "manifest.json"), "utf8")), manifest);
-  assert.equal(manifest.files.memory.bytes, 3 << 20);
+  assert.equal(manifest.files.memory?.bytes, 3 << 20);
   assert.equal(manifest.files.devices.bytes, "content of devices".length);
 });
 
@@ -96,7 +111,7 @@ test("commit() stops when it is cancelled", async (t) => {
   {
     await using draft = await store.draft("py", { replace: false });
     await fill(draft);
-    await assert.rejects(draft.commit(facts(), AbortSignal.abort()), { name: "AbortError" });
+    await assert.rejects(draft.commit(facts(), { signal: AbortSignal.abort() }), { name: "AbortError" });
   }
   assert.deepEqual(await namesIn(store.root), []);
 });
@@ -106,29 +121,16 @@ test("share() links a file of the same file system", async (t) => {
   const source = join(await temporaryDirectory(t), "image");
   await writeFile(source, "shared bytes");
   await using draft = await store.draft("py", { replace: false });
-  await draft.share("rootfs", source);
+  await draft.share(draft.path("rootfs"), source);
   assert.equal((await stat(draft.path("rootfs"))).ino, (await stat(source)).ino);
 });
 
-/** Mounted for one test. */
-async function smallFileSystem(t: TestContext): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), "forkd-store-mount-"));
-  let mounted = false;
-  t.after(async () => {
-    if (mounted) await runCommand("umount", [path]);
-    await rmdir(path);
-  });
-  await runCommand("mount", ["-t", "tmpfs", "-o", "size=256k,mode=700", "forkd-test", path]);
-  mounted = true;
-  return path;
-}
-
 test(
   "commit() reports disk_full when the manifest does not fit, and nothing is left",
-  { skip: process.getuid?.() === 0 ? false : "mounting a file system needs root" },
+  needsRoot,
   async (t) => {
     const place = await smallFileSystem(t);
-    const store = await Store.open(join(place, "snapshots"));
+    const store = await openAt(place);
     {
       await using draft = await store.draft("py", { replace: false });
       await fill(draft);
@@ -145,15 +147,133 @@ test(
   },
 );
 
-test(
-  "share() copies where the source is on another file system",
-  { skip: process.getuid?.() === 0 ? false : "mounting a file system needs root" },
-  async (t) => {
-    const store = await openStore(t);
-    const source = join(await smallFileSystem(t), "image");
-    await writeFile(source, "from another file system");
-    await using draft = await store.draft("py", { replace: false });
-    await draft.share("rootfs", source);
-    assert.equal(await readFile(draft.path("rootfs"), "utf8"), "from another file system");
-  },
-);
+test("share() copies where the source is on another file system", needsRoot, async (t) => {
+  const store = await openStore(t);
+  const source = join(await smallFileSystem(t), "image");
+  await writeFile(source, "from another file system");
+  await using draft = await store.draft("py", { replace: false });
+  await draft.share(draft.path("rootfs"), source);
+  assert.equal(await readFile(draft.path("rootfs"), "utf8"), "from another file system");
+});
+
+test("commit() takes a layer with its parent and any number of disks", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  await using draft = await store.draft("child");
+  await fillLayer(draft, new Map([[7, 1]]));
+  await writeFile(draft.diskPath(1), "second disk");
+  await writeFile(draft.diskPath(2), "third disk");
+  const snapshot = await draft.commit(branchFacts(base));
+  const { files, parent } = snapshot.manifest;
+  assert.equal(files.memory, undefined);
+  assert.equal(files.layer?.pages, 1);
+  assert.deepEqual(
+    files.disks.map(({ bytes }) => bytes),
+    ["content of the disk".length, 11, 10],
+  );
+  assert.deepEqual(parent, { tag: "base", id: base.id });
+  assert.deepEqual(await store.get("child"), snapshot);
+});
+
+test("seal() refuses files that make no snapshot", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const attempt = async (prepare: (draft: Draft) => Promise<void>, given = facts()) => {
+    await using draft = await store.draft("child");
+    await prepare(draft);
+    await draft.seal(given);
+  };
+  const layer = (draft: Draft) => fillLayer(draft, new Map([[7, 1]]));
+  await assert.rejects(attempt(layer), /a parent goes with a layer/);
+  await assert.rejects(attempt(fill, branchFacts(base)), /a parent goes with a layer/);
+  const both = async (draft: Draft) => {
+    await layer(draft);
+    await writeFile(draft.path("memory"), Buffer.alloc(3 * mib));
+  };
+  await assert.rejects(attempt(both, branchFacts(base)), /either memory or a layer/);
+  const gap = async (draft: Draft) => {
+    await fill(draft);
+    await writeFile(draft.diskPath(2), "third without a second");
+  };
+  await assert.rejects(attempt(gap), /ENOENT.*disk-1/);
+  const short = async (draft: Draft) => {
+    await fill(draft);
+    await truncate(draft.path("memory"), mib);
+  };
+  await assert.rejects(attempt(short), /another length than the machine's/);
+  const otherSize = { ...branchFacts(base), machine: { ...facts().machine, memory_mib: 4 } };
+  await assert.rejects(attempt(layer, otherSize), /for a memory of 3145728 bytes/);
+  assert.deepEqual(
+    (await namesIn(store.root)).filter((name) => !name.startsWith("base")),
+    [],
+  );
+});
+
+test("seal() does not read a file that is known, and refuses one of another length", async (t) => {
+  const store = await openStore(t);
+  const image = join(await temporaryDirectory(t), "image");
+  await writeFile(image, Buffer.alloc(8 * mib, 5));
+  const known = { bytes: 8 * mib, digest: "ab".repeat(32) };
+  await using draft = await store.draft("py");
+  await fill(draft);
+  await draft.share(draft.diskPath(1), image);
+  const before = await bytesRead();
+  const { manifest } = await draft.seal(facts(), { known: new Map([[draft.diskPath(1), known]]) });
+  assert.ok((await bytesRead()) - before < 6 * mib);
+  assert.deepEqual(manifest.files.disks[1], known);
+  const wrong = new Map([["rootfs", { ...known, bytes: 5 }]]);
+  await assert.rejects(draft.seal(facts(), { known: wrong }), /rootfs.ext4: it has 17 bytes, not 5/);
+});
+
+test("what seal() has read need not be read again", async (t) => {
+  const store = await openStore(t);
+  const snapshot = await makeSnapshot(store, "py");
+  const before = await bytesRead();
+  await store.verify(snapshot);
+  assert.ok((await bytesRead()) - before < mib / 2);
+});
+
+test("openIn() makes a snapshot outside the store, which is read back from there", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const dir = await temporaryDirectory(t);
+  {
+    await using draft = await store.draftIn(dir, "saved", "sb-1");
+    await fillLayer(draft, new Map([[7, 1]]));
+    await draft.commit(branchFacts(base));
+  }
+  const saved = await readSnapshot(join(dir, "saved"), "sb-1");
+  assert.deepEqual(
+    (await store.chain(saved)).map(({ tag }) => tag),
+    ["sb-1", "base"],
+  );
+  await store.verify(saved, { always: true });
+  await rejectsWith(Draft.openIn(dir, "saved", "sb-1"), "snapshot_exists", /"sb-1"/);
+  await using again = await Draft.openIn(dir, "saved", "sb-1", { replace: true });
+  await fill(again);
+  assert.equal((await again.commit(facts())).dir, join(dir, "saved"));
+  assert.deepEqual(
+    (await namesIn(dir)).filter((name) => name.startsWith(".")),
+    [],
+  );
+  await rejectsWith(readSnapshot(join(dir, "nothing"), "sb-2"), "snapshot_not_found", /"sb-2"/);
+  await mkdir(join(dir, "empty"));
+  await rejectsWith(readSnapshot(join(dir, "empty"), "sb-2"), "snapshot_corrupt", /manifest is missing/);
+});
+
+test("a crash while one snapshot replaces another leaves one of them", async (t) => {
+  const store = await openStore(t);
+  await makeSnapshot(store, "py");
+  await makeSnapshot(store, "other");
+  await rename(join(store.root, "py"), join(store.root, ".replaced-0123456789abcdef-py"));
+  await mkdir(join(store.root, ".replaced-0123456789abcdef-other"));
+  await mkdir(join(store.root, ".replaced-"));
+  await store.draft("py", { announce: {} });
+  const later = await reopen(store);
+  await later.verify(await later.get("py"));
+  await later.verify(await later.get("other"));
+  assert.deepEqual(
+    (await namesIn(store.root)).filter((name) => name.startsWith(".")),
+    [],
+  );
+});

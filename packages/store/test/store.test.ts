@@ -1,29 +1,40 @@
 import assert from "node:assert/strict";
-import { cp, mkdir, readFile, rename, rm, truncate, utimes, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { cp, mkdir, readFile, rename, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
 import { test } from "node:test";
-import { fileNames, type FileRole } from "../src/manifest.ts";
-import { snapshotFile, Store } from "../src/store.ts";
-import { bytesRead, flipByte, makeSnapshot, mib, namesIn, openStore, rejectsWith } from "./support.ts";
+import { snapshotDisks, snapshotFile } from "../src/snapshot.ts";
+import {
+  branchFacts,
+  bytesRead,
+  fillLayer,
+  flipByte,
+  makeLayered,
+  makeSnapshot,
+  mib,
+  namesIn,
+  openStore,
+  rejectsWith,
+  reopen,
+} from "./support.ts";
 
 test("open() removes what a crash left and nothing else", async (t) => {
-  const { root } = await openStore(t);
-  const first = await Store.open(root);
-  await makeSnapshot(first, "py");
+  const store = await openStore(t);
+  const { root } = store;
+  await makeSnapshot(store, "py");
   const before = await namesIn(root);
   for (const name of [".draft-0123456789abcdef", ".trash-0123456789abcdef"]) {
     await mkdir(join(root, name));
     await writeFile(join(root, name, "memory"), "half");
   }
   await mkdir(join(root, ".other"));
-  await Store.open(root);
+  await reopen(store);
   assert.deepEqual(await namesIn(root), [".other", ...before].sort());
 });
 
 test("get() finds what was committed, also in a store that was opened later", async (t) => {
   const store = await openStore(t);
   const made = await makeSnapshot(store, "py-3.13_a");
-  const later = await Store.open(store.root);
+  const later = await reopen(store);
   assert.deepEqual(await later.get("py-3.13_a"), made);
   await later.verify(made);
 });
@@ -43,10 +54,11 @@ test("get() says snapshot_corrupt when the manifest is missing, cut or from anot
   const table: [string, string, RegExp][] = [
     ["cut", JSON.stringify(manifest).slice(0, 100), /"cut": its manifest cannot be read: SyntaxError/],
     ["empty", "", /manifest cannot be read/],
-    ["version", JSON.stringify({ ...manifest, version: 2 }), /expected 1[^]*version/],
+    ["version", JSON.stringify({ ...manifest, version: 1 }), /has version 1, .* version 2\. Build it again/],
+    ["no-version", JSON.stringify({ ...manifest, version: undefined }), /version/],
     ["key", JSON.stringify({ ...manifest, surprise: 1 }), /Unrecognized key: "surprise"/],
     ["files", JSON.stringify(withoutFiles), /files/],
-    ["memory", JSON.stringify({ ...manifest, machine: { ...manifest.machine, vcpus: 0 } }), /vcpus/],
+    ["machine", JSON.stringify({ ...manifest, machine: { ...manifest.machine, vcpus: 0 } }), /vcpus/],
   ];
   for (const [tag, text, message] of table) {
     await mkdir(join(store.root, tag));
@@ -70,7 +82,7 @@ test("list() is sorted, keeps broken snapshots with their problem and leaves dra
   await makeSnapshot(store, "b");
   await makeSnapshot(store, "a");
   await mkdir(join(store.root, "broken"));
-  await using _draft = await store.draft("c", { replace: false });
+  await using _draft = await store.draft("c");
   const found = await store.list();
   assert.deepEqual(
     found.map(({ tag }) => tag),
@@ -79,19 +91,74 @@ test("list() is sorted, keeps broken snapshots with their problem and leaves dra
   assert.ok(found[0] && !("problem" in found[0]));
   assert.ok(found[2] && "problem" in found[2]);
   assert.match(found[2].problem, /manifest is missing/);
+  assert.equal(found[2].kind, "corrupt");
 });
 
 test("verify() names the file in which one bit has changed", async (t) => {
   const store = await openStore(t);
-  for (const role of Object.keys(fileNames) as FileRole[]) {
-    const snapshot = await makeSnapshot(store, role);
-    await store.verify(snapshot);
-    await flipByte(snapshotFile(snapshot, role), 3);
-    const problem = new RegExp(`file "${fileNames[role]}" differs from its digest`);
-    await rejectsWith(store.verify(snapshot), "snapshot_corrupt", problem);
-    await flipByte(snapshotFile(snapshot, role), 3);
-    await store.verify(snapshot);
+  const flat = await makeSnapshot(store, "flat");
+  const files = (["memory", "devices", "rootfs"] as const).map((role) => snapshotFile(flat, role));
+  for (const path of [...files, ...snapshotDisks(flat)]) {
+    await store.verify(flat);
+    await flipByte(path, 3);
+    const problem = new RegExp(`file "${basename(path)}" differs from its digest`);
+    await rejectsWith(store.verify(flat), "snapshot_corrupt", problem);
+    await flipByte(path, 3);
   }
+  await store.verify(flat);
+});
+
+test("verify() reads the layers and the memory that a snapshot stands on", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const middle = await makeLayered(store, "middle", base, new Map([[3, 1]]));
+  const top = await makeLayered(store, "top", middle, new Map([[4, 1]]));
+  const table: [string, RegExp][] = [
+    [snapshotFile(top, "layer"), /"top": file "layer" is damaged: chunk 0/],
+    [snapshotFile(middle, "layer"), /"top": file "layer" of its ancestor "middle" is damaged: chunk 0/],
+    [snapshotFile(base, "memory"), /"top": file "memory" of its ancestor "base" differs/],
+    [snapshotDisks(top)[0] ?? "", /"top": file "disk-0.qcow2" differs/],
+  ];
+  for (const [path, problem] of table) {
+    await flipByte(path, 5000 % (await stat(path)).size);
+    await rejectsWith(store.verify(top), "snapshot_corrupt", problem);
+    await flipByte(path, 5000 % (await stat(path)).size);
+    await store.verify(top, { always: true });
+  }
+  await flipByte(snapshotFile(middle, "layer"), 30);
+  await rejectsWith(
+    store.verify(top),
+    "snapshot_corrupt",
+    /"middle" is damaged: it has|"middle" is damaged: its/,
+  );
+  await flipByte(snapshotFile(middle, "layer"), 30);
+  await flipByte(snapshotDisks(middle)[0] ?? "", 3);
+  await store.verify(top, { always: true });
+  await rm(snapshotFile(middle, "layer"));
+  await rejectsWith(
+    store.verify(top),
+    "snapshot_corrupt",
+    /file "layer" of its ancestor "middle" is missing/,
+  );
+});
+
+test("verify() reads a file that many snapshots link once", async (t) => {
+  const store = await reopen(await openStore(t));
+  const base = await makeSnapshot(store, "base");
+  await writeFile(join(store.root, "..", "image"), Buffer.alloc(8 * mib, 5));
+  const children = ["a", "b"].map(async (tag) => {
+    await using draft = await store.draft(tag);
+    await fillLayer(draft, new Map([[3, 1]]));
+    await draft.share(draft.diskPath(1), join(store.root, "..", "image"));
+    return await draft.commit(branchFacts(base));
+  });
+  const [a, b] = await Promise.all(children);
+  assert.ok(a && b);
+  const later = await reopen(store);
+  await later.verify(a);
+  const before = await bytesRead();
+  await later.verify(b);
+  assert.ok((await bytesRead()) - before < mib);
 });
 
 test("verify() sees a bit set in a hole, a file that is longer and a file that is missing", async (t) => {
@@ -108,8 +175,9 @@ test("verify() sees a bit set in a hole, a file that is longer and a file that i
 });
 
 test("verify() reads a file once, and again when it was touched or when told to", async (t) => {
-  const store = await openStore(t);
-  const snapshot = await makeSnapshot(store, "py");
+  const first = await openStore(t);
+  const snapshot = await makeSnapshot(first, "py");
+  const store = await reopen(first);
   const memory = snapshotFile(snapshot, "memory");
   const read = async (work: () => Promise<void>): Promise<number> => {
     const before = await bytesRead();
@@ -156,5 +224,22 @@ test("remove() refuses what is no tag", async (t) => {
   for (const tag of ["../precious", "..", ""]) {
     await rejectsWith(store.remove(tag), "snapshot_not_found", /Cannot find/);
   }
-  assert.deepEqual(await namesIn(join(store.root, "..")), ["precious", "snapshots"]);
+  assert.deepEqual(await namesIn(join(store.root, "..")), ["cache", "cache/memory", "precious", "snapshots"]);
+});
+
+test("sizes() tells own files from linked ones", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const { size, blocks } = await stat(snapshotFile(base, "memory"));
+  const alone = await store.sizes(base);
+  assert.ok(alone.logicalBytes > size && alone.logicalBytes < size + 200);
+  assert.equal(alone.ownPhysicalBytes, blocks * 512 + 3 * 4096);
+  assert.equal(alone.sharedPhysicalBytes, 0);
+  await using draft = await store.draft("child");
+  await draft.share(draft.path("memory"), snapshotFile(base, "memory"));
+  assert.deepEqual(await store.sizes(base), {
+    ...alone,
+    ownPhysicalBytes: 3 * 4096,
+    sharedPhysicalBytes: blocks * 512,
+  });
 });

@@ -1,13 +1,17 @@
 /** Snapshots of a few bytes in directories that are gone after the test. */
 import assert from "node:assert/strict";
-import { mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { AppError, type ErrorCode } from "@forkd/contract";
+import { runCommand, type Logger } from "@forkd/base";
 import type { Draft } from "../src/draft.ts";
+import { finishLayer } from "../src/finish-layer.ts";
 import type { ManifestFacts } from "../src/manifest.ts";
-import { Store, type StoredSnapshot } from "../src/store.ts";
+import type { StoredSnapshot } from "../src/snapshot.ts";
+import { Store } from "../src/store.ts";
+import { writePages } from "./layer-model.ts";
 
 export const mib = 1 << 20;
 
@@ -18,7 +22,46 @@ export async function temporaryDirectory(t: TestContext): Promise<string> {
 }
 
 export async function openStore(t: TestContext): Promise<Store> {
-  return Store.open(join(await temporaryDirectory(t), "snapshots"));
+  const path = await mkdtemp(join(tmpdir(), "forkd-store-"));
+  const store = await openAt(path);
+  t.after(async () => {
+    await rm(path, { recursive: true, force: true });
+  });
+  return store;
+}
+
+/** A store whose root and cache are below `place`, as a daemon opens it. */
+export async function openAt(place: string, log?: Logger): Promise<Store> {
+  return Store.open(join(place, "snapshots"), {
+    cacheDir: join(place, "cache", "memory"),
+    ...(log !== undefined && { log }),
+  });
+}
+
+/** Another process opens the same store. */
+export function reopen(store: Store, log?: Logger): Promise<Store> {
+  return openAt(join(store.root, ".."), log);
+}
+
+export function cacheDirOf(store: Store): string {
+  return join(store.root, "..", "cache", "memory");
+}
+
+export const needsRoot = {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+};
+
+/** Mounted for one test. */
+export async function smallFileSystem(t: TestContext, size = "256k"): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), "forkd-store-mount-"));
+  let mounted = false;
+  t.after(async () => {
+    if (mounted) await runCommand("umount", [path]);
+    await rmdir(path);
+  });
+  await runCommand("mount", ["-t", "tmpfs", "-o", `size=${size},mode=700`, "forkd-test", path]);
+  mounted = true;
+  return path;
 }
 
 export async function rejectsWith(work: Promise<unknown>, code: ErrorCode, message: RegExp): Promise<void> {
@@ -39,6 +82,7 @@ export function facts(created = 1_700_000_000): ManifestFacts {
   return {
     forkd_version: "0.1.0",
     created_at_unix: created,
+    origin: { kind: "build" },
     agent_protocol: 1,
     engine: { name: "qemu", version: "10.0.2" },
     machine: {
@@ -58,22 +102,51 @@ export function facts(created = 1_700_000_000): ManifestFacts {
   };
 }
 
-/** Writes the four files: 3 MiB of memory with a hole in the middle, and some text each. */
+/** Writes the files of a flat snapshot: 3 MiB of memory with a hole in the middle, and some text each. */
 export async function fill(draft: Draft, text = "content"): Promise<void> {
   await using memory = await open(draft.path("memory"), "wx");
   await memory.truncate(3 * mib);
   await memory.write(`${text} of the first page`, 0);
   await memory.write(`${text} of the last page`, 3 * mib - 64);
-  for (const role of ["devices", "disk", "rootfs"] as const) {
-    await writeFile(draft.path(role), `${text} of ${role}`);
-  }
+  await fillRest(draft, text);
 }
 
-export async function makeSnapshot(store: Store, tag: string): Promise<StoredSnapshot> {
-  await using draft = await store.draft(tag, { replace: false });
-  await fill(draft);
+async function fillRest(draft: Draft, text: string): Promise<void> {
+  for (const role of ["devices", "rootfs"] as const) await writeFile(draft.path(role), `${text} of ${role}`);
+  await writeFile(draft.diskPath(0), `${text} of the disk`);
+}
+
+export async function makeSnapshot(store: Store, tag: string, text?: string): Promise<StoredSnapshot> {
+  await using draft = await store.draft(tag);
+  await fill(draft, text);
   await draft.commit(facts());
   return store.get(tag);
+}
+
+export function branchFacts(parent: StoredSnapshot): ManifestFacts {
+  return {
+    ...facts(),
+    origin: { kind: "branch", sandbox: "sb-000000000000000000000000", mode: "diff", pause_ms: 4.5 },
+    parent: { tag: parent.tag, id: parent.id },
+  };
+}
+
+/** Fills a draft with a layer of these pages (page number → byte that fills it). */
+export async function fillLayer(draft: Draft, pages: ReadonlyMap<number, number>): Promise<void> {
+  const shape = await writePages(draft.path("layer"), 3 * mib, pages);
+  await finishLayer(draft.path("layer"), shape);
+  await fillRest(draft, "content");
+}
+
+export async function makeLayered(
+  store: Store,
+  tag: string,
+  parent: StoredSnapshot,
+  pages: ReadonlyMap<number, number>,
+): Promise<StoredSnapshot> {
+  await using draft = await store.draft(tag);
+  await fillLayer(draft, pages);
+  return await draft.commit(branchFacts(parent));
 }
 
 export async function flipByte(path: string, at: number): Promise<void> {

@@ -1,0 +1,68 @@
+/** Snapshots whose memory is a layer over another's: the way down to the flat one, and who stands on whom. */
+import { AppError } from "@forkd/contract";
+import { memoryBytes } from "./manifest.ts";
+import type { StoredSnapshot } from "./snapshot.ts";
+import { corrupt } from "./snapshot-errors.ts";
+
+/** Most snapshots in a chain, the flat one included. */
+export const maxChainDepth = 32;
+
+/** From the snapshot itself to the flat one at the bottom; every edge is checked. */
+export async function walkChain(
+  snapshot: StoredSnapshot,
+  get: (tag: string) => Promise<StoredSnapshot>,
+): Promise<StoredSnapshot[]> {
+  const chain = [snapshot];
+  for (let child = snapshot; child.manifest.parent !== undefined;) {
+    if (chain.length === maxChainDepth) {
+      throw corrupt(snapshot, `its chain is longer than ${maxChainDepth} snapshots`);
+    }
+    child = await parentOf(child, child.manifest.parent, get);
+    chain.push(child);
+  }
+  return chain;
+}
+
+async function parentOf(
+  child: StoredSnapshot,
+  { tag, id }: { tag: string; id: string },
+  get: (tag: string) => Promise<StoredSnapshot>,
+): Promise<StoredSnapshot> {
+  let parent: StoredSnapshot;
+  try {
+    parent = await get(tag);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    const isMissing = error.code === "snapshot_not_found" || error.code === "snapshot_failed";
+    throw corrupt(child, `its parent "${tag}" ${isMissing ? "is missing" : "cannot be read"}`, error);
+  }
+  if (parent.id !== id) throw corrupt(child, `its parent "${tag}" was replaced`);
+  if (memoryBytes(parent.manifest) !== memoryBytes(child.manifest)) {
+    throw corrupt(child, `its parent "${tag}" has another memory size`);
+  }
+  return parent;
+}
+
+/** Tags of those in `all` whose layer is over the snapshot that has `tag`, or had it where that one is gone. */
+export function dependentsOf(all: readonly StoredSnapshot[], tag: string): string[] {
+  const id = all.find((snapshot) => snapshot.tag === tag)?.id;
+  return all
+    .filter(({ manifest: { parent } }) => parent?.tag === tag && (id === undefined || parent.id === id))
+    .map((snapshot) => snapshot.tag);
+}
+
+/** All that stand on `tag`, each after those that stand on it. */
+export function descendantsOf(all: readonly StoredSnapshot[], tag: string): string[] {
+  const seen = new Set([tag]);
+  const found: string[] = [];
+  const visit = (below: string): void => {
+    for (const child of dependentsOf(all, below)) {
+      if (seen.has(child)) continue;
+      seen.add(child);
+      visit(child);
+      found.push(child);
+    }
+  };
+  visit(tag);
+  return found;
+}

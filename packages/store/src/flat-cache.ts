@@ -1,0 +1,201 @@
+/**
+ * Flat memory images of layered snapshots, `<dir>/<id>`: made from the chain when first asked for, thrown away at will.
+ *
+ * A file is trusted by the process that made it, as long as stat() says the same of it. A later process cannot know whether the
+ * host went down in between; to find out it would have to read all of the file, for which it can as well make it again.
+ */
+import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { copySparse, isErrno, removeTree, type Logger } from "@forkd/base";
+import { applyLayer } from "./layer.ts";
+import { memoryBytes } from "./manifest.ts";
+import { SharedWork } from "./shared-work.ts";
+import { snapshotFile, type StoredSnapshot } from "./snapshot.ts";
+import { physicalBytes } from "./sizes.ts";
+import { stampOf, type VerifiedFiles } from "./stamp.ts";
+import { hiddenName } from "./tombstone.ts";
+import { verifyMemory, withLayer } from "./verify.ts";
+
+const scratchPrefix = ".flat-";
+const idPattern = /^[0-9a-f]{64}$/;
+
+export type Evicted = { id: string; bytes: number };
+export type EvictOptions = {
+  /** only tell */
+  dryRun?: boolean;
+  /** stop, after the least recently used, when all images together take no more than this */
+  downTo?: number;
+};
+
+export class FlatCache {
+  readonly dir: string;
+  readonly #log: Logger;
+  readonly #verified: VerifiedFiles;
+  /** files that this process made, by stamp; the least recently used first */
+  readonly #trusted = new Map<string, string>();
+  readonly #builds = new SharedWork<string>();
+  /** images that a build may start from */
+  readonly #sources = new Map<string, number>();
+  /** temporary files of this process */
+  readonly #scratches = new Set<string>();
+
+  private constructor(dir: string, verified: VerifiedFiles, log: Logger) {
+    this.dir = dir;
+    this.#verified = verified;
+    this.#log = log;
+  }
+
+  /** What an earlier process left is removed. */
+  static async open(dir: string, verified: VerifiedFiles, log: Logger): Promise<FlatCache> {
+    await removeTree(dir);
+    await mkdir(dir, { recursive: true, mode: 0o700 });
+    return new FlatCache(dir, verified, log);
+  }
+
+  path(id: string): string {
+    return join(this.dir, id);
+  }
+
+  /** A fresh name beside the cached files. Whoever asks for it adopts or removes the file. */
+  scratch(): string {
+    const path = join(this.dir, hiddenName(scratchPrefix));
+    this.#scratches.add(path);
+    return path;
+  }
+
+  /** The image of the first of the chain, whose last is flat. */
+  get(chain: readonly StoredSnapshot[], signal?: AbortSignal): Promise<string> {
+    const [head] = chain;
+    if (head === undefined) throw new TypeError("Cannot make an image of no snapshot");
+    return this.#builds.run(
+      head.id,
+      (shared) => this.#using(chain, () => this.#build(chain, head, shared)),
+      signal,
+    );
+  }
+
+  async #build(chain: readonly StoredSnapshot[], head: StoredSnapshot, signal: AbortSignal): Promise<string> {
+    const path = this.path(head.id);
+    if (await this.#isValid(head)) return path;
+    let base = 1;
+    while (base < chain.length - 1 && !(await this.#isValid(chain[base]))) base++;
+    const from = chain[base] ?? head;
+    const isFlat = from.manifest.files.memory !== undefined;
+    if (isFlat) await verifyMemory(head, from, this.#verified, { signal });
+    const scratch = this.scratch();
+    try {
+      await copySparse(isFlat ? snapshotFile(from, "memory") : this.path(from.id), scratch);
+      for (const owner of chain.slice(0, base).toReversed()) {
+        signal.throwIfAborted();
+        await withLayer(head, owner, (layer) => applyLayer(layer, scratch, { signal }));
+      }
+      signal.throwIfAborted();
+      await this.#install(head, scratch);
+    } catch (error) {
+      await rm(scratch, { force: true });
+      throw error;
+    } finally {
+      this.#scratches.delete(scratch);
+    }
+    return path;
+  }
+
+  /** Takes an image that was made elsewhere, with a name from scratch(). */
+  async adopt(snapshot: StoredSnapshot, temporary: string): Promise<void> {
+    const { size } = await stat(temporary);
+    if (size !== memoryBytes(snapshot.manifest)) {
+      throw new Error(`Cannot use the image for "${snapshot.tag}": it has ${size} bytes`);
+    }
+    await this.#install(snapshot, temporary);
+    this.#scratches.delete(temporary);
+  }
+
+  async #install(snapshot: StoredSnapshot, temporary: string): Promise<void> {
+    const path = this.path(snapshot.id);
+    await rename(temporary, path);
+    const stamp = await stampOf(path);
+    if (stamp === undefined) throw new Error(`Cannot use the image for "${snapshot.tag}": it is gone`);
+    this.#use(snapshot.id, stamp);
+  }
+
+  async #isValid(snapshot: StoredSnapshot | undefined): Promise<boolean> {
+    if (snapshot === undefined || snapshot.manifest.files.layer === undefined) return false;
+    const { id, tag } = snapshot;
+    const trusted = this.#trusted.get(id);
+    if (trusted === undefined) return false;
+    const stamp = await stampOf(this.path(id));
+    if (stamp === trusted) {
+      this.#use(id, stamp);
+      return true;
+    }
+    if (stamp !== undefined) this.#log.warn({ event: "cache.changed", snapshot: tag });
+    await this.#remove(id);
+    return false;
+  }
+
+  #use(id: string, stamp: string): void {
+    this.#trusted.delete(id);
+    this.#trusted.set(id, stamp);
+  }
+
+  /** The images of these stay while `work` runs. */
+  async #using<T>(chain: readonly StoredSnapshot[], work: () => Promise<T>): Promise<T> {
+    for (const { id } of chain) this.#sources.set(id, (this.#sources.get(id) ?? 0) + 1);
+    try {
+      return await work();
+    } finally {
+      for (const { id } of chain) {
+        const left = (this.#sources.get(id) ?? 1) - 1;
+        if (left === 0) this.#sources.delete(id);
+        else this.#sources.set(id, left);
+      }
+    }
+  }
+
+  /** Removes the images whose id is not in `keep` and that nothing here is using; says what that freed. */
+  async evict(
+    keep: ReadonlySet<string>,
+    { dryRun = false, downTo = 0 }: EvictOptions = {},
+  ): Promise<Evicted[]> {
+    if (!dryRun) await this.#removeScratches((path) => !this.#scratches.has(path));
+    const order = [...this.#trusted.keys()];
+    const ids = (await readdir(this.dir)).filter((name) => idPattern.test(name));
+    const images: Evicted[] = [];
+    for (const id of ids.sort((a, b) => order.indexOf(a) - order.indexOf(b))) {
+      const bytes = await this.#physicalBytes(id);
+      if (bytes !== undefined) images.push({ id, bytes });
+    }
+    let total = images.reduce((sum, { bytes }) => sum + bytes, 0);
+    const evicted: Evicted[] = [];
+    for (const image of images) {
+      if (keep.has(image.id) || this.#sources.has(image.id)) continue;
+      if (downTo > 0 && total <= downTo) break;
+      if (!dryRun) await this.#remove(image.id);
+      total -= image.bytes;
+      evicted.push(image);
+    }
+    return evicted;
+  }
+
+  /** undefined if it was evicted meanwhile */
+  async #physicalBytes(name: string): Promise<number | undefined> {
+    try {
+      return await physicalBytes(join(this.dir, name));
+    } catch (error) {
+      if (isErrno(error, "ENOENT")) return undefined;
+      throw error;
+    }
+  }
+
+  async #remove(id: string): Promise<void> {
+    this.#trusted.delete(id);
+    await rm(this.path(id), { force: true });
+  }
+
+  async #removeScratches(isStale: (path: string) => boolean): Promise<void> {
+    for (const name of await readdir(this.dir)) {
+      const path = join(this.dir, name);
+      if (name.startsWith(scratchPrefix) && isStale(path)) await rm(path, { force: true });
+    }
+  }
+}

@@ -1,0 +1,30 @@
+/** What a snapshot takes on disk. */
+import { stat } from "node:fs/promises";
+import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
+
+const blockBytes = 512;
+
+export type SnapshotSizes = {
+  /** sum of the files' lengths */
+  logicalBytes: number;
+  /** blocks of files that only this snapshot has */
+  ownPhysicalBytes: number;
+  /** blocks of files that others link too */
+  sharedPhysicalBytes: number;
+};
+
+export async function physicalBytes(path: string): Promise<number> {
+  return (await stat(path)).blocks * blockBytes;
+}
+
+export async function sizesOf(snapshot: StoredSnapshot): Promise<SnapshotSizes> {
+  const memory = snapshot.manifest.files.layer === undefined ? "memory" : "layer";
+  const roles = [memory, "devices", "rootfs"] as const;
+  const paths = [...roles.map((role) => snapshotFile(snapshot, role)), ...snapshotDisks(snapshot)];
+  const sizes = { logicalBytes: 0, ownPhysicalBytes: 0, sharedPhysicalBytes: 0 };
+  for (const { size, blocks, nlink } of await Promise.all(paths.map((path) => stat(path)))) {
+    sizes.logicalBytes += size;
+    sizes[nlink > 1 ? "sharedPhysicalBytes" : "ownPhysicalBytes"] += blocks * blockBytes;
+  }
+  return sizes;
+}

@@ -1,0 +1,72 @@
+/** A whole snapshot: a directory with a manifest and the files it names. */
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { isErrno } from "@forkd/base";
+import { diskName, fileNames, manifestName, manifestSchema, manifestVersion } from "./manifest.ts";
+import type { FileRole, Manifest } from "./manifest.ts";
+import { corrupt, notFound } from "./snapshot-errors.ts";
+import { stampOf } from "./stamp.ts";
+
+export type StoredSnapshot = {
+  tag: string;
+  dir: string;
+  /** sha256 of the manifest's bytes, and so of all that they name */
+  id: string;
+  manifest: Manifest;
+  /** changes when another snapshot takes the tag */
+  stamp: string;
+};
+
+export function snapshotFile(snapshot: StoredSnapshot, role: FileRole): string {
+  return join(snapshot.dir, fileNames[role]);
+}
+
+/** Paths of the disk layers, bottom to top; what is below them is the root file system. */
+export function snapshotDisks(snapshot: StoredSnapshot): string[] {
+  return snapshot.manifest.files.disks.map((_, index) => join(snapshot.dir, diskName(index)));
+}
+
+export function manifestId(bytes: string | Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** Reads the manifest in `dir`; `tag` is what errors call it. */
+export async function readSnapshot(dir: string, tag: string): Promise<StoredSnapshot> {
+  const path = join(dir, manifestName);
+  const stamp = await stampOf(path);
+  if (stamp === undefined) {
+    if ((await stampOf(dir)) === undefined) throw notFound(tag);
+    throw corrupt({ tag }, "its manifest is missing");
+  }
+  let bytes: Buffer;
+  try {
+    bytes = await readFile(path);
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) throw notFound(tag);
+    throw error;
+  }
+  return { tag, dir, id: manifestId(bytes), manifest: parseManifest(tag, bytes), stamp };
+}
+
+const versionSchema = z.object({ version: z.int() });
+
+function parseManifest(tag: string, bytes: Buffer): Manifest {
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString("utf8"));
+  } catch (error) {
+    throw corrupt({ tag }, `its manifest cannot be read: ${String(error)}`, error);
+  }
+  const version = versionSchema.safeParse(value).data?.version;
+  if (version !== undefined && version !== manifestVersion) {
+    throw corrupt(
+      { tag },
+      `its manifest has version ${version}, and this forkd reads version ${manifestVersion}`,
+    );
+  }
+  const result = manifestSchema.safeParse(value);
+  if (result.success) return result.data;
+  throw corrupt({ tag }, `its manifest cannot be read: ${z.prettifyError(result.error)}`, result.error);
+}

@@ -1,0 +1,101 @@
+/** Files against their digests. */
+import { basename } from "node:path";
+import { AppError } from "@forkd/contract";
+import { isErrno } from "@forkd/base";
+import { digestFile, type FileDigest } from "./digest.ts";
+import { openLayer, verifyLayer, type Layer } from "./layer.ts";
+import { memoryBytes } from "./manifest.ts";
+import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
+import { corrupt } from "./snapshot-errors.ts";
+import { stampOf, type VerifiedFiles } from "./stamp.ts";
+
+export type VerifyOptions = { always?: boolean; signal?: AbortSignal | undefined };
+
+/** All of the first of the chain, and of its ancestors what its memory is made of. */
+export async function verifyChain(
+  chain: readonly StoredSnapshot[],
+  verified: VerifiedFiles,
+  options: VerifyOptions,
+): Promise<void> {
+  const [head] = chain;
+  if (head === undefined) return;
+  const { devices, rootfs, disks } = head.manifest.files;
+  await verifyFile(head, head, snapshotFile(head, "devices"), devices, verified, options);
+  for (const [index, path] of snapshotDisks(head).entries()) {
+    const expected = disks[index];
+    if (expected !== undefined) await verifyFile(head, head, path, expected, verified, options);
+  }
+  await verifyFile(head, head, snapshotFile(head, "rootfs"), rootfs, verified, options);
+  for (const owner of chain) await verifyMemory(head, owner, verified, options);
+}
+
+/** The flat memory or the layer of `owner`; `head` is the snapshot that is to be used. */
+export async function verifyMemory(
+  head: StoredSnapshot,
+  owner: StoredSnapshot,
+  verified: VerifiedFiles,
+  options: VerifyOptions,
+): Promise<void> {
+  const { memory, layer } = owner.manifest.files;
+  if (memory !== undefined) {
+    await verifyFile(head, owner, snapshotFile(owner, "memory"), memory, verified, options);
+  }
+  if (layer === undefined) return;
+  const path = snapshotFile(owner, "layer");
+  const stamp = await presentStamp(head, owner, path);
+  if (options.always !== true && verified.has(stamp, layer.digest)) return;
+  verified.delete(stamp);
+  await withLayer(head, owner, (opened) => verifyLayer(opened, options));
+  verified.add(stamp, layer.digest);
+}
+
+/** Opens the layer of `owner`, whose faults are told as those of the snapshot that is to be used. */
+export async function withLayer(
+  head: StoredSnapshot,
+  owner: StoredSnapshot,
+  work: (layer: Layer) => Promise<void>,
+): Promise<void> {
+  const path = snapshotFile(owner, "layer");
+  try {
+    const layer = await openLayer(path, owner.manifest.files.layer?.digest);
+    if (layer.memoryBytes !== memoryBytes(owner.manifest)) {
+      throw corrupt(head, `${nameOf(head, owner, path)} is for another memory size`);
+    }
+    await work(layer);
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) throw corrupt(head, `${nameOf(head, owner, path)} is missing`, error);
+    if (!(error instanceof AppError) || error.code !== "snapshot_corrupt" || "tag" in error.details)
+      throw error;
+    const problem = String(error.details["problem"]);
+    throw corrupt(head, `${nameOf(head, owner, path)} is damaged: ${problem}`, error);
+  }
+}
+
+async function verifyFile(
+  head: StoredSnapshot,
+  owner: StoredSnapshot,
+  path: string,
+  expected: FileDigest,
+  verified: VerifiedFiles,
+  options: VerifyOptions,
+): Promise<void> {
+  const stamp = await presentStamp(head, owner, path);
+  if (options.always !== true && verified.has(stamp, expected.digest)) return;
+  verified.delete(stamp);
+  const actual = await digestFile(path, options.signal);
+  if (actual.bytes !== expected.bytes || actual.digest !== expected.digest) {
+    throw corrupt(head, `${nameOf(head, owner, path)} differs from its digest`);
+  }
+  verified.add(stamp, expected.digest);
+}
+
+async function presentStamp(head: StoredSnapshot, owner: StoredSnapshot, path: string): Promise<string> {
+  const stamp = await stampOf(path);
+  if (stamp === undefined) throw corrupt(head, `${nameOf(head, owner, path)} is missing`);
+  return stamp;
+}
+
+function nameOf(head: StoredSnapshot, owner: StoredSnapshot, path: string): string {
+  const name = `file "${basename(path)}"`;
+  return head === owner ? name : `${name} of its ancestor "${owner.tag}"`;
+}

@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { maxChainDepth } from "../src/chain.ts";
+import type { StoredSnapshot } from "../src/snapshot.ts";
+import { facts, fill, makeLayered, makeSnapshot, openStore, rejectsWith, reopen } from "./support.ts";
+
+const onePage = new Map([[1, 1]]);
+
+test("chain() leads from a snapshot to the flat one, also in a store that was opened later", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const middle = await makeLayered(store, "middle", base, onePage);
+  const top = await makeLayered(store, "top", middle, onePage);
+  assert.deepEqual(await store.chain(top), [top, middle, base]);
+  assert.deepEqual(await store.chain(base), [base]);
+  const later = await reopen(store);
+  assert.deepEqual(await later.chain(await later.get("top")), [top, middle, base]);
+});
+
+test("an id is the digest of the manifest's bytes", async (t) => {
+  const store = await openStore(t);
+  const { id, dir } = await makeSnapshot(store, "py");
+  const path = join(dir, "manifest.json");
+  await writeFile(path, `${await readFile(path, "utf8")}\n`);
+  assert.match(id, /^[0-9a-f]{64}$/);
+  assert.notEqual((await store.get("py")).id, id);
+});
+
+test("chain() names the parent that is missing, failed, unreadable, replaced or of another size", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const child = await makeLayered(store, "child", base, onePage);
+  const grandchild = await makeLayered(store, "grandchild", child, onePage);
+  await store.remove("base");
+  const missing = /"child": its parent "base" is missing\. Remove it \(forkd rmi child\)/;
+  await rejectsWith(store.chain(child), "snapshot_corrupt", missing);
+  await rejectsWith(store.chain(grandchild), "snapshot_corrupt", missing);
+  await rejectsWith(store.verify(grandchild), "snapshot_corrupt", missing);
+  await rejectsWith(store.flatMemory(grandchild), "snapshot_corrupt", missing);
+  await store.fail("base", "no luck");
+  await rejectsWith(store.chain(child), "snapshot_corrupt", missing);
+  await makeSnapshot(store, "base", "other content");
+  await rejectsWith(store.chain(child), "snapshot_corrupt", /"child": its parent "base" was replaced/);
+  await rm(join(base.dir, "manifest.json"));
+  await rejectsWith(store.chain(child), "snapshot_corrupt", /its parent "base" cannot be read/);
+});
+
+test("chain() refuses a parent of another memory size", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const child = await makeLayered(store, "child", base, onePage);
+  const path = join(child.dir, "manifest.json");
+  const manifest = { ...child.manifest, machine: { ...child.manifest.machine, memory_mib: 4 } };
+  await writeFile(path, JSON.stringify(manifest));
+  await rejectsWith(store.chain(await store.get("child")), "snapshot_corrupt", /has another memory size/);
+});
+
+test("chain() is bounded", async (t) => {
+  const store = await openStore(t);
+  let head: StoredSnapshot = await makeSnapshot(store, "s0");
+  for (let depth = 1; depth < maxChainDepth; depth++)
+    head = await makeLayered(store, `s${depth}`, head, onePage);
+  assert.equal((await store.chain(head)).length, maxChainDepth);
+  await store.verify(head);
+  const beyond = await makeLayered(store, "beyond", head, onePage);
+  await rejectsWith(store.chain(beyond), "snapshot_corrupt", /chain is longer than 32/);
+});
+
+test("dependents() and descendants() see who stands on whom", async (t) => {
+  const store = await openStore(t);
+  const base = await makeSnapshot(store, "base");
+  const a = await makeLayered(store, "a", base, onePage);
+  await makeLayered(store, "b", base, onePage);
+  const aa = await makeLayered(store, "aa", a, onePage);
+  await makeLayered(store, "aaa", aa, onePage);
+  await store.fail("broken", "no luck", "base");
+  assert.deepEqual(await store.dependents("base"), ["a", "b"]);
+  assert.deepEqual(await store.dependents("a"), ["aa"]);
+  assert.deepEqual(await store.dependents("b"), []);
+  assert.deepEqual(await store.descendants("base"), ["aaa", "aa", "a", "b"]);
+  assert.deepEqual(await store.descendants("aaa"), []);
+  await store.remove("base");
+  assert.deepEqual(await store.dependents("base"), ["a", "b"], "they still name it");
+  await using draft = await store.draft("base");
+  await fill(draft, "other");
+  await draft.commit(facts());
+  assert.deepEqual(await store.dependents("base"), [], "they stand on another one");
+});
