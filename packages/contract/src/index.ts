@@ -6,8 +6,16 @@ export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.
 export type { Language } from "./ids.ts";
 export { acceleratorSchema, forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandbox.ts";
 export type { Accelerator, ForkEntry, ForkRequest, SandboxInfo } from "./sandbox.ts";
-export { buildEventSchema, createSnapshotSchema, snapshotSchema } from "./snapshot.ts";
-export type { BuildEvent, CreateSnapshotRequest, SnapshotDetail, SnapshotInfo } from "./snapshot.ts";
+export { branchModeSchema, buildEventSchema, createSnapshotSchema, snapshotSchema } from "./snapshot.ts";
+export type {
+  BranchMode,
+  BuildEvent,
+  CreateSnapshotRequest,
+  SnapshotDetail,
+  SnapshotInfo,
+} from "./snapshot.ts";
+export { workspaceNameSchema } from "./branch.ts";
+export type { BranchRequest, BranchResult, GcReport, Tree, WorkspaceInfo } from "./branch.ts";
 export { evalEventSchema, execEventSchema } from "./exec.ts";
 export type {
   EvalEvent,

@@ -75,7 +75,13 @@ export function openapi(version: string): Json {
       operationId,
       summary: route.summary,
       ...requestOf(route),
-      responses: { [route.status]: { description: "OK", ...(content && { content }) }, default: error },
+      responses: {
+        [route.status]: { description: "OK", ...(content && { content }) },
+        ...(route.pendingStatus && {
+          [route.pendingStatus]: { description: "Under way", ...(content && { content }) },
+        }),
+        default: error,
+      },
     };
   }
   const errorSchema = toJson(errorBodySchema, "output") as { properties: Record<string, Json> };

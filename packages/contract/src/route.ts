@@ -6,6 +6,8 @@ export type Route = {
   readonly path: string;
   readonly summary: string;
   readonly status: 200 | 201 | 204;
+  /** instead of `status` where the value's own `status` is "writing" */
+  readonly pendingStatus?: 202;
   readonly kind: "json" | "events" | "bytes" | "upload";
   readonly input: z.ZodObject;
   /** of the value, or of one line */

@@ -5,10 +5,11 @@
  * of the answer is: one JSON value, lines of JSON (`events`), raw bytes (`bytes`), or raw bytes in the request (`upload`).
  */
 import { z } from "zod";
+import { branchRoutes } from "./branch-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { route } from "./route.ts";
-import { forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandbox.ts";
+import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
 import { cleanupSchema, doctorSchema, healthSchema, statusSchema, versionSchema } from "./system.ts";
 
@@ -108,7 +109,18 @@ export const routes = {
     summary: "Remove a snapshot",
     status: 204,
     kind: "json",
-    input: z.strictObject({ tag: tagSchema, force: flag.optional() }),
+    input: z
+      .strictObject({
+        tag: tagSchema,
+        /** also the snapshots that are layers over it */
+        cascade: flag.optional(),
+        /** whatever depends on it: sandboxes that run from it go on, layers over it become unusable */
+        force: flag.optional(),
+      })
+      .refine((request) => !(request.cascade && request.force), {
+        path: ["cascade"],
+        message: "cascade and force exclude each other",
+      }),
     output: none,
   }),
 
@@ -121,7 +133,7 @@ export const routes = {
     input: z.strictObject({
       tag: tagSchema.optional(),
       label: z.string().optional(),
-      state: z.enum(["running", "dead"]).optional(),
+      state: sandboxStateSchema.optional(),
     }),
     output: z.array(sandboxSchema),
   }),
@@ -189,6 +201,7 @@ export const routes = {
     output: none,
   }),
 
+  ...branchRoutes,
   ...guestRoutes,
 } as const;
 

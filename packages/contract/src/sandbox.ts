@@ -6,13 +6,13 @@ import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 export const acceleratorSchema = z.enum(["kvm", "tcg"]);
 export type Accelerator = z.output<typeof acceleratorSchema>;
 
-export const sandboxStateSchema = z.enum(["running", "dead"]);
+export const sandboxStateSchema = z.enum(["running", "paused", "dead"]);
 
 export const sandboxSchema = z.object({
   id: sandboxIdSchema,
   snapshot_tag: tagSchema,
   state: sandboxStateSchema,
-  /** why a dead sandbox died */
+  /** why a dead sandbox died; of a paused one: what is to know about its state */
   reason: z.string().optional(),
   created_at_unix: z.number(),
   /** set when a time-to-live was asked for */
@@ -31,6 +31,11 @@ export const sandboxSchema = z.object({
   ready_ms: z.number(),
   /** whether the VMM process had been started ahead */
   pooled: z.boolean(),
+  /** when a paused sandbox was saved */
+  paused_at_unix: z.number().optional(),
+  /** snapshots taken of it so far by this daemon */
+  branch_count: z.number(),
+  workspace: z.string().optional(),
 });
 export type SandboxInfo = z.output<typeof sandboxSchema>;
 

@@ -3,12 +3,17 @@ import { z } from "zod";
 import { envSchema, languageSchema, tagSchema } from "./ids.ts";
 import { acceleratorSchema } from "./sandbox.ts";
 
+export const snapshotStatusSchema = z.enum(["writing", "ready", "failed"]);
+export const branchModeSchema = z.enum(["full", "diff", "live"]);
+export type BranchMode = z.output<typeof branchModeSchema>;
+
 export const snapshotSchema = z.object({
   tag: tagSchema,
   /** directory on the daemon's host */
   dir: z.string(),
   created_at_unix: z.number(),
-  status: z.enum(["ready", "failed"]),
+  /** `writing`: a branch whose source runs again but whose bytes are not all on disk yet */
+  status: snapshotStatusSchema,
   /** false when a restore on this host would be refused; `warning` says why */
   bootable: z.boolean(),
   warning: z.string().optional(),
@@ -17,8 +22,15 @@ export const snapshotSchema = z.object({
   accelerator: acceleratorSchema,
   languages: z.array(z.string()),
   recipe: z.string().optional(),
-  /** bytes on disk that are its own (the shared root file system left out) */
+  /** bytes on disk that are its own (what it shares with others by hard links left out) */
   physical_bytes: z.number(),
+  /** snapshot whose memory it is a layer over */
+  parent_tag: tagSchema.optional(),
+  /** sandbox that it was branched from, or `compact:TAG` */
+  branched_from: z.string().optional(),
+  mode: branchModeSchema.optional(),
+  /** how long the source stood still, from the stop of its CPUs to their start */
+  pause_ms: z.number().optional(),
 });
 export type SnapshotInfo = z.output<typeof snapshotSchema>;
 
@@ -28,6 +40,19 @@ export const snapshotDetailSchema = snapshotSchema.extend({
   vmstate_bytes: z.number(),
   disk_bytes: z.number(),
   rootfs_bytes: z.number(),
+  /** digest of its manifest, which names the digests of all its files */
+  id: z.string(),
+  /** 0 = its memory stands alone */
+  chain_depth: z.number(),
+  /** parents, nearest first */
+  ancestors: z.array(tagSchema),
+  /** snapshots and paused sandboxes that are layers over it */
+  dependents: z.array(z.string()),
+  /** bytes of the memory layer; 0 where memory is flat */
+  layer_bytes: z.number(),
+  /** bytes of the flat image that children map, where it is made from layers; 0 = not made at the moment */
+  flat_cache_bytes: z.number(),
+  parent_content_hash: z.string().optional(),
   /** live sandboxes forked from it */
   sandboxes: z.array(z.string()),
   manifest: z.record(z.string(), z.unknown()),

@@ -38,6 +38,10 @@ const settingsSchema = z.strictObject({
   /** children made at the same time */
   fork_parallelism: count(1, 1000),
   max_sandboxes: count(1, 100_000),
+  /** branches under way at the same time; one more is refused */
+  branch_concurrency: count(1, 1000),
+  /** what flat memory images of layered snapshots may take on disk */
+  memory_cache_mib: count(1, 1 << 30),
   /** how long a guest may take to boot */
   boot_timeout_secs: count(1, 3600),
   /** how long a child may take to answer */
@@ -119,6 +123,8 @@ function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     pool_size: runtimeDefaults.poolSize,
     fork_parallelism: Math.max(2, availableParallelism()),
     max_sandboxes: runtimeDefaults.maxSandboxes,
+    branch_concurrency: runtimeDefaults.branchConcurrency,
+    memory_cache_mib: runtimeDefaults.memoryCacheMib,
     boot_timeout_secs: runtimeDefaults.bootTimeoutMs / 1000,
     ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
     log_level: "info",

@@ -56,6 +56,8 @@ function runtimeConfig({ values }: Config): RuntimeConfig {
     poolSize: values.pool_size,
     forkParallelism: values.fork_parallelism,
     maxSandboxes: values.max_sandboxes,
+    branchConcurrency: values.branch_concurrency,
+    memoryCacheMib: values.memory_cache_mib,
     bootTimeoutMs: values.boot_timeout_secs * 1000,
     readyTimeoutMs: values.ready_timeout_secs * 1000,
   };

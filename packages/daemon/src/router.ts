@@ -152,7 +152,12 @@ async function answer(
   if (route.kind === "events" || (route.streamed && input["stream"] === true)) {
     return sendLines(outgoing, result as AsyncIterable<unknown>, stream);
   }
-  return sendJson(outgoing, route.status, result);
+  return sendJson(outgoing, isPending(result) ? (route.pendingStatus ?? route.status) : route.status, result);
+}
+
+/** What was asked for is still being made. */
+function isPending(result: unknown): boolean {
+  return typeof result === "object" && result !== null && "status" in result && result.status === "writing";
 }
 
 /** What `use` leaves unread is read and dropped, so that the client can finish writing and then read the answer. */

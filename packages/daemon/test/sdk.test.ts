@@ -28,6 +28,7 @@ const info: SandboxInfo = {
   languages: ["python"],
   ready_ms: 5,
   pooled: true,
+  branch_count: 0,
 };
 const snapshot: SnapshotInfo = {
   tag: "py",

@@ -22,7 +22,7 @@ import {
 import type { Draft, ManifestFacts } from "@forkd/store";
 import { runInGuest } from "./guest-command.ts";
 import { guestIdentity, newSandboxId } from "./identity.ts";
-import { makePlace } from "./launch.ts";
+import { makeHome, makePlace } from "./launch.ts";
 import type { Runtime } from "./open-runtime.ts";
 import { forkdVersion } from "./version.ts";
 import { wallClock } from "./wall-clock.ts";
@@ -70,9 +70,11 @@ export async function bake(
   { signal, onProgress }: { signal?: AbortSignal | undefined; onProgress: Progress },
 ): Promise<ManifestFacts> {
   await using scope = new Scope();
-  const paths = await makePlace(runtime, newSandboxId(), scope);
-  await draft.share("rootfs", plan.rootfs.path);
-  await createOverlay(draft.path("disk"), plan.rootfs.bytes);
+  const id = newSandboxId();
+  await makeHome(runtime, id, scope);
+  const paths = await makePlace(runtime, id, 0, scope);
+  await draft.share(draft.path("rootfs"), plan.rootfs.path);
+  await createOverlay(draft.diskPath(0), plan.rootfs.bytes);
   {
     await using memory = await open(draft.path("memory"), "wx", 0o600);
     await memory.truncate(plan.memoryMib * 1024 * 1024);
@@ -87,7 +89,7 @@ export async function bake(
         shape,
         place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
         memoryFile: draft.path("memory"),
-        disk: { overlay: draft.path("disk"), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
+        disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
         kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
       },
       signal ? { signal } : {},
@@ -135,6 +137,7 @@ export async function bake(
     ...(plan.recipe && { recipe: plan.recipe }),
     env: plan.env,
     kernels: records,
+    origin: { kind: "build" },
   };
 }
 

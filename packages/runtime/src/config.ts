@@ -15,6 +15,10 @@ export type RuntimeConfig = {
   /** children started at the same time */
   forkParallelism: number;
   maxSandboxes: number;
+  /** branches under way at the same time */
+  branchConcurrency: number;
+  /** what flat images may take on disk before the least recently used ones go */
+  memoryCacheMib: number;
   /** how long a guest may take to boot */
   bootTimeoutMs: number;
   /** how long a child may take to answer */
@@ -26,6 +30,8 @@ export const runtimeDefaults = {
   qemuPath: "qemu-system-x86_64",
   poolSize: 4,
   maxSandboxes: 1000,
+  branchConcurrency: 8,
+  memoryCacheMib: 16_384,
   bootTimeoutMs: 180_000,
   readyTimeoutMs: 60_000,
 } as const;

@@ -11,8 +11,9 @@ const maxBytes = 8 * 1024 * 1024;
 
 export async function cutConsoles(sandboxes: readonly Sandbox[], log: Logger): Promise<void> {
   for (const sandbox of sandboxes) {
-    if (sandbox.isDead) continue;
-    for (const path of [sandbox.paths.consolePath, sandbox.paths.logPath]) {
+    const machine = sandbox.machineAtWork;
+    if (!machine) continue;
+    for (const path of [machine.paths.consolePath, machine.paths.logPath]) {
       try {
         if ((await stat(path)).size > maxBytes) await truncate(path, 0);
       } catch (error) {

@@ -13,7 +13,20 @@ export function guestIdentity(sandboxId: string): GuestIdentity {
   return { hostname: sandboxId, machineId: randomBytes(16).toString("hex"), bootId: randomUUID() };
 }
 
-/** Every path of one sandbox. */
+/** What a sandbox has on the host for as long as it has a name. */
+export type SandboxHome = {
+  dir: string;
+  socketDir: string;
+  /** facts that outlive the daemon */
+  recordPath: string;
+};
+
+export function sandboxHome(config: RuntimeConfig, id: string): SandboxHome {
+  const dir = join(config.dataDir, "sandboxes", id);
+  return { dir, socketDir: join(config.runtimeDir, id), recordPath: join(dir, "sandbox.json") };
+}
+
+/** Every path of one machine of a sandbox; a sandbox that is resumed or rewound gets another machine. */
 export type SandboxPaths = {
   dir: string;
   socketDir: string;
@@ -22,12 +35,13 @@ export type SandboxPaths = {
   logPath: string;
 };
 
-export function sandboxPaths(config: RuntimeConfig, id: string): SandboxPaths {
-  const dir = join(config.dataDir, "sandboxes", id);
+export function sandboxPaths(config: RuntimeConfig, id: string, machine: number): SandboxPaths {
+  const home = sandboxHome(config, id);
+  const dir = join(home.dir, String(machine));
   return {
     dir,
-    socketDir: join(config.runtimeDir, id),
-    overlay: join(dir, "disk.qcow2"),
+    socketDir: join(home.socketDir, String(machine)),
+    overlay: join(dir, "disk-0.qcow2"),
     consolePath: join(dir, "console.log"),
     logPath: join(dir, "vmm.log"),
   };

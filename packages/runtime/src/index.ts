@@ -1,7 +1,9 @@
 export { runtimeDefaults, type RuntimeConfig } from "./config.ts";
 export type { Context } from "./context.ts";
 export { openRuntime, Runtime } from "./open-runtime.ts";
+export { closeSandboxes } from "./sandbox/close.ts";
 export { forkdVersion } from "./version.ts";
+export { branch } from "./operations/branch.ts";
 export { createSnapshot } from "./operations/create-snapshot.ts";
 export { evaluate, dropContext, interrupt, listContexts, streamEval } from "./operations/evaluate.ts";
 export {
@@ -25,6 +27,7 @@ export {
   writeFile,
 } from "./operations/files.ts";
 export { fork } from "./operations/fork.ts";
+export { pause, resume, rewind } from "./operations/pause.ts";
 export {
   consoleLog,
   getSandbox,
@@ -34,5 +37,13 @@ export {
   ping,
   setTtl,
 } from "./operations/sandboxes.ts";
-export { listSnapshots, removeSnapshot, snapshotInfo } from "./operations/snapshots.ts";
+export { compact, gc, listSnapshots, removeSnapshot, snapshotInfo, tree } from "./operations/snapshots.ts";
 export { cleanup, doctor, status } from "./operations/system.ts";
+export {
+  createWorkspace,
+  deleteWorkspace,
+  getWorkspace,
+  listWorkspaces,
+  resumeWorkspace,
+  suspendWorkspace,
+} from "./operations/workspaces.ts";

@@ -1,10 +1,11 @@
 /**
- * One child from one snapshot, in two steps so that the first can be done ahead of need:
+ * One machine from one snapshot, in two steps so that the first can be done ahead of need:
  *
- *   prepareChild()  directories, private disk, a VMM process that waits        (no state loaded)
- *   startChild()    load state, run, after-fork step in agent and kernels      → Sandbox
+ *   prepareMachine()  directories, private disk, a VMM process that waits        (no state loaded)
+ *   startMachine()    load state, run, after-fork step in agent and kernels      → Incarnation
  *
- * Each step owns what it made in a Scope; whatever fails, nothing of the child remains.
+ * Each step owns what it made in a Scope; whatever fails, nothing of the machine remains. prepareChild() and startChild() do
+ * the same for a sandbox that is new.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
@@ -15,22 +16,35 @@ import {
   createOverlay,
   shapeOf,
   writeFile as writeGuestFile,
+  type DiskLayer,
   type PreparedMachine,
 } from "@forkd/machine";
-import { snapshotFile, type StoredSnapshot } from "@forkd/store";
-import { guestIdentity, newSandboxId, sandboxPaths, type SandboxPaths } from "./identity.ts";
+import { snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
+import {
+  guestIdentity,
+  newSandboxId,
+  sandboxHome,
+  sandboxPaths,
+  type GuestIdentity,
+  type SandboxHome,
+  type SandboxPaths,
+} from "./identity.ts";
 import type { Runtime } from "./open-runtime.ts";
-import { Sandbox } from "./sandbox/sandbox.ts";
+import { Incarnation } from "./sandbox/incarnation.ts";
+import { childEnv, Sandbox, type SandboxFacts } from "./sandbox/sandbox.ts";
 import { wallClock } from "./wall-clock.ts";
 import { attachKernel } from "./warm-kernel.ts";
 
-export type PreparedChild = {
+export type PreparedIncarnation = {
   id: string;
+  number: number;
   snapshot: StoredSnapshot;
   paths: SandboxPaths;
   machine: PreparedMachine;
   scope: Scope;
 };
+
+export type PreparedChild = PreparedIncarnation & { home: SandboxHome; homeScope: Scope };
 
 export type ChildRequest = {
   index: number;
@@ -38,32 +52,55 @@ export type ChildRequest = {
   values: unknown;
   labels: Record<string, string>;
   ttlSecs: number | undefined;
+  workspace?: string | undefined;
   /** when the caller asked, for ready_ms */
   askedAt: number;
   pooled: boolean;
 };
 
-/** Makes the directories of a sandbox; the scope removes them. */
-export async function makePlace(runtime: Runtime, id: string, scope: Scope): Promise<SandboxPaths> {
-  const paths = sandboxPaths(runtime.config, id);
+/** Makes the directories that a sandbox has for life; the scope removes them. */
+export async function makeHome(runtime: Runtime, id: string, scope: Scope): Promise<SandboxHome> {
+  const home = sandboxHome(runtime.config, id);
   runtime.places.add(id);
   scope.defer(() => void runtime.places.delete(id));
+  scope.defer(() => removeTree(home.dir));
+  await mkdir(home.dir, { mode: 0o700 });
+  scope.defer(() => removeTree(home.socketDir));
+  await mkdir(home.socketDir, { mode: 0o700 });
+  return home;
+}
+
+/** Makes the directories of one machine; the scope removes them. */
+export async function makePlace(
+  runtime: Runtime,
+  id: string,
+  number: number,
+  scope: Scope,
+): Promise<SandboxPaths> {
+  const paths = sandboxPaths(runtime.config, id, number);
   scope.defer(() => removeTree(paths.dir));
   await mkdir(paths.dir, { mode: 0o700 });
   scope.defer(() => removeTree(paths.socketDir));
-  await mkdir(paths.socketDir, { mode: 0o700 });
+  // The runtime directory may have been emptied since the home was made.
+  await mkdir(paths.socketDir, { mode: 0o700, recursive: true });
   return paths;
 }
 
-export async function prepareChild(
+/** The snapshot's disk as a machine sees it below its own overlay, nearest first. */
+function backingOf(snapshot: StoredSnapshot): DiskLayer[] {
+  const layers = snapshotDisks(snapshot).map((path): DiskLayer => ({ path, format: "qcow2" }));
+  return [...layers.reverse(), { path: snapshotFile(snapshot, "rootfs"), format: "raw" }];
+}
+
+export async function prepareMachine(
   runtime: Runtime,
-  snapshot: StoredSnapshot,
+  { id, number, snapshot }: { id: string; number: number; snapshot: StoredSnapshot },
   signal?: AbortSignal,
-): Promise<PreparedChild> {
+): Promise<PreparedIncarnation> {
   await using scope = new Scope();
-  const id = newSandboxId();
   const { manifest } = snapshot;
-  const paths = await makePlace(runtime, id, scope);
+  const memoryFile = await runtime.store.flatMemory(snapshot, signal ? { signal } : {});
+  const paths = await makePlace(runtime, id, number, scope);
   await createOverlay(paths.overlay, manifest.files.rootfs.bytes);
   const machine = scope.use(
     await runtime.engine.prepare(
@@ -74,14 +111,8 @@ export async function prepareChild(
           accelerator: manifest.machine.accelerator,
         }),
         place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
-        memoryFile: snapshotFile(snapshot, "memory"),
-        disk: {
-          overlay: paths.overlay,
-          backing: [
-            { path: snapshotFile(snapshot, "disk"), format: "qcow2" },
-            { path: snapshotFile(snapshot, "rootfs"), format: "raw" },
-          ],
-        },
+        memoryFile,
+        disk: { overlay: paths.overlay, backing: backingOf(snapshot) },
         deviceState: snapshotFile(snapshot, "devices"),
       },
       signal ? { signal } : {},
@@ -94,46 +125,64 @@ export async function prepareChild(
       `Snapshot "${snapshot.tag}" was replaced while it was forked. Fork again`,
     );
   }
-  return { id, snapshot, paths, machine, scope: scope.keep() };
+  return { id, number, snapshot, paths, machine, scope: scope.keep() };
 }
 
-export async function startChild(
+/** What a machine is told in its first moments. */
+export type Birth = {
+  identity: GuestIdentity;
+  env: Record<string, string>;
+  /** JSON for /run/forkd/values.json */
+  values?: unknown;
+  /** when the caller asked */
+  askedAt: number;
+  pooled: boolean;
+};
+
+export async function startMachine(
   runtime: Runtime,
-  child: PreparedChild,
-  request: ChildRequest,
-): Promise<Sandbox> {
-  await using scope = child.scope.keep();
-  const { manifest } = child.snapshot;
-  const identity = guestIdentity(child.id);
-  const env = {
-    ...manifest.env,
-    FORKD_SANDBOX_ID: child.id,
-    FORKD_INDEX: String(request.index),
-    ...request.env,
-  };
+  prepared: PreparedIncarnation,
+  birth: Birth,
+): Promise<Incarnation> {
+  await using scope = prepared.scope.keep();
+  const { manifest } = prepared.snapshot;
   const agent = scope.use(
-    AgentClient.open(child.machine.agentSocket, {
-      atBoundary: true,
+    AgentClient.open(prepared.machine.agentSocket, {
+      // A branch is taken at any instant, also in the middle of a frame.
+      atBoundary: manifest.origin.kind === "build",
       helloTimeoutMs: runtime.config.readyTimeoutMs,
       log: runtime.log,
     }),
   );
   const answered = async () => {
     // The host's hello is in the socket before the guest's first instruction.
-    const machine = await child.machine.start();
-    const afterFork = agent.afterFork({ entropy: randomBytes(64), realtimeNs: wallClock, ...identity });
+    const machine = await prepared.machine.start();
+    const afterFork = agent.afterFork({ entropy: randomBytes(64), realtimeNs: wallClock, ...birth.identity });
     const kernels = manifest.kernels.map((record) => attachKernel(agent, record));
-    const seeded = kernels.map(({ client }) => client.afterFork(randomBytes(64), env));
+    const seeded = kernels.map(({ client }, nth) => {
+      const done = client.afterFork(randomBytes(64), birth.env);
+      if ((manifest.kernels[nth]?.unanswered.length ?? 0) === 0) return done;
+      // It is in the middle of an eval. The agent has had it re-seed its generators; the rest follows the eval, and a
+      // kernel that cannot do it must not be used.
+      done.catch(() => client[Symbol.asyncDispose]().catch(() => undefined));
+      return undefined;
+    });
     await Promise.all([agent.ready, afterFork, ...seeded]);
-    if (request.values !== undefined) {
-      await writeGuestFile(agent, "/run/forkd/values.json", [Buffer.from(JSON.stringify(request.values))]);
+    // The time that was sent ahead is as old as the start was long. Nobody waits for the correction.
+    agent.setClock(wallClock).catch(() => undefined);
+    if (birth.values !== undefined) {
+      await writeGuestFile(agent, "/run/forkd/values.json", [Buffer.from(JSON.stringify(birth.values))]);
     }
     return { machine, kernels: new Map(kernels.map((kernel) => [kernel.language, kernel])) };
   };
-  const died = child.machine.exited.then((reason): never => {
-    throw new AppError("engine_failed", `Cannot start a child of "${child.snapshot.tag}": ${reason.text}`, {
-      details: { reason: reason.text, log: reason.log, console: reason.console },
-    });
+  const died = prepared.machine.exited.then((reason): never => {
+    throw new AppError(
+      "engine_failed",
+      `Cannot start a child of "${prepared.snapshot.tag}": ${reason.text}`,
+      {
+        details: { reason: reason.text, log: reason.log, console: reason.console },
+      },
+    );
   });
   died.catch(() => undefined);
   const { machine, kernels } = await withDeadline(
@@ -142,20 +191,74 @@ export async function startChild(
     () =>
       new AppError(
         "agent_unreachable",
-        `The agent in ${child.id} did not answer within ${runtime.config.readyTimeoutMs} ms`,
+        `The agent in ${prepared.id} did not answer within ${runtime.config.readyTimeoutMs} ms`,
       ),
   );
-  return new Sandbox({
-    id: child.id,
-    snapshot: child.snapshot,
-    identity,
-    env,
-    paths: child.paths,
+  return new Incarnation({
+    number: prepared.number,
+    base: prepared.snapshot,
+    paths: prepared.paths,
     machine,
     agent,
     kernels,
     scope: scope.keep(),
-    request,
-    readyMs: performance.now() - request.askedAt,
+    readyMs: performance.now() - birth.askedAt,
+    pooled: birth.pooled,
   });
+}
+
+export async function prepareChild(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+  signal?: AbortSignal,
+): Promise<PreparedChild> {
+  await using homeScope = new Scope();
+  const id = newSandboxId();
+  const home = await makeHome(runtime, id, homeScope);
+  const prepared = await prepareMachine(runtime, { id, number: 0, snapshot }, signal);
+  return { ...prepared, home, homeScope: homeScope.keep() };
+}
+
+/** Ends a process that is not needed after all, and removes what was made for it. */
+export async function discardChild({ scope, homeScope }: PreparedChild): Promise<void> {
+  try {
+    await scope[Symbol.asyncDispose]();
+  } finally {
+    await homeScope[Symbol.asyncDispose]();
+  }
+}
+
+export async function startChild(
+  runtime: Runtime,
+  child: PreparedChild,
+  request: ChildRequest,
+): Promise<Sandbox> {
+  await using homeScope = child.homeScope.keep();
+  const facts: SandboxFacts = {
+    id: child.id,
+    identity: guestIdentity(child.id),
+    env: request.env,
+    labels: request.labels,
+    index: request.index,
+    ttlSecs: request.ttlSecs,
+    createdAt: Date.now() / 1000,
+    workspace: request.workspace,
+  };
+  const incarnation = await startMachine(runtime, child, {
+    identity: facts.identity,
+    env: childEnv(child.snapshot.manifest.env, facts),
+    values: request.values,
+    askedAt: request.askedAt,
+    pooled: request.pooled,
+  });
+  const sandbox = new Sandbox({
+    facts,
+    home: child.home,
+    homeScope: homeScope.keep(),
+    snapshotTag: child.snapshot.tag,
+    machines: 1,
+  });
+  sandbox.enter(incarnation);
+  if (facts.ttlSecs !== undefined) sandbox.expiresAt = Date.now() / 1000 + facts.ttlSecs;
+  return sandbox;
 }

@@ -1,11 +1,11 @@
 /**
- * Composition root: settings → Runtime, the one object that operations work on. Disposing it ends every sandbox and
- * every waiting process.
+ * Composition root: settings → Runtime, the one object that operations work on. Disposing it ends every machine; of the
+ * sandboxes those stay on disk that can come back.
  */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { mapPool, Semaphore, type Logger } from "@forkd/base";
+import { Semaphore, type Logger } from "@forkd/base";
 import {
   agentProtocolVersion,
   chooseAccelerator,
@@ -18,14 +18,17 @@ import {
   type AcceleratorChoice,
   type Engine,
 } from "@forkd/machine";
-import { Store } from "@forkd/store";
+import { Store, type StoredSnapshot } from "@forkd/store";
+import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, type RuntimeConfig } from "./config.ts";
 import { prepareChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
 import { probeBoot } from "./probe.ts";
 import { reapStrays } from "./reap.ts";
+import { closeSandboxes } from "./sandbox/close.ts";
 import { Registry } from "./sandbox/registry.ts";
+import { restoreSandboxes } from "./sandbox/restore.ts";
 import { VmmPool } from "./vmm-pool.ts";
 
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
@@ -42,6 +45,9 @@ export class Runtime implements AsyncDisposable {
   readonly pool: VmmPool;
   /** children being started at the same time, over all calls */
   readonly forkSlots: Semaphore;
+  readonly branches: BranchBook;
+  /** names of workspaces being made */
+  readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();
   readonly #consoleGuard: NodeJS.Timeout;
   /** children asked for and not yet in the registry */
@@ -64,6 +70,7 @@ export class Runtime implements AsyncDisposable {
     this.registry = new Registry(parts.log);
     this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
     this.forkSlots = new Semaphore(parts.config.forkParallelism);
+    this.branches = new BranchBook(parts.config.branchConcurrency);
     this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
     this.#consoleGuard.unref();
   }
@@ -73,6 +80,12 @@ export class Runtime implements AsyncDisposable {
 
   owns(id: string): boolean {
     return this.places.has(id);
+  }
+
+  /** A snapshot that is ready to be used. */
+  async snapshot(tag: string): Promise<StoredSnapshot> {
+    this.branches.refuse(tag);
+    return this.store.get(tag);
   }
 
   get imageDir(): string {
@@ -113,7 +126,7 @@ export class Runtime implements AsyncDisposable {
     this.closing.abort(new AppError("cancelled", "The daemon is stopping"));
     await Promise.allSettled(this.#underWay);
     await this.pool[Symbol.asyncDispose]();
-    await mapPool(this.registry.all(), 16, (sandbox) => this.registry.remove(sandbox.id));
+    await closeSandboxes(this);
   }
 }
 
@@ -131,12 +144,14 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   await reapStrays(config, log);
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
-    Store.open(join(config.dataDir, "snapshots")),
+    Store.open(join(config.dataDir, "snapshots"), { cacheDir: join(config.dataDir, "cache", "memory"), log }),
     measureTscKhz(agentPath(config)),
   ]);
   const accelerator = await chooseAccelerator(config.accelerator, (candidate) =>
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
-  return new Runtime({ config, log, engine, store, accelerator, tscKhz });
+  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz });
+  await restoreSandboxes(runtime);
+  return runtime;
 }

@@ -9,7 +9,7 @@ import { removeTree, withDeadline, type Logger } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "./config.ts";
-import { newSandboxId, sandboxPaths } from "./identity.ts";
+import { newSandboxId, sandboxHome, sandboxPaths } from "./identity.ts";
 
 const probeMs = 20_000;
 const memoryMib = 128;
@@ -24,7 +24,9 @@ export async function probeBoot(options: {
 }): Promise<string | undefined> {
   const { config, engine, accelerator, log } = options;
   // Named like a sandbox, so that what a killed daemon leaves of it is found.
-  const { dir, socketDir, overlay, consolePath, logPath } = sandboxPaths(config, newSandboxId());
+  const id = newSandboxId();
+  const home = sandboxHome(config, id);
+  const { dir, socketDir, overlay, consolePath, logPath } = sandboxPaths(config, id, 0);
   try {
     const imageDir = join(config.dataDir, "images");
     const kernel = await ensureKernel(imageDir, {});
@@ -32,8 +34,8 @@ export async function probeBoot(options: {
       agentPath: agentPath(config),
       modulesDir: kernel.modulesDir,
     });
-    await mkdir(dir, { mode: 0o700 });
-    await mkdir(socketDir, { mode: 0o700 });
+    await mkdir(dir, { mode: 0o700, recursive: true });
+    await mkdir(socketDir, { mode: 0o700, recursive: true });
     const memoryFile = join(dir, "memory");
     await using memory = await open(memoryFile, "w", 0o600);
     await memory.truncate(memoryMib * 1024 * 1024);
@@ -59,7 +61,7 @@ export async function probeBoot(options: {
     log.warn({ event: "probe", accelerator, error });
     return error instanceof Error ? error.message : String(error);
   } finally {
-    await removeTree(socketDir);
-    await removeTree(dir);
+    await removeTree(home.socketDir);
+    await removeTree(home.dir);
   }
 }

@@ -1,28 +1,35 @@
-/** A stored snapshot in the words of the contract. */
+/** A snapshot, stored or on the way, in the words of the contract. */
 import { stat } from "node:fs/promises";
+import { join } from "node:path";
 import type { SnapshotInfo } from "@forkd/contract";
 import { isErrno } from "@forkd/base";
-import { snapshotFile, type BrokenSnapshot, type FileRole, type StoredSnapshot } from "@forkd/store";
+import type { BrokenSnapshot, StoredSnapshot } from "@forkd/store";
+import type { OpenBranch } from "./branch-book.ts";
 import { differences } from "./compatibility.ts";
 import type { Runtime } from "./open-runtime.ts";
 
 const blockBytes = 512;
 
-/** Bytes on disk of one file of the snapshot; 0 if it is missing. */
-export async function physicalBytes(snapshot: StoredSnapshot, role: FileRole): Promise<number> {
+/** Bytes on disk of a file; 0 if it is missing. */
+export async function physicalBytes(path: string): Promise<number> {
   try {
-    return (await stat(snapshotFile(snapshot, role))).blocks * blockBytes;
+    return (await stat(path)).blocks * blockBytes;
   } catch (error) {
     if (isErrno(error, "ENOENT")) return 0;
     throw error;
   }
 }
 
+function originFields({ manifest }: StoredSnapshot): Partial<SnapshotInfo> {
+  const { origin } = manifest;
+  if (origin.kind === "branch")
+    return { branched_from: origin.sandbox, mode: origin.mode, pause_ms: origin.pause_ms };
+  return origin.kind === "compact" ? { branched_from: `compact:${origin.of}` } : {};
+}
+
 export async function describeSnapshot(runtime: Runtime, snapshot: StoredSnapshot): Promise<SnapshotInfo> {
   const { manifest, tag, dir } = snapshot;
-  const own = await Promise.all(
-    (["memory", "devices", "disk"] as const).map((role) => physicalBytes(snapshot, role)),
-  );
+  const { ownPhysicalBytes } = await runtime.store.sizes(snapshot);
   const problems = differences(manifest, runtime.host);
   return {
     tag,
@@ -36,22 +43,45 @@ export async function describeSnapshot(runtime: Runtime, snapshot: StoredSnapsho
     accelerator: manifest.machine.accelerator,
     languages: manifest.kernels.map((kernel) => kernel.language),
     ...(manifest.recipe && { recipe: manifest.recipe.name }),
-    physical_bytes: own.reduce((sum, bytes) => sum + bytes, 0),
+    physical_bytes: ownPhysicalBytes,
+    ...(manifest.parent && { parent_tag: manifest.parent.tag }),
+    ...originFields(snapshot),
   };
 }
 
-export function describeBroken(runtime: Runtime, broken: BrokenSnapshot): SnapshotInfo {
+function unusable(runtime: Runtime, tag: string, status: "writing" | "failed"): SnapshotInfo {
   return {
-    tag: broken.tag,
-    dir: broken.dir,
+    tag,
+    dir: join(runtime.store.root, tag),
     created_at_unix: 0,
-    status: "failed",
+    status,
     bootable: false,
-    warning: broken.problem,
     memory_mib: 0,
     vcpus: 0,
     accelerator: runtime.accelerator.accelerator,
     languages: [],
     physical_bytes: 0,
+  };
+}
+
+export function describeBroken(runtime: Runtime, broken: BrokenSnapshot): SnapshotInfo {
+  return {
+    ...unusable(runtime, broken.tag, "failed"),
+    created_at_unix: broken.failedAtUnix ?? 0,
+    warning: broken.problem,
+    ...(broken.branchedFrom !== undefined && { branched_from: broken.branchedFrom }),
+  };
+}
+
+export function describeOpen(runtime: Runtime, { tag, sandbox, mode, startedAt }: OpenBranch): SnapshotInfo {
+  const base = runtime.registry.find(sandbox)?.machineAtWork?.base;
+  return {
+    ...unusable(runtime, tag, "writing"),
+    created_at_unix: startedAt,
+    memory_mib: base?.manifest.machine.memory_mib ?? 0,
+    vcpus: base?.manifest.machine.vcpus ?? 0,
+    ...(base && mode !== "full" && { parent_tag: base.manifest.parent?.tag ?? base.tag }),
+    branched_from: sandbox,
+    mode,
   };
 }

@@ -6,7 +6,7 @@
  */
 import type { Logger } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
-import type { PreparedChild } from "./launch.ts";
+import { discardChild, type PreparedChild } from "./launch.ts";
 
 const idleMs = 10 * 60_000;
 
@@ -14,8 +14,7 @@ type Shelf = { snapshot: StoredSnapshot; ready: PreparedChild[]; lastUsed: numbe
 
 /** Two snapshots are the same for a prepared process only if their bytes are. */
 function keyOf(snapshot: StoredSnapshot): string {
-  const { files, created_at_unix: created } = snapshot.manifest;
-  return `${snapshot.tag}:${created}:${files.memory.digest}:${files.devices.digest}`;
+  return `${snapshot.tag}:${snapshot.id}`;
 }
 
 export class VmmPool implements AsyncDisposable {
@@ -44,6 +43,11 @@ export class VmmPool implements AsyncDisposable {
     for (const { snapshot, ready } of this.#shelves.values())
       counts[snapshot.tag] = (counts[snapshot.tag] ?? 0) + ready.length;
     return counts;
+  }
+
+  /** Ids of the snapshots that processes wait for. */
+  snapshotIds(): string[] {
+    return [...this.#shelves.values()].map(({ snapshot }) => snapshot.id);
   }
 
   /** A waiting process of that snapshot, if there is one. The caller owns it. */
@@ -75,7 +79,7 @@ export class VmmPool implements AsyncDisposable {
       .then(async (child) => {
         const key = keyOf(shelf.snapshot);
         if (this.#closed || this.#generation !== generation || this.#shelves.get(key) !== shelf)
-          return child.scope[Symbol.asyncDispose]();
+          return discardChild(child);
         shelf.ready.push(child);
         // A process that dies while it waits must not be handed out.
         void child.machine.exited.then(async () => {
@@ -120,9 +124,7 @@ export class VmmPool implements AsyncDisposable {
 
   /** Never rejects: what cannot be released is logged and found again as a stray. */
   async #release(children: readonly PreparedChild[]): Promise<void> {
-    for (const outcome of await Promise.allSettled(
-      children.map((child) => child.scope[Symbol.asyncDispose]()),
-    )) {
+    for (const outcome of await Promise.allSettled(children.map(discardChild))) {
       if (outcome.status === "rejected")
         this.#log.error({ event: "pool.release", error: outcome.reason as unknown });
     }

@@ -64,7 +64,7 @@ describe("bake()", { concurrency: true }, () => {
     assert.equal(engine.machines[0]?.guest.heard.at(-1), "sync");
     await assertOnly(fixture, []);
     const snapshot = await runtime.store.get("py");
-    assert.equal(snapshot.manifest.files.memory.bytes, 1 << 20);
+    assert.equal(snapshot.manifest.files.memory?.bytes, 1 << 20);
     assert.equal(await readFile(join(snapshot.dir, "devices"), "utf8"), "device state");
     assert.deepEqual(snapshot.manifest.env, { A: "1" });
     assert.equal((await fork(runtime, forkRequest(), context)).length, 1);

@@ -6,9 +6,9 @@ import { facts, tscKhz } from "./support.ts";
 
 const file = { bytes: 0, digest: "0".repeat(64) };
 const manifest: Manifest = {
-  version: 1,
+  version: 2,
   ...facts(),
-  files: { memory: file, devices: file, disk: file, rootfs: file },
+  files: { memory: file, devices: file, disks: [file], rootfs: file },
 };
 const host: Host = {
   engineName: "fake",
@@ -34,7 +34,7 @@ test("differences() names what keeps a snapshot from running here", () => {
     [{ cpu: "host" }, /^CPU model/],
     [{ devices: [...host.devices].reverse() }, /^devices/],
     [{ devices: host.devices.slice(1) }, /^devices/],
-    [{ agentProtocol: 2 }, /^agent protocol: snapshot has 1, this host has 2$/],
+    [{ agentProtocol: 3 }, /^agent protocol: snapshot has 2, this host has 3$/],
     [{ tscKhz: tscKhz + 2000 }, undefined],
     [{ tscKhz: tscKhz - 2000 }, undefined],
     [{ tscKhz: tscKhz + 2001 }, /^TSC frequency: snapshot counts 2000000 kHz, this host 2002001 kHz/],

@@ -8,7 +8,7 @@ import { isSandbox } from "@forkd/contract";
 import { nullLogger } from "@forkd/base";
 import { identify, isAlive, type ProcessId } from "@forkd/machine";
 import type { RuntimeConfig } from "../src/config.ts";
-import { newSandboxId, sandboxPaths } from "../src/identity.ts";
+import { newSandboxId, sandboxHome, sandboxPaths } from "../src/identity.ts";
 import { fork } from "../src/operations/fork.ts";
 import { cleanup } from "../src/operations/system.ts";
 import { reapStrays } from "../src/reap.ts";
@@ -34,15 +34,15 @@ async function processWith(
 }
 
 function agentSocket(runtimeDir: string, id: string): string {
-  return `socket,id=agent,path=${join(runtimeDir, id)}/agent.sock,server=on,wait=off`;
+  return `socket,id=agent,path=${join(runtimeDir, id)}/0/agent.sock,server=on,wait=off`;
 }
 
 /** What a sandbox of a daemon that died looks like. */
 async function leaveBehind(config: RuntimeConfig): Promise<string> {
   const id = newSandboxId();
-  const paths = sandboxPaths(config, id);
-  await mkdir(paths.dir);
-  await mkdir(paths.socketDir);
+  const paths = sandboxPaths(config, id, 0);
+  await mkdir(paths.dir, { recursive: true });
+  await mkdir(paths.socketDir, { recursive: true });
   await writeFile(paths.overlay, "disk");
   return id;
 }
@@ -54,7 +54,7 @@ test("cleanup() reports strays without touching them in a dry run, and removes t
   const { child, process } = await processWith(t, agentSocket(config.runtimeDir, id));
   const strays = [
     { kind: "process", name: id, detail: String(process.pid) },
-    { kind: "directory", name: id, detail: sandboxPaths(config, id).dir },
+    { kind: "directory", name: id, detail: sandboxHome(config, id).dir },
   ];
   assert.deepEqual(await cleanup(runtime, { dry_run: true }), { removed: strays, dry_run: true });
   assert.ok(isAlive(process));
@@ -74,8 +74,8 @@ test("cleanup() never kills a process that does not name the socket of the stray
       agentSocket("/run/another-daemon", id),
       agentSocket(config.runtimeDir, newSandboxId()),
       agentSocket(`${config.runtimeDir}/deeper`, id),
-      join(config.runtimeDir, id, "agent.sock"),
-      `file,path=${join(config.runtimeDir, id)}/agent.sock.log,`,
+      join(config.runtimeDir, id, "0", "agent.sock"),
+      `file,path=${join(config.runtimeDir, id)}/0/agent.sock.log,`,
     ].map((argument) => processWith(t, argument)),
   );
   const { removed } = await cleanup(runtime, { dry_run: false });

@@ -65,6 +65,7 @@ export function facts(env: Record<string, string> = {}): ManifestFacts {
     rootfs: { digest: "r" },
     env,
     kernels: [],
+    origin: { kind: "build" },
   };
 }
 
@@ -84,6 +85,8 @@ export async function openTestRuntime(
     poolSize: 0,
     forkParallelism: 1,
     maxSandboxes: 1000,
+    branchConcurrency: 8,
+    memoryCacheMib: 1024,
     bootTimeoutMs: 2000,
     readyTimeoutMs: 2000,
     ...settings,
@@ -91,7 +94,9 @@ export async function openTestRuntime(
   await mkdir(join(config.dataDir, "sandboxes"), { recursive: true });
   await mkdir(config.runtimeDir);
   const engine = new FakeEngine();
-  const store = await Store.open(join(config.dataDir, "snapshots"));
+  const store = await Store.open(join(config.dataDir, "snapshots"), {
+    cacheDir: join(config.dataDir, "cache", "memory"),
+  });
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
   const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz });
   t.after(async () => {
@@ -103,9 +108,9 @@ export async function openTestRuntime(
 
 export async function addSnapshot(store: Store, tag: string, given: ManifestFacts = facts()): Promise<void> {
   await using draft = await store.draft(tag, { replace: true });
-  await writeFile(draft.path("memory"), "memory");
+  await writeFile(draft.path("memory"), Buffer.alloc(1 << 20, "memory"));
   await writeFile(draft.path("devices"), "devices");
-  await writeFile(draft.path("disk"), "disk");
+  await writeFile(draft.diskPath(0), "disk");
   await writeFile(draft.path("rootfs"), Buffer.alloc(4096, 1));
   await draft.commit(given);
 }

@@ -6,6 +6,7 @@ import { fileHandlers } from "./files.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
 import { systemHandlers } from "./system.ts";
+import { workspaceHandlers } from "./workspaces.ts";
 
 export type Daemon = {
   readonly runtime: Runtime;
@@ -19,6 +20,7 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...systemHandlers(daemon),
     ...snapshotHandlers(daemon),
     ...sandboxHandlers(daemon),
+    ...workspaceHandlers(daemon),
     ...execHandlers(daemon),
     ...fileHandlers(daemon),
   };

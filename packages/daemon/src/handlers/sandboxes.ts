@@ -1,4 +1,17 @@
-import { consoleLog, fork, getSandbox, kill, killAll, listSandboxes, ping, setTtl } from "@forkd/runtime";
+import {
+  branch,
+  consoleLog,
+  fork,
+  getSandbox,
+  kill,
+  killAll,
+  listSandboxes,
+  pause,
+  ping,
+  resume,
+  rewind,
+  setTtl,
+} from "@forkd/runtime";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
@@ -12,6 +25,10 @@ export function sandboxHandlers({ runtime }: Daemon) {
     },
     killAll: (input) => killAll(runtime, input),
     setTtl: (input) => setTtl(runtime, input),
+    branch: (input, context) => branch(runtime, input, context),
+    pause: (input, context) => pause(runtime, input, context),
+    resume: (input, context) => resume(runtime, input, context),
+    rewind: (input, context) => rewind(runtime, input, context),
     ping: (input) => ping(runtime, input),
     logs: (input, context) => consoleLog(runtime, input, context),
   } satisfies Partial<Handlers>;

@@ -1,4 +1,12 @@
-import { createSnapshot, listSnapshots, removeSnapshot, snapshotInfo } from "@forkd/runtime";
+import {
+  compact,
+  createSnapshot,
+  gc,
+  listSnapshots,
+  removeSnapshot,
+  snapshotInfo,
+  tree,
+} from "@forkd/runtime";
 import { buildEvents } from "../build-events.ts";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
@@ -9,6 +17,9 @@ export function snapshotHandlers({ runtime }: Daemon) {
     createSnapshot: (input, context) =>
       buildEvents((onProgress) => createSnapshot(runtime, input, { ...context, onProgress })),
     snapshotInfo: (input) => snapshotInfo(runtime, input),
+    compact: (input, context) => compact(runtime, input, context),
+    tree: () => tree(runtime),
+    gc: (input) => gc(runtime, input),
     removeSnapshot: async (input) => {
       await removeSnapshot(runtime, input);
     },

@@ -1,5 +1,5 @@
 /** The daemon itself. */
-import { cleanup, doctor, kill, listSandboxes, status } from "@forkd/runtime";
+import { cleanup, closeSandboxes, doctor, status } from "@forkd/runtime";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
@@ -11,10 +11,9 @@ export function systemHandlers({ runtime, version, stop }: Daemon) {
     doctor: () => doctor(runtime),
     cleanup: (input) => cleanup(runtime, input),
     shutdown: async () => {
-      const running = listSandboxes(runtime, { state: "running" });
-      const ends = await Promise.allSettled(running.map(({ id }) => kill(runtime, { id })));
+      const stopped = await closeSandboxes(runtime);
       stop();
-      return { stopped: ends.filter((end) => end.status === "fulfilled").length };
+      return { stopped };
     },
   } satisfies Partial<Handlers>;
 }

@@ -1,7 +1,7 @@
 /** A snapshot from a recipe, or from a root file system (and kernel) that the user brings. */
 import { stat } from "node:fs/promises";
 import { basename } from "node:path";
-import type { CreateSnapshotRequest, Language, SnapshotInfo } from "@forkd/contract";
+import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
 import {
   ensureInitramfs,
   ensureKernel,
@@ -15,6 +15,7 @@ import { bake, type BakePlan, type Progress } from "../bake.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import { agentPath } from "../config.ts";
+import { dependentsOf } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { describeSnapshot } from "../snapshot-info.ts";
 
@@ -36,18 +37,30 @@ async function create(
   { signal, log, onProgress }: BuildContext,
 ): Promise<SnapshotInfo> {
   const startedAt = Date.now();
+  runtime.branches.refuse(request.tag);
+  if (request.force) await refuseOrphans(runtime, request.tag);
   await using draft = await runtime.store.draft(request.tag, { replace: request.force });
   const plan = await planFor(runtime, request, { signal, onProgress });
   const facts = await bake(runtime, draft, plan, { signal, onProgress });
   onProgress("commit", "writing and hashing the snapshot");
-  const sealed = await draft.seal(facts, signal);
+  const sealed = await draft.seal(facts, { signal });
   onProgress("check", "forking one child to see it answer");
   await answers(runtime, sealed, signal);
-  await draft.publish();
+  const snapshot = await draft.publish();
   await runtime.pool.drop(request.tag);
-  const snapshot = await runtime.store.get(request.tag);
   log.info({ event: "snapshot.create", outcome: "ok", tag: request.tag, durationMs: Date.now() - startedAt });
   return describeSnapshot(runtime, snapshot);
+}
+
+/** Layers over a snapshot are of no use without it, and with another one in its place. */
+async function refuseOrphans(runtime: Runtime, tag: string): Promise<void> {
+  const dependents = await dependentsOf(runtime, tag);
+  if (dependents.length === 0) return;
+  throw new AppError(
+    "snapshot_in_use",
+    `Cannot replace snapshot "${tag}": ${dependents.join(", ")} would be orphaned. Build under another tag, or remove them first (forkd rmi --cascade ${tag})`,
+    { details: { tag, dependents } },
+  );
 }
 
 /** A snapshot whose child does not answer gets no tag. */

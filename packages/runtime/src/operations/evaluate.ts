@@ -26,20 +26,22 @@ async function usableKernel(sandbox: Sandbox, language: Language | undefined): P
   const kernel = sandbox.kernel(language);
   if (!kernel.client.dead) return kernel;
   const { language: known } = kernel;
-  const under = sandbox.restarts.get(known);
+  const { restarts } = sandbox.current;
+  const under = restarts.get(known);
   if (under) return under;
-  const restart = restartKernel(sandbox, kernel).finally(() => sandbox.restarts.delete(known));
-  sandbox.restarts.set(known, restart);
+  const restart = restartKernel(sandbox, kernel).finally(() => restarts.delete(known));
+  restarts.set(known, restart);
   return restart;
 }
 
 async function restartKernel(sandbox: Sandbox, kernel: WarmKernel): Promise<WarmKernel> {
-  const fresh = await startKernel(sandbox.agent, {
+  const { agent, kernels } = sandbox.current;
+  const fresh = await startKernel(agent, {
     language: kernel.language,
     argv: kernel.argv,
     env: sandbox.env,
   });
-  sandbox.setKernel(fresh);
+  kernels.set(fresh.language, fresh);
   return fresh;
 }
 

@@ -165,8 +165,9 @@ type OwnedProcess = {
 async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent): AsyncGenerator<ExecEvent> {
   const { process } = owned;
   const startedAt = performance.now();
+  const { attached } = sandbox.current;
   let finished = false;
-  sandbox.attached.set(process.id, process);
+  attached.set(process.id, process);
   try {
     if (first) yield first;
     for await (const { stream, offset, bytes } of process.output) {
@@ -187,7 +188,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     finished = true;
     yield { type: "error", ...toErrorBody(error) };
   } finally {
-    sandbox.attached.delete(process.id);
+    attached.delete(process.id);
     owned.release();
     if (!finished) await owned.end();
   }
@@ -230,9 +231,10 @@ async function withProcess<T>(
   execId: number,
   work: (process: AgentProcess) => Promise<T> | T,
 ): Promise<T> {
-  const followed = sandbox.attached.get(execId);
+  const { attached, attaching } = sandbox.current;
+  const followed = attached.get(execId);
   if (followed) return work(followed);
-  return sandbox.attaching.run(async () => {
+  return attaching.run(async () => {
     const listings = await answered("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);
     if (!listing || listing.finished) throw noSuchExec(execId);

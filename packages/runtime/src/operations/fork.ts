@@ -1,21 +1,31 @@
 /** N children from a snapshot. One entry per child, sandbox or error; a failing child does not take down the others. */
 import { AppError, isSandbox, toErrorBody, type ForkEntry, type ForkRequest } from "@forkd/contract";
+import type { StoredSnapshot } from "@forkd/store";
 import { requireCompatible } from "../compatibility.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import type { Runtime } from "../open-runtime.ts";
 
+/** What is asked of the children, whatever they are forked from. */
+export type ChildrenRequest = Pick<ForkRequest, "n" | "labels" | "env" | "vary" | "ttl_secs"> & {
+  workspace?: string | undefined;
+};
+
 export function fork(runtime: Runtime, request: ForkRequest, { signal, log }: Context): Promise<ForkEntry[]> {
-  return runtime.whileOpen(signal, (open) => forkWhileOpen(runtime, request, { signal: open, log }));
+  return runtime.whileOpen(signal, async (open) => {
+    const snapshot = await runtime.snapshot(request.snapshot_tag);
+    return forkSnapshot(runtime, snapshot, request, { signal: open, log });
+  });
 }
 
-async function forkWhileOpen(
+/** The caller runs it while the runtime is open. */
+export async function forkSnapshot(
   runtime: Runtime,
-  request: ForkRequest,
+  snapshot: StoredSnapshot,
+  request: ChildrenRequest,
   { signal, log }: Context,
 ): Promise<ForkEntry[]> {
   const askedAt = performance.now();
-  const snapshot = await runtime.store.get(request.snapshot_tag);
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
   await runtime.store.verify(snapshot);
   admit(runtime, request.n);
@@ -31,6 +41,7 @@ async function forkWhileOpen(
         values: variation?.values,
         labels: request.labels,
         ttlSecs: request.ttl_secs,
+        workspace: request.workspace,
         askedAt,
         pooled: pooled !== undefined,
       });
@@ -59,8 +70,8 @@ async function forkWhileOpen(
   return entries;
 }
 
-/** Refuses before anything is started; reserves n places. */
-function admit(runtime: Runtime, n: number): void {
+/** Refuses before anything is started; reserves n places, which the caller gives back in `pendingForks`. */
+export function admit(runtime: Runtime, n: number): void {
   const { maxSandboxes } = runtime.config;
   const live = runtime.registry.live + runtime.pendingForks;
   if (live + n > maxSandboxes) {

@@ -6,7 +6,7 @@ import { mapPool, withDeadline } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { Incarnation } from "../sandbox/incarnation.ts";
 
 const pingMs = 10_000;
 const maxConsoleBytes = 16 * 1024 * 1024;
@@ -79,9 +79,8 @@ export async function consoleLog(
   { signal }: Context,
 ): Promise<AsyncIterable<Uint8Array>> {
   const sandbox = runtime.registry.get(id);
-  const text = sandbox.isDead
-    ? sandbox.lastConsole
-    : await tailOf(sandbox.paths.consolePath, maxConsoleBytes);
+  const machine = sandbox.machineAtWork;
+  const text = machine ? await tailOf(machine.paths.consolePath, maxConsoleBytes) : sandbox.lastConsole;
   const lines = text === "" ? "" : `${text}\n`;
   const first =
     tail === undefined
@@ -90,7 +89,7 @@ export async function consoleLog(
           .split("\n")
           .slice(-tail - 1)
           .join("\n")}`;
-  return follow && !sandbox.isDead ? followConsole(sandbox, first, signal) : one(Buffer.from(first));
+  return follow && machine ? followConsole(machine, first, signal) : one(Buffer.from(first));
 }
 
 async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
@@ -98,11 +97,11 @@ async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 }
 
 async function* followConsole(
-  sandbox: Sandbox,
+  machine: Incarnation,
   first: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Uint8Array> {
-  await using file = await open(sandbox.paths.consolePath, "r");
+  await using file = await open(machine.paths.consolePath, "r");
   let offset = (await file.stat()).size;
   yield Buffer.from(first);
   let wake = () => {};
@@ -110,10 +109,14 @@ async function* followConsole(
   const rearm = () => {
     woken = new Promise<void>((resolve) => (wake = resolve));
   };
-  const watcher = watch(sandbox.paths.consolePath, () => wake());
+  const watcher = watch(machine.paths.consolePath, () => wake());
+  let ended = false;
   const stop = () => wake();
   signal?.addEventListener("abort", stop, { once: true });
-  void sandbox.died.then(stop);
+  void machine.ended.then(() => {
+    ended = true;
+    wake();
+  });
   try {
     for (;;) {
       rearm();
@@ -123,7 +126,7 @@ async function* followConsole(
       const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);
       offset += bytesRead;
       if (bytesRead > 0) yield buffer.subarray(0, bytesRead);
-      else if (signal?.aborted || sandbox.isDead) return;
+      else if (signal?.aborted || ended) return;
       else await woken;
     }
   } finally {

@@ -1,61 +1,166 @@
-/** Snapshots: list, describe, remove. */
+/** Snapshots: list, describe, remove, copy without parents; lineage; what nothing needs. */
 import { stat } from "node:fs/promises";
-import { AppError, type ParsedOf, type SnapshotDetail, type SnapshotInfo } from "@forkd/contract";
-import { snapshotFile } from "@forkd/store";
+import {
+  AppError,
+  type GcReport,
+  type ParsedOf,
+  type SnapshotDetail,
+  type SnapshotInfo,
+  type Tree,
+} from "@forkd/contract";
+import { snapshotDisks, snapshotFile } from "@forkd/store";
+import type { Context } from "../context.ts";
+import { dependentsOf, sandboxesOn, usedImages } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { describeBroken, describeSnapshot, physicalBytes } from "../snapshot-info.ts";
+import { findStrays, removeStrays } from "../reap.ts";
+import { describeBroken, describeOpen, describeSnapshot, physicalBytes } from "../snapshot-info.ts";
 
 export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
+  const open = runtime.branches.all;
   const found = await runtime.store.list();
-  return Promise.all(
+  const settled = await Promise.all(
     found.map(async (each) =>
       "problem" in each ? describeBroken(runtime, each) : describeSnapshot(runtime, each),
     ),
   );
-}
-
-function sandboxesOf(runtime: Runtime, tag: string): string[] {
-  return runtime.registry
-    .all()
-    .filter((sandbox) => !sandbox.isDead && sandbox.snapshot.tag === tag)
-    .map((sandbox) => sandbox.id);
+  // What is in the book cannot be used yet, also where its directory is there already.
+  const writing = open.map((each) => describeOpen(runtime, each));
+  const tags = new Set(writing.map(({ tag }) => tag));
+  return [...settled.filter(({ tag }) => !tags.has(tag)), ...writing].sort((a, b) =>
+    a.tag < b.tag ? -1 : 1,
+  );
 }
 
 export async function snapshotInfo(
   runtime: Runtime,
   { tag, verify }: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
-  const snapshot = await runtime.store.get(tag);
+  const snapshot = await runtime.snapshot(tag);
   if (verify) await runtime.store.verify(snapshot, { always: true });
-  const { files } = snapshot.manifest;
-  const [memory, rootfs] = await Promise.all([
-    physicalBytes(snapshot, "memory"),
+  const { files, parent } = snapshot.manifest;
+  const [rootfs, chain, dependents, disks, flat] = await Promise.all([
     stat(snapshotFile(snapshot, "rootfs")),
+    runtime.store.chain(snapshot),
+    dependentsOf(runtime, tag),
+    Promise.all(snapshotDisks(snapshot).map((path) => physicalBytes(path))),
+    physicalBytes(runtime.store.flatPath(snapshot)),
   ]);
+  const memory = files.memory ? snapshotFile(snapshot, "memory") : snapshotFile(snapshot, "layer");
   return {
     ...(await describeSnapshot(runtime, snapshot)),
-    memory_logical_bytes: files.memory.bytes,
-    memory_physical_bytes: memory,
+    id: snapshot.id,
+    memory_logical_bytes: snapshot.manifest.machine.memory_mib * 1024 * 1024,
+    memory_physical_bytes: await physicalBytes(memory),
     vmstate_bytes: files.devices.bytes,
-    disk_bytes: files.disk.bytes,
+    disk_bytes: disks.reduce((sum, bytes) => sum + bytes, 0),
     rootfs_bytes: rootfs.size,
-    sandboxes: sandboxesOf(runtime, tag),
+    chain_depth: chain.length - 1,
+    ancestors: chain.slice(1).map((each) => each.tag),
+    dependents,
+    layer_bytes: files.layer?.bytes ?? 0,
+    flat_cache_bytes: files.layer ? flat : 0,
+    ...(parent && { parent_content_hash: parent.id }),
+    sandboxes: sandboxesOn(runtime, tag),
     manifest: snapshot.manifest,
   };
 }
 
 export async function removeSnapshot(
   runtime: Runtime,
-  { tag, force }: ParsedOf<"removeSnapshot">,
+  { tag, cascade, force }: ParsedOf<"removeSnapshot">,
 ): Promise<void> {
-  const users = sandboxesOf(runtime, tag);
-  if (users.length > 0 && !force) {
+  runtime.branches.refuse(tag);
+  const doomed = cascade ? [...(await runtime.store.descendants(tag)), tag] : [tag];
+  if (!force) for (const each of doomed) await refuseUsed(runtime, each, doomed);
+  for (const each of doomed) {
+    await runtime.pool.drop(each);
+    await runtime.store.remove(each);
+  }
+}
+
+async function refuseUsed(runtime: Runtime, tag: string, doomed: readonly string[]): Promise<void> {
+  const users = sandboxesOn(runtime, tag);
+  if (users.length > 0) {
     throw new AppError(
       "snapshot_in_use",
       `Cannot remove snapshot "${tag}": ${users.length} sandboxes run from it. Kill them (forkd kill --tag ${tag}) or use --force, which lets them run on`,
       { details: { tag, sandboxes: users.slice(0, 20), count: users.length } },
     );
   }
-  await runtime.pool.drop(tag);
-  await runtime.store.remove(tag);
+  const dependents = (await dependentsOf(runtime, tag)).filter((each) => !doomed.includes(each));
+  if (dependents.length === 0) return;
+  throw new AppError(
+    "snapshot_in_use",
+    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned. Remove them too (--cascade), make them independent (forkd compact), or use --force, which leaves them unusable`,
+    { details: { tag, dependents } },
+  );
+}
+
+/** A copy of the snapshot that needs no other. */
+export function compact(
+  runtime: Runtime,
+  { tag, to }: ParsedOf<"compact">,
+  { signal, log }: Context,
+): Promise<SnapshotInfo> {
+  return runtime.whileOpen(signal, async (open) => {
+    if (tag === to)
+      throw new AppError(
+        "invalid_request",
+        "Invalid request: to: must be another tag than the snapshot's own",
+      );
+    runtime.branches.refuse(to);
+    const startedAt = performance.now();
+    const made = await runtime.store.compact(await runtime.snapshot(tag), to, { signal: open });
+    log.info({
+      event: "snapshot.compact",
+      outcome: "ok",
+      tag,
+      to,
+      durationMs: Math.round(performance.now() - startedAt),
+    });
+    return describeSnapshot(runtime, made);
+  });
+}
+
+export async function tree(runtime: Runtime): Promise<Tree> {
+  const snapshots = await listSnapshots(runtime);
+  return {
+    snapshots: snapshots.map((each) => ({
+      tag: each.tag,
+      status: each.status,
+      ...(each.parent_tag !== undefined && { parent_tag: each.parent_tag }),
+      ...(each.branched_from !== undefined && { branched_from: each.branched_from }),
+      created_at_unix: each.created_at_unix,
+      physical_bytes: each.physical_bytes,
+    })),
+    sandboxes: runtime.registry.all().map((sandbox) => ({
+      id: sandbox.id,
+      state: sandbox.state,
+      snapshot_tag: sandbox.snapshotTag,
+      ...(sandbox.facts.workspace !== undefined && { workspace: sandbox.facts.workspace }),
+      created_at_unix: sandbox.facts.createdAt,
+    })),
+  };
+}
+
+/** Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays. */
+export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boolean }): Promise<GcReport> {
+  const keep = usedImages(runtime);
+  const images = await runtime.store.evict(keep, { dryRun });
+  const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
+  const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
+  if (!dryRun) {
+    for (const { tag } of failed) await runtime.store.remove(tag);
+    await removeStrays(runtime.config, strays);
+  }
+  const removed: GcReport["removed"] = [
+    ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
+    ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
+    ...strays.map(({ kind, name }) => ({
+      kind: kind === "process" ? ("process" as const) : ("directory" as const),
+      name,
+      bytes: 0,
+    })),
+  ];
+  return { removed, freed_bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
 }

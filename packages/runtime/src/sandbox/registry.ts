@@ -16,7 +16,7 @@ export class Registry {
   }
 
   get live(): number {
-    return this.all().filter((sandbox) => !sandbox.isDead).length;
+    return this.all().filter((sandbox) => sandbox.state === "running").length;
   }
 
   all(): Sandbox[] {
@@ -50,7 +50,7 @@ export class Registry {
   /** Arms the timer for the sandbox's expiry. */
   schedule(sandbox: Sandbox): void {
     this.#clearTimer(sandbox.id);
-    if (sandbox.expiresAt === undefined) return;
+    if (sandbox.expiresAt === undefined || sandbox.state !== "running") return;
     const wait = Math.max(0, sandbox.expiresAt * 1000 - Date.now());
     const timer = setTimeout(
       () => {
@@ -64,11 +64,16 @@ export class Registry {
     this.#timers.set(sandbox.id, timer);
   }
 
+  /** Forgets a sandbox that stays on disk. */
+  forget(id: string): void {
+    this.#sandboxes.delete(id);
+    this.#clearTimer(id);
+  }
+
   /** Ends the sandbox and forgets it. */
   async remove(id: string): Promise<void> {
     const sandbox = this.get(id);
-    this.#sandboxes.delete(id);
-    this.#clearTimer(id);
+    this.forget(id);
     await this.#release(sandbox);
   }
 

@@ -1,87 +1,88 @@
 /**
- * One sandbox: a machine with an id that a user owns.
+ * One sandbox: an id that a user owns, and the machine behind it.
  *
- *   running ──(VMM exits | agent lies or goes away)──► dead ──kill──► gone
- *      └──────────────────────kill─────────────────────────────────────┘
+ *   running ◄──resume── paused         rewind: running, on another machine
+ *      │ └─────pause──────▲
+ *      └──(VMM exits | agent lies or goes away)──► dead          kill: gone, from any state
  *
- * A dead sandbox has released everything on the host; what is left is the record of why.
+ * A dead sandbox has released everything on the host; what is left is the record of why. A paused one has only its saved state.
  */
 import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
-import type { AgentClient, AgentProcess, Machine } from "@forkd/machine";
+import type { AgentClient, Machine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
-import type { GuestIdentity, SandboxPaths } from "../identity.ts";
-import type { ChildRequest } from "../launch.ts";
+import type { GuestIdentity, SandboxHome, SandboxPaths } from "../identity.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
+import type { Incarnation } from "./incarnation.ts";
 
-export type SandboxParts = {
-  id: string;
-  snapshot: StoredSnapshot;
-  identity: GuestIdentity;
-  env: Record<string, string>;
-  paths: SandboxPaths;
-  machine: Machine;
-  agent: AgentClient;
-  kernels: Map<Language, WarmKernel>;
-  scope: Scope;
-  request: ChildRequest;
-  readyMs: number;
+/** What a sandbox is, whichever machine it has. */
+export type SandboxFacts = {
+  readonly id: string;
+  readonly identity: GuestIdentity;
+  /** variables that its user gave */
+  readonly env: Readonly<Record<string, string>>;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly index: number;
+  readonly ttlSecs: number | undefined;
+  readonly createdAt: number;
+  readonly workspace: string | undefined;
 };
 
+export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
+
 export class Sandbox implements AsyncDisposable {
+  readonly facts: SandboxFacts;
   readonly id: string;
-  readonly env: Readonly<Record<string, string>>;
-  readonly paths: SandboxPaths;
-  readonly machine: Machine;
-  readonly snapshot: StoredSnapshot;
+  readonly home: SandboxHome;
   expiresAt: number | undefined;
-  /** commands that a call follows at the moment */
-  readonly attached = new Map<number, AgentProcess>();
-  /** attachments for the moment, one at a time */
-  readonly attaching = new Mutex();
-  /** kernels being started again, so that two callers do not start two */
-  readonly restarts = new Map<Language, Promise<WarmKernel>>();
-  readonly #parts: SandboxParts;
-  readonly #createdAt = Date.now() / 1000;
+  branchCount = 0;
+  lastActive = Date.now() / 1000;
+  /** the tagged snapshot that it descends from */
+  snapshotTag: string;
+  /** branch, pause, resume and rewind, one at a time */
+  readonly lifecycle = new Mutex();
+  /** where it can go back to when its machine is gone */
+  saved: SavedState | undefined;
+  /** for a person: what is to know about a paused sandbox */
+  note: string | undefined;
+  readonly #homeScope: Scope;
+  #current: Incarnation | undefined;
+  #machines: number;
   #deathReason: string | undefined;
   #release: Promise<void> | undefined;
   #console = "";
   /** resolves with the reason once the sandbox is dead; never rejects */
   readonly died: Promise<string>;
+  #die: (reason: string) => void = () => undefined;
 
-  constructor(parts: SandboxParts) {
-    this.#parts = parts;
-    this.id = parts.id;
-    this.env = parts.env;
-    this.paths = parts.paths;
-    this.machine = parts.machine;
-    this.snapshot = parts.snapshot;
-    const { ttlSecs } = parts.request;
-    this.expiresAt = ttlSecs === undefined ? undefined : Date.now() / 1000 + ttlSecs;
-    const machineEnd = parts.machine.exited.then((reason) => {
-      this.#console = reason.console;
-      return reason.text;
-    });
-    const agentEnd = parts.agent.closed.then(async (error) => {
-      // When the VMM dies its sockets close first; its exit says more. 500 ms separates the two causes.
-      const exit = await Promise.race([
-        machineEnd,
-        new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), 500).unref()),
-      ]);
-      return exit ?? `agent: ${error?.message ?? "the guest closed its port"}`;
-    });
-    this.died = Promise.race([machineEnd, agentEnd]).then((reason) => {
-      this.#deathReason ??= reason;
-      return this.#deathReason;
-    });
+  constructor(parts: {
+    facts: SandboxFacts;
+    home: SandboxHome;
+    homeScope: Scope;
+    snapshotTag: string;
+    /** machines that it has had, to name the next one */
+    machines: number;
+  }) {
+    this.facts = parts.facts;
+    this.id = parts.facts.id;
+    this.home = parts.home;
+    this.snapshotTag = parts.snapshotTag;
+    this.#homeScope = parts.homeScope;
+    this.#machines = parts.machines;
+    this.died = new Promise((resolve) => (this.#die = resolve));
   }
 
   get labels(): Readonly<Record<string, string>> {
-    return this.#parts.request.labels;
+    return this.facts.labels;
+  }
+
+  get state(): SandboxInfo["state"] {
+    if (this.#deathReason !== undefined) return "dead";
+    return this.#current ? "running" : "paused";
   }
 
   get isDead(): boolean {
-    return this.#deathReason !== undefined;
+    return this.state === "dead";
   }
 
   /** last lines of the console of a dead machine */
@@ -89,14 +90,55 @@ export class Sandbox implements AsyncDisposable {
     return this.#console;
   }
 
+  /** The machine at work; throws if there is none. */
+  get current(): Incarnation {
+    if (this.#deathReason !== undefined) {
+      throw new AppError(
+        "sandbox_dead",
+        `Cannot use ${this.id}: it is dead (${this.#deathReason}). Fork another one`,
+        { details: { id: this.id, reason: this.#deathReason, console: this.#console } },
+      );
+    }
+    if (!this.#current) {
+      throw new AppError(
+        "sandbox_paused",
+        `Cannot use ${this.id}: it is paused. Resume it (forkd resume ${this.id})`,
+        {
+          details: { id: this.id },
+        },
+      );
+    }
+    return this.#current;
+  }
+
+  /** The machine at work, if there is one. */
+  get machineAtWork(): Incarnation | undefined {
+    return this.#deathReason === undefined ? this.#current : undefined;
+  }
+
   get agent(): AgentClient {
-    this.#requireRunning();
-    return this.#parts.agent;
+    return this.current.agent;
+  }
+
+  get machine(): Machine {
+    return this.current.machine;
+  }
+
+  get paths(): SandboxPaths {
+    return this.current.paths;
+  }
+
+  /** variables of commands and kernels */
+  get env(): Readonly<Record<string, string>> {
+    return childEnv(this.current.base.manifest.env, this.facts);
+  }
+
+  get kernels(): ReadonlyMap<Language, WarmKernel> {
+    return this.current.kernels;
   }
 
   kernel(language: Language | undefined): WarmKernel {
-    this.#requireRunning();
-    const { kernels } = this.#parts;
+    const { kernels } = this.current;
     const found = language === undefined ? kernels.values().next().value : kernels.get(language);
     if (found) return found;
     const has = [...kernels.keys()].join(", ") || "none";
@@ -107,53 +149,99 @@ export class Sandbox implements AsyncDisposable {
     );
   }
 
-  get kernels(): ReadonlyMap<Language, WarmKernel> {
-    this.#requireRunning();
-    return this.#parts.kernels;
+  get machineCount(): number {
+    return this.#machines;
   }
 
-  /** Replaces a kernel that died. */
-  setKernel(kernel: WarmKernel): void {
-    this.#parts.kernels.set(kernel.language, kernel);
+  /** Number for the next machine. */
+  nextNumber(): number {
+    return this.#machines++;
+  }
+
+  /** Goes on with another machine; the one before is given back for the caller to end. Throws if it was killed meanwhile. */
+  enter(next: Incarnation): Incarnation | undefined {
+    if (this.#deathReason !== undefined) void this.current;
+    const before = this.#current;
+    this.#current = next;
+    this.lastActive = Date.now() / 1000;
+    this.note = undefined;
+    void next.ended.then(({ reason, console }) => {
+      if (this.#current !== next || this.#deathReason !== undefined) return;
+      this.#console = console;
+      if (this.saved) return this.#fallBack(next, reason);
+      this.#deathReason = reason;
+      this.#die(reason);
+    });
+    return before;
+  }
+
+  /** A machine that ended by itself costs what it did since the state that was saved. */
+  #fallBack(machine: Incarnation, reason: string): void {
+    this.leave();
+    this.note = `its machine ended (${reason}); it can be resumed from the state that was saved`;
+    // What cannot be removed now is found as a stray.
+    machine[Symbol.asyncDispose]().catch(() => undefined);
+  }
+
+  /** Has no machine any more: paused. The one before is given back for the caller to end. */
+  leave(): Incarnation | undefined {
+    const before = this.#current;
+    this.#current = undefined;
+    this.lastActive = Date.now() / 1000;
+    return before;
   }
 
   info(): SandboxInfo {
-    const { machine } = this.snapshot.manifest;
+    const at = this.#current;
+    const shape = (at?.base ?? this.saved?.snapshot)?.manifest;
+    const { state } = this;
+    const reason = this.#deathReason ?? this.note;
     return {
       id: this.id,
-      snapshot_tag: this.snapshot.tag,
-      state: this.isDead ? "dead" : "running",
-      ...(this.#deathReason !== undefined && { reason: this.#deathReason }),
-      created_at_unix: this.#createdAt,
-      ...(this.expiresAt !== undefined && { expires_at_unix: this.expiresAt }),
-      ...(!this.isDead && { pid: this.machine.process.pid }),
-      index: this.#parts.request.index,
-      hostname: this.#parts.identity.hostname,
-      labels: { ...this.labels },
-      vcpus: machine.vcpus,
-      memory_mib: machine.memory_mib,
-      accelerator: machine.accelerator,
-      languages: [...this.#parts.kernels.keys()],
-      ready_ms: Math.round(this.#parts.readyMs * 10) / 10,
-      pooled: this.#parts.request.pooled,
+      snapshot_tag: this.snapshotTag,
+      state,
+      ...(reason !== undefined && { reason }),
+      created_at_unix: this.facts.createdAt,
+      ...(this.expiresAt !== undefined && state === "running" && { expires_at_unix: this.expiresAt }),
+      ...(at && state === "running" && { pid: at.machine.process.pid }),
+      index: this.facts.index,
+      hostname: this.facts.identity.hostname,
+      labels: { ...this.facts.labels },
+      vcpus: shape?.machine.vcpus ?? 0,
+      memory_mib: shape?.machine.memory_mib ?? 0,
+      accelerator: shape?.machine.accelerator ?? "tcg",
+      languages: at ? [...at.kernels.keys()] : (shape?.kernels.map(({ language }) => language) ?? []),
+      ready_ms: Math.round((at?.readyMs ?? 0) * 10) / 10,
+      pooled: at?.pooled ?? false,
+      ...(state === "paused" && this.saved && { paused_at_unix: this.saved.savedAt }),
+      branch_count: this.branchCount,
+      ...(this.facts.workspace !== undefined && { workspace: this.facts.workspace }),
     };
   }
 
-  #requireRunning(): void {
-    if (this.#deathReason === undefined) return;
-    throw new AppError(
-      "sandbox_dead",
-      `Cannot use ${this.id}: it is dead (${this.#deathReason}). Fork another one`,
-      {
-        details: { id: this.id, reason: this.#deathReason, console: this.#console },
-      },
-    );
+  /** Ends the machine; what the daemon may need to bring the sandbox back stays. */
+  async stop(): Promise<void> {
+    await this.leave()?.[Symbol.asyncDispose]();
   }
 
-  /** Ends the machine and removes everything of it from the host. */
+  /** Ends the machine and removes everything of the sandbox from the host. */
   [Symbol.asyncDispose](): Promise<void> {
     this.#deathReason ??= "killed";
-    this.#release ??= this.#parts.scope[Symbol.asyncDispose]();
+    this.#release ??= (async () => {
+      try {
+        await this.#current?.[Symbol.asyncDispose]();
+      } finally {
+        await this.#homeScope[Symbol.asyncDispose]();
+      }
+    })();
     return this.#release;
   }
+}
+
+/** Variables of commands and kernels: the snapshot's, the sandbox's own name, the user's. */
+export function childEnv(
+  base: Readonly<Record<string, string>>,
+  facts: Pick<SandboxFacts, "id" | "index" | "env">,
+): Record<string, string> {
+  return { ...base, FORKD_SANDBOX_ID: facts.id, FORKD_INDEX: String(facts.index), ...facts.env };
 }

@@ -1,14 +1,16 @@
 /** An engine without VMs: real sockets and directories, a scripted guest, and a failure wherever a test wants one. */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { appendFile, writeFile } from "node:fs/promises";
+import { appendFile, open, writeFile } from "node:fs/promises";
 import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import type {
   BootSpec,
+  DiskLayer,
   Engine,
   ExitReason,
   Machine,
+  PageCapture,
   PausedMachine,
   PreparedMachine,
   ProcessId,
@@ -23,13 +25,34 @@ export type Script = GuestScript & {
   failStart?: string;
   /** thrown by saveDevices() */
   failSave?: string;
+  /** thrown by the step of a capture that has this name */
+  fail?: { step: CaptureStep; error: Error };
+  /** called before each step of a capture */
+  onStep?: (step: CaptureStep) => Promise<void> | void;
+  /** device states that saveDevices() writes, one after the other; the last one again and again */
+  deviceStates?: string[];
   /** start() waits for it */
   gate?: Promise<void>;
   /** a program that serves the agent's socket in place of the scripted guest */
   agentProgram?: string;
 };
 
+/** In the order of a branch. */
+export const captureSteps = [
+  "prepare",
+  "arm",
+  "pause",
+  "save",
+  "take",
+  "freeze",
+  "resume",
+  "write",
+  "apply",
+] as const;
+export type CaptureStep = (typeof captureSteps)[number];
+
 /** Above the largest pid of Linux: names no process. */
+const pageBytes = 4096;
 const firstPid = 2 ** 22 + 1;
 
 export class FakeEngine implements Engine {
@@ -63,7 +86,18 @@ export class FakeEngine implements Engine {
     await appendFile(spec.place.consolePath, "console of the guest\n");
     if (script.failPrepare !== undefined) throw new Error(script.failPrepare);
     const [near, far, agent] = await this.#connect(join(spec.place.socketDir, "agent.sock"), script);
-    const machine = new FakeMachine(this, { near, guest: new FakeGuest(far, script), agent, script, pid });
+    const disk: DiskLayer[] = [
+      ...[...spec.disk.backing].reverse(),
+      { path: spec.disk.overlay, format: "qcow2" },
+    ];
+    const machine = new FakeMachine(this, {
+      near,
+      guest: new FakeGuest(far, script),
+      agent,
+      script,
+      pid,
+      disk,
+    });
     this.machines.push(machine);
     return machine;
   }
@@ -92,6 +126,11 @@ export class FakeMachine implements PreparedMachine, Machine {
   readonly guest: FakeGuest;
   disposals = 0;
   isPaused = false;
+  /** steps of captures so far */
+  readonly steps: CaptureStep[] = [];
+  openCaptures = 0;
+  readonly disk: DiskLayer[];
+  #overlay: string | undefined;
   readonly #engine: FakeEngine;
   readonly #agent: ChildProcess | undefined;
   readonly #script: Script;
@@ -105,8 +144,10 @@ export class FakeMachine implements PreparedMachine, Machine {
       agent: ChildProcess | undefined;
       script: Script;
       pid: number;
+      disk: DiskLayer[];
     },
   ) {
+    this.disk = parts.disk;
     this.#engine = engine;
     this.process = { pid: parts.pid, startTime: 1 };
     this.agentSocket = parts.near;
@@ -135,15 +176,71 @@ export class FakeMachine implements PreparedMachine, Machine {
     return this;
   }
 
+  async #step(step: CaptureStep): Promise<void> {
+    this.steps.push(step);
+    await this.#script.onStep?.(step);
+    if (this.#script.fail?.step === step) throw this.#script.fail.error;
+  }
+
   async pause(): Promise<PausedMachine> {
+    await this.#step("pause");
     this.isPaused = true;
     return {
       saveDevices: async (path) => {
+        await this.#step("save");
         if (this.#script.failSave !== undefined) throw new Error(this.#script.failSave);
-        await writeFile(path, "device state");
+        const states = this.#script.deviceStates;
+        await writeFile(path, (states && states.length > 1 ? states.shift() : states?.[0]) ?? "device state");
+      },
+      freezeDisk: async () => {
+        await this.#step("freeze");
+        const frozen = [...this.disk];
+        if (this.#overlay !== undefined) this.disk.push({ path: this.#overlay, format: "qcow2" });
+        this.#overlay = undefined;
+        return frozen;
       },
       [Symbol.asyncDispose]: async () => {
         this.isPaused = false;
+        await this.#step("resume");
+      },
+    };
+  }
+
+  async prepareFreeze(make: () => Promise<string>): Promise<void> {
+    await this.#step("prepare");
+    this.#overlay ??= await make();
+  }
+
+  async collapseDisk(keep: number): Promise<readonly DiskLayer[]> {
+    return this.disk.splice(keep, Math.max(0, this.disk.length - keep - 1));
+  }
+
+  async armCapture({ layerPath }: { layerPath: string }): Promise<PageCapture> {
+    await this.#step("arm");
+    await writeFile(layerPath, "");
+    this.openCaptures++;
+    return {
+      expectedPages: 1,
+      take: async () => {
+        await this.#step("take");
+        return { pages: 1, scanUs: 1, copyUs: 1 };
+      },
+      write: async () => {
+        await this.#step("write");
+        const file = Buffer.alloc(2 * pageBytes + 16);
+        file.fill(7, pageBytes, 2 * pageBytes);
+        file.writeBigUInt64LE(3n, 2 * pageBytes);
+        file.writeUInt32LE(1, 2 * pageBytes + 8);
+        await writeFile(layerPath, file);
+        return { pages: 1, extents: 1, fileBytes: file.length };
+      },
+      apply: async (path) => {
+        await this.#step("apply");
+        await using flat = await open(path, "r+");
+        await flat.write(Buffer.alloc(pageBytes, 7), 0, pageBytes, 3 * pageBytes);
+      },
+      [Symbol.asyncDispose]: async () => {
+        this.openCaptures--;
       },
     };
   }

@@ -7,9 +7,11 @@ const type = {
   start: 0x10,
   afterFork: 0x20,
   sync: 0x21,
+  clock: 0x23,
   helloOk: 0x81,
   ok: 0x82,
   error: 0x83,
+  clockOk: 0x85,
   started: 0x90,
   exit: 0x94,
 } as const;
@@ -104,6 +106,8 @@ export class FakeGuest {
       const refusal = this.#script.refuseAfterFork;
       if (refusal === undefined) this.send(type.ok, id);
       else this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from(refusal)));
+    } else if (kind === type.clock) {
+      this.send(type.clockOk, id, field(1, Buffer.alloc(8)));
     } else if (kind === type.ping || kind === type.sync) {
       this.send(type.ok, id);
     } else if (kind === type.start) {

@@ -1,0 +1,51 @@
+/** Branches under way: how many, to which tags. A tag in the book is not a snapshot yet. */
+import { AppError, type BranchMode } from "@forkd/contract";
+
+export type OpenBranch = {
+  readonly tag: string;
+  readonly sandbox: string;
+  readonly mode: BranchMode;
+  readonly startedAt: number;
+};
+
+export class BranchBook {
+  readonly limit: number;
+  readonly #open = new Map<string, OpenBranch>();
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+
+  get all(): OpenBranch[] {
+    return [...this.#open.values()];
+  }
+
+  has(tag: string): boolean {
+    return this.#open.has(tag);
+  }
+
+  /** Refuses a tag that is being written, and one branch more than the limit. Disposing the result ends the entry. */
+  enter(branch: OpenBranch): Disposable {
+    this.refuse(branch.tag);
+    if (this.#open.size >= this.limit) {
+      throw new AppError(
+        "capacity_exhausted",
+        `Cannot branch ${branch.sandbox}: ${this.#open.size} branches are under way and the limit is ${this.limit}. Try again in a moment, or raise FORKD_BRANCH_CONCURRENCY`,
+        { details: { under_way: this.#open.size, limit: this.limit } },
+      );
+    }
+    this.#open.set(branch.tag, branch);
+    return { [Symbol.dispose]: () => void this.#open.delete(branch.tag) };
+  }
+
+  /** Throws if the tag is being written. */
+  refuse(tag: string): void {
+    const open = this.#open.get(tag);
+    if (!open) return;
+    throw new AppError(
+      "snapshot_writing",
+      `Cannot use snapshot "${tag}": it is still being written (a branch of ${open.sandbox}). forkd images tells when it is ready`,
+      { details: { tag, sandbox: open.sandbox } },
+    );
+  }
+}

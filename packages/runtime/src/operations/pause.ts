@@ -1,0 +1,175 @@
+/**
+ * A sandbox to disk and back, with the same id; and back to an earlier snapshot of its lineage.
+ *
+ * The state that was saved before is removed only when the new one stands; the machine that was there before ends only when the
+ * new one answers. So whatever fails, the sandbox is as it was.
+ */
+import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
+import { removeTree } from "@forkd/base";
+import type { StoredSnapshot } from "@forkd/store";
+import { requireCompatible } from "../compatibility.ts";
+import type { Context } from "../context.ts";
+import { prepareMachine, startMachine } from "../launch.ts";
+import type { Runtime } from "../open-runtime.ts";
+import { writeRecord } from "../sandbox/record.ts";
+import { childEnv, type Sandbox } from "../sandbox/sandbox.ts";
+import { takeInstant } from "../take-instant.ts";
+import { layerBase, writeInstant } from "../write-instant.ts";
+import { admit } from "./fork.ts";
+
+/** A paused sandbox stays as it is. */
+export function pause(
+  runtime: Runtime,
+  { id }: { id: string },
+  { signal, log }: Context,
+): Promise<SandboxInfo> {
+  const sandbox = runtime.registry.get(id);
+  return runtime.whileOpen(signal, (open) =>
+    sandbox.lifecycle.run(async () => {
+      if (sandbox.state === "paused") return sandbox.info();
+      const startedAt = performance.now();
+      await save(runtime, sandbox, open);
+      runtime.registry.schedule(sandbox);
+      log.info({
+        event: "sandbox.pause",
+        outcome: "ok",
+        sandbox: id,
+        durationMs: Math.round(performance.now() - startedAt),
+      });
+      return sandbox.info();
+    }),
+  );
+}
+
+/** Under the sandbox's lock. */
+export async function save(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const source = sandbox.current;
+  const base = await layerBase(runtime, sandbox, source, "diff");
+  const name = `state-${source.number}`;
+  await using draft = await runtime.store.draftIn(sandbox.home.dir, name, sandbox.id);
+  // The machine does not go on unless something fails, so there is no hurry that would be worth the memory.
+  await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
+  await writeInstant(runtime, draft, {
+    sandbox,
+    source,
+    base,
+    instant,
+    mode: "diff",
+    pauseMs: instant.pauseMs,
+    flat: false,
+    signal,
+  });
+  const snapshot = await draft.publish();
+  const at = Date.now() / 1000;
+  try {
+    await writeRecord(sandbox, { name, at });
+  } catch (error) {
+    await removeTree(snapshot.dir);
+    throw error;
+  }
+  const before = sandbox.saved;
+  sandbox.saved = { snapshot, savedAt: at };
+  const machine = sandbox.leave();
+  // Ended before the instant is let go of, which would let it run.
+  await machine?.[Symbol.asyncDispose]();
+  if (before) await removeTree(before.snapshot.dir);
+}
+
+/** A sandbox that runs stays as it is. */
+export function resume(
+  runtime: Runtime,
+  { id }: { id: string },
+  { signal, log }: Context,
+): Promise<SandboxInfo> {
+  const sandbox = runtime.registry.get(id);
+  return runtime.whileOpen(signal, (open) =>
+    sandbox.lifecycle.run(async () => {
+      if (sandbox.isDead) void sandbox.current;
+      if (sandbox.state === "running") return sandbox.info();
+      const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
+      await become(runtime, sandbox, snapshot, open);
+      if (sandbox.facts.ttlSecs !== undefined) sandbox.expiresAt = Date.now() / 1000 + sandbox.facts.ttlSecs;
+      runtime.registry.schedule(sandbox);
+      log.info({ event: "sandbox.resume", outcome: "ok", sandbox: id });
+      return sandbox.info();
+    }),
+  );
+}
+
+export function rewind(
+  runtime: Runtime,
+  { id, to }: ParsedOf<"rewind">,
+  { signal, log }: Context,
+): Promise<SandboxInfo> {
+  const sandbox = runtime.registry.get(id);
+  return runtime.whileOpen(signal, (open) =>
+    sandbox.lifecycle.run(async () => {
+      if (sandbox.isDead) void sandbox.current;
+      const snapshot = await runtime.snapshot(to);
+      await requireLineage(runtime, sandbox, snapshot);
+      await become(runtime, sandbox, snapshot, open);
+      sandbox.snapshotTag = to;
+      // What was saved lies ahead of where the sandbox is now.
+      const ahead = sandbox.saved;
+      sandbox.saved = undefined;
+      if (ahead || sandbox.facts.workspace !== undefined) await writeRecord(sandbox, undefined);
+      if (ahead) await removeTree(ahead.snapshot.dir);
+      runtime.registry.schedule(sandbox);
+      log.info({ event: "sandbox.rewind", outcome: "ok", sandbox: id, to });
+      return sandbox.info();
+    }),
+  );
+}
+
+/** Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers. */
+async function become(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  snapshot: StoredSnapshot,
+  signal: AbortSignal,
+): Promise<void> {
+  const askedAt = performance.now();
+  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+  await runtime.store.verify(snapshot);
+  const isNew = sandbox.state !== "running";
+  if (isNew) admit(runtime, 1);
+  try {
+    await runtime.forkSlots.run(async () => {
+      const place = { id: sandbox.id, number: sandbox.nextNumber(), snapshot };
+      const prepared = await prepareMachine(runtime, place, signal);
+      const next = await startMachine(runtime, prepared, {
+        identity: sandbox.facts.identity,
+        env: childEnv(snapshot.manifest.env, sandbox.facts),
+        askedAt,
+        pooled: false,
+      });
+      try {
+        const before = sandbox.enter(next);
+        await before?.[Symbol.asyncDispose]();
+      } catch (error) {
+        await next[Symbol.asyncDispose]();
+        throw error;
+      }
+    });
+  } finally {
+    if (isNew) runtime.pendingForks--;
+  }
+}
+
+/** The snapshot is an ancestor of the sandbox, or was taken of it. */
+async function requireLineage(runtime: Runtime, sandbox: Sandbox, target: StoredSnapshot): Promise<void> {
+  const { origin } = target.manifest;
+  if (origin.kind === "branch" && origin.sandbox === sandbox.id) return;
+  const start = sandbox.machineAtWork?.base ?? sandbox.saved?.snapshot;
+  const chain = start ? await runtime.store.chain(start) : [];
+  if (chain.some(({ id }) => id === target.id)) return;
+  throw new AppError(
+    "wrong_state",
+    `Cannot rewind ${sandbox.id} to "${target.tag}": it is neither an ancestor of the sandbox nor a branch of it. forkd tree shows the lineage; forkd fork --tag ${target.tag} makes a new sandbox`,
+    { details: { id: sandbox.id, to: target.tag, ancestors: chain.map(({ tag }) => tag) } },
+  );
+}

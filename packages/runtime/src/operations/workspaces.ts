@@ -1,0 +1,106 @@
+/** A workspace is a sandbox with a name, which can be suspended and comes back after the daemon was restarted. */
+import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../open-runtime.ts";
+import { writeRecord } from "../sandbox/record.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { forkSnapshot } from "./fork.ts";
+import { pause, resume } from "./pause.ts";
+
+function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
+  if (sandbox.state === "paused") return sandbox.saved ? "suspended" : "stale";
+  return sandbox.state;
+}
+
+function describe(sandbox: Sandbox, name: string): WorkspaceInfo {
+  return {
+    id: sandbox.id,
+    name,
+    source_snapshot_tag: sandbox.snapshotTag,
+    status: statusOf(sandbox),
+    ...(sandbox.state === "running" && { live_sandbox_id: sandbox.id }),
+    created_at_unix: sandbox.facts.createdAt,
+    last_active_unix: sandbox.lastActive,
+  };
+}
+
+function find(runtime: Runtime, name: string): Sandbox | undefined {
+  return runtime.registry.all().find((sandbox) => sandbox.facts.workspace === name);
+}
+
+function get(runtime: Runtime, name: string): Sandbox {
+  const sandbox = find(runtime, name);
+  if (sandbox) return sandbox;
+  throw new AppError(
+    "workspace_not_found",
+    `Cannot find workspace "${name}". forkd workspace ls lists what there is`,
+    { details: { name } },
+  );
+}
+
+export function listWorkspaces(runtime: Runtime): WorkspaceInfo[] {
+  return runtime.registry.all().flatMap((sandbox) => {
+    const { workspace } = sandbox.facts;
+    return workspace === undefined ? [] : [describe(sandbox, workspace)];
+  });
+}
+
+export function getWorkspace(runtime: Runtime, { name }: { name: string }): WorkspaceInfo {
+  return describe(get(runtime, name), name);
+}
+
+export function createWorkspace(
+  runtime: Runtime,
+  request: ParsedOf<"createWorkspace">,
+  { signal, log }: Context,
+): Promise<WorkspaceInfo> {
+  const { name } = request;
+  if (find(runtime, name) || runtime.newWorkspaces.has(name)) {
+    throw new AppError(
+      "already_exists",
+      `Cannot make workspace "${name}": the name is taken. Delete it (forkd workspace delete ${name}) or choose another`,
+      { details: { name } },
+    );
+  }
+  runtime.newWorkspaces.add(name);
+  return runtime
+    .whileOpen(signal, async (open) => {
+      const snapshot = await runtime.snapshot(request.snapshot_tag);
+      const asked = { n: 1, labels: request.labels, env: request.env, vary: [], workspace: name };
+      const [entry] = await forkSnapshot(runtime, snapshot, asked, { signal: open, log });
+      if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");
+      const sandbox = runtime.registry.get(entry.id);
+      try {
+        await writeRecord(sandbox, undefined);
+      } catch (error) {
+        await runtime.registry.remove(sandbox.id);
+        throw error;
+      }
+      return describe(sandbox, name);
+    })
+    .finally(() => runtime.newWorkspaces.delete(name));
+}
+
+export async function deleteWorkspace(runtime: Runtime, { name }: { name: string }): Promise<void> {
+  await runtime.registry.remove(get(runtime, name).id);
+}
+
+export async function suspendWorkspace(
+  runtime: Runtime,
+  { name }: { name: string },
+  context: Context,
+): Promise<WorkspaceInfo> {
+  const sandbox = get(runtime, name);
+  await pause(runtime, { id: sandbox.id }, context);
+  return describe(sandbox, name);
+}
+
+export async function resumeWorkspace(
+  runtime: Runtime,
+  { name }: { name: string },
+  context: Context,
+): Promise<WorkspaceInfo> {
+  const sandbox = get(runtime, name);
+  await resume(runtime, { id: sandbox.id }, context);
+  return describe(sandbox, name);
+}

@@ -1,0 +1,78 @@
+/**
+ * One machine of a sandbox, from its start to its end. A sandbox has one at a time: being resumed or rewound gives it another,
+ * numbered one higher, so that the new one is complete before the old one goes.
+ */
+import type { Language } from "@forkd/contract";
+import { Mutex, type Scope } from "@forkd/base";
+import type { AgentClient, AgentProcess, Machine } from "@forkd/machine";
+import type { FileDigest, StoredSnapshot } from "@forkd/store";
+import type { SandboxPaths } from "../identity.ts";
+import type { WarmKernel } from "../warm-kernel.ts";
+
+export type IncarnationParts = {
+  number: number;
+  base: StoredSnapshot;
+  paths: SandboxPaths;
+  machine: Machine;
+  agent: AgentClient;
+  kernels: Map<Language, WarmKernel>;
+  scope: Scope;
+  readyMs: number;
+  pooled: boolean;
+};
+
+/** The VMM's sockets close a moment before its exit is known, and the exit says more. */
+const exitGraceMs = 500;
+
+export class Incarnation implements AsyncDisposable {
+  readonly number: number;
+  /** what its memory and disk were when it began */
+  readonly base: StoredSnapshot;
+  readonly paths: SandboxPaths;
+  readonly machine: Machine;
+  readonly agent: AgentClient;
+  readonly kernels: Map<Language, WarmKernel>;
+  readonly readyMs: number;
+  readonly pooled: boolean;
+  /** commands that a call follows at the moment */
+  readonly attached = new Map<number, AgentProcess>();
+  /** attachments for the moment, one at a time */
+  readonly attaching = new Mutex();
+  /** kernels being started again, so that two callers do not start two */
+  readonly restarts = new Map<Language, Promise<WarmKernel>>();
+  /** digests of disk layers that it has frozen, by path */
+  readonly frozen = new Map<string, FileDigest>();
+  /** overlays made so far, for their names */
+  overlays = 1;
+  /** resolves when the machine or its agent has ended; never rejects */
+  readonly ended: Promise<{ reason: string; console: string }>;
+  readonly #scope: Scope;
+  #release: Promise<void> | undefined;
+
+  constructor(parts: IncarnationParts) {
+    this.number = parts.number;
+    this.base = parts.base;
+    this.paths = parts.paths;
+    this.machine = parts.machine;
+    this.agent = parts.agent;
+    this.kernels = parts.kernels;
+    this.readyMs = parts.readyMs;
+    this.pooled = parts.pooled;
+    this.#scope = parts.scope;
+    const machineEnd = parts.machine.exited.then(({ text, console }) => ({ reason: text, console }));
+    const agentEnd = parts.agent.closed.then(async (error) => {
+      const exit = await Promise.race([
+        machineEnd,
+        new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), exitGraceMs).unref()),
+      ]);
+      return exit ?? { reason: `agent: ${error?.message ?? "the guest closed its port"}`, console: "" };
+    });
+    this.ended = Promise.race([machineEnd, agentEnd]);
+  }
+
+  /** Ends the machine and removes everything of it from the host. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#release ??= this.#scope[Symbol.asyncDispose]();
+    return this.#release;
+  }
+}

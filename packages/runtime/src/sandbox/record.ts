@@ -1,0 +1,80 @@
+/**
+ * The facts of a sandbox that outlive the daemon: `sandbox.json` in its home. Only a sandbox that can come back has one: it was
+ * paused, or it is a workspace.
+ */
+import { join } from "node:path";
+import { z } from "zod";
+import { AppError, sandboxIdSchema, tagSchema, workspaceNameSchema } from "@forkd/contract";
+import { readJson, writeFileAtomic } from "@forkd/base";
+import type { SandboxHome } from "../identity.ts";
+import type { Sandbox, SandboxFacts } from "./sandbox.ts";
+
+const recordSchema = z.strictObject({
+  version: z.literal(1),
+  id: sandboxIdSchema,
+  hostname: z.string(),
+  machine_id: z.string(),
+  boot_id: z.string(),
+  env: z.record(z.string(), z.string()),
+  labels: z.record(z.string(), z.string()),
+  index: z.int().min(0),
+  ttl_secs: z.int().min(1).optional(),
+  created_at_unix: z.number(),
+  workspace: workspaceNameSchema.optional(),
+  snapshot_tag: tagSchema,
+  /** machines that it has had */
+  machines: z.int().min(0),
+  /** directory of its saved state below its home */
+  saved: z.strictObject({ name: z.string().regex(/^state-\d+$/), at_unix: z.number() }).optional(),
+});
+export type SandboxRecord = z.output<typeof recordSchema>;
+
+export function factsOf(record: SandboxRecord): SandboxFacts {
+  return {
+    id: record.id,
+    identity: { hostname: record.hostname, machineId: record.machine_id, bootId: record.boot_id },
+    env: record.env,
+    labels: record.labels,
+    index: record.index,
+    ttlSecs: record.ttl_secs,
+    createdAt: record.created_at_unix,
+    workspace: record.workspace,
+  };
+}
+
+export async function writeRecord(
+  sandbox: Sandbox,
+  saved: { name: string; at: number } | undefined,
+): Promise<void> {
+  const { facts } = sandbox;
+  const record: SandboxRecord = {
+    version: 1,
+    id: facts.id,
+    hostname: facts.identity.hostname,
+    machine_id: facts.identity.machineId,
+    boot_id: facts.identity.bootId,
+    env: { ...facts.env },
+    labels: { ...facts.labels },
+    index: facts.index,
+    ...(facts.ttlSecs !== undefined && { ttl_secs: facts.ttlSecs }),
+    created_at_unix: facts.createdAt,
+    ...(facts.workspace !== undefined && { workspace: facts.workspace }),
+    snapshot_tag: sandbox.snapshotTag,
+    machines: sandbox.machineCount,
+    ...(saved && { saved: { name: saved.name, at_unix: saved.at } }),
+  };
+  await writeFileAtomic(sandbox.home.recordPath, `${JSON.stringify(record, null, 2)}\n`, 0o600);
+}
+
+/** undefined if there is none; throws if it cannot be understood. */
+export async function readRecord(home: SandboxHome): Promise<SandboxRecord | undefined> {
+  const content = await readJson(home.recordPath);
+  if (content === undefined) return undefined;
+  const parsed = recordSchema.safeParse(content);
+  if (parsed.success) return parsed.data;
+  throw new AppError("internal", `Cannot read ${home.recordPath}: ${z.prettifyError(parsed.error)}`);
+}
+
+export function savedDir(home: SandboxHome, name: string): string {
+  return join(home.dir, name);
+}
