@@ -88,23 +88,27 @@ export function collectText(text: string, previous: string[] = []): string[] {
   return [...previous, text];
 }
 
+/** A sandbox as it can be named on the command line. */
+export type Named = { readonly id: string; readonly workspace?: string | undefined };
 export type Match = { id: string } | { ambiguous: string[] } | undefined;
 
-/** The one id that starts with `prefix`, which may lack the leading "sb-". */
-export function matchId(prefix: string, ids: readonly string[]): Match {
-  const wanted = prefix.startsWith("sb-") ? prefix : `sb-${prefix}`;
-  const matches = ids.filter((id) => id.startsWith(wanted));
-  if (matches.length > 1) return { ambiguous: matches };
-  return matches[0] === undefined ? undefined : { id: matches[0] };
+/** The one sandbox whose id starts with `text`, which may lack the leading "sb-"; if there is none, whose workspace has that name. */
+export function matchSandbox(text: string, sandboxes: readonly Named[]): Match {
+  const wanted = text.startsWith("sb-") ? text : `sb-${text}`;
+  const matches = sandboxes.filter(({ id }) => id.startsWith(wanted)).map(({ id }) => id);
+  if (matches.length === 1 && matches[0] !== undefined) return { id: matches[0] };
+  const named = sandboxes.find(({ workspace }) => workspace === text);
+  if (named !== undefined) return { id: named.id };
+  return matches.length === 0 ? undefined : { ambiguous: matches };
 }
 
 export type CopyEnd =
   { kind: "guest"; id: string; path: string } | { kind: "host"; path: string } | { kind: "standard" };
 
-/** One side of a copy: `ID:/path`, a host path, or `-`. A host path with a colon is written `./a:b`. */
+/** One side of a copy: `ID:/path` or `WORKSPACE:/path`, a host path, or `-`. A host path with a colon is written `./a:b`. */
 export function parseCopyEnd(text: string): CopyEnd {
   if (text === "-") return { kind: "standard" };
-  const guest = /^((?:sb-)?[0-9a-f]+):(.*)$/s.exec(text);
+  const guest = /^([A-Za-z0-9][A-Za-z0-9._-]*):(.*)$/s.exec(text);
   if (guest === null) return { kind: "host", path: text };
   const [, id = "", path = ""] = guest;
   if (!path.startsWith("/"))
@@ -115,6 +119,8 @@ export function parseCopyEnd(text: string): CopyEnd {
 export type Environment = {
   readonly noColor: boolean;
   readonly dumbTerminal: boolean;
+  /** whether text beyond ASCII can be shown */
+  readonly unicode: boolean;
   readonly term: string;
   /** address of a daemon that this host need not run */
   readonly url: string | undefined;
@@ -127,6 +133,7 @@ export function readEnvironment(env: NodeJS.ProcessEnv = process.env): Environme
   return {
     noColor: (env["NO_COLOR"] ?? "") !== "",
     dumbTerminal: env["TERM"] === "dumb",
+    unicode: env["TERM"] !== "dumb" && /utf-?8/i.test(env["LC_ALL"] || env["LC_CTYPE"] || env["LANG"] || ""),
     term: env["TERM"] ?? "xterm",
     url: env["FORKD_SOCKET"] ? undefined : env["FORKD_URL"] || undefined,
     recipesDir: env["FORKD_RECIPES_DIR"] || undefined,

@@ -1,6 +1,6 @@
 /** What a verb is given: output, progress, interrupts and the daemon. */
 import type { Forkd, Sandbox } from "@forkd/sdk";
-import { matchId, type Environment } from "./arguments.ts";
+import { matchSandbox, type Environment } from "./arguments.ts";
 import type { Interrupts } from "./interrupts.ts";
 import type { Output } from "./output.ts";
 import { Progress } from "./progress.ts";
@@ -38,23 +38,24 @@ export class Cli {
     return openDaemon(this);
   }
 
-  /** The sandbox whose id starts with `prefix`. */
+  /** The sandbox whose id starts with `prefix`, or whose workspace has that name. */
   async sandbox(prefix: string): Promise<Sandbox> {
     const forkd = await this.daemon();
     const [id = prefix] = await this.sandboxIds(forkd, [prefix]);
     return forkd.sandboxes.get(id);
   }
 
-  /** Full ids for abbreviated ones. */
+  /** Full ids for abbreviated ones and for names of workspaces. */
   async sandboxIds(forkd: Forkd, prefixes: readonly string[]): Promise<string[]> {
     const { AppError, sandboxIdPattern } = await import("@forkd/contract");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return [...prefixes];
     const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
-    const ids = all.map(({ id }) => id);
     return prefixes.map((prefix) => {
-      const match = matchId(prefix, ids);
-      if (match === undefined)
-        throw new AppError("sandbox_not_found", `No sandbox has an id that starts with "${prefix}"`);
+      const match = matchSandbox(prefix, all);
+      if (match === undefined) {
+        const message = `No sandbox has an id that starts with "${prefix}", and no workspace has that name`;
+        throw new AppError("sandbox_not_found", message);
+      }
       if ("id" in match) return match.id;
       const matches = match.ambiguous;
       throw new AppError("invalid_request", `"${prefix}" is ambiguous: ${matches.join(", ")}`, {

@@ -6,16 +6,22 @@ import type { ErrorBody, ErrorCode } from "@forkd/contract";
 const remedies: Partial<Record<ErrorCode, string>> = {
   unauthenticated: "Set FORKD_TOKEN to the daemon's token.",
   sandbox_not_found: "`forkd ls --all` lists the sandboxes.",
+  workspace_not_found: "`forkd workspace ls` lists the workspaces.",
   snapshot_not_found: "`forkd images` lists the snapshots; `forkd build RECIPE` makes one.",
   recipe_not_found: "Give a directory with a recipe.json, or the name of a bundled recipe.",
-  snapshot_exists: "Choose another --tag, or replace it with --force.",
-  snapshot_in_use: "Kill its sandboxes with `forkd kill --tag TAG`, or use --force.",
+  snapshot_exists: "Choose another tag, remove that one with `forkd rmi TAG`, or build with --force.",
+  snapshot_writing: "Wait: `forkd images` says when it is ready.",
+  snapshot_failed: "Remove it with `forkd rmi TAG` and make it again.",
+  snapshot_in_use:
+    "Kill its sandboxes with `forkd kill --tag TAG`, remove the layers over it with --cascade, or use --force.",
   snapshot_incompatible: "Build it again on this host with --force.",
   snapshot_corrupt: "Remove it with `forkd rmi TAG` and build it again.",
+  sandbox_paused: "`forkd resume ID` goes on with it.",
   sandbox_dead: "`forkd ls --all` says why it died; `forkd logs ID` has its console.",
   agent_unreachable: "`forkd logs ID` shows the console of the guest.",
-  capacity_exhausted: "Kill sandboxes that are not needed: `forkd ls`, `forkd kill ID`.",
-  disk_full: "Free space with `forkd rmi TAG` and `forkd cleanup`.",
+  capacity_exhausted:
+    "Pause or kill sandboxes that are not needed (`forkd ls`), or wait for branches under way (`forkd images`).",
+  disk_full: "Free space with `forkd gc` and `forkd rmi TAG`.",
   host_not_ready: "`forkd doctor` says what is missing.",
   data_dir_in_use: "Another daemon uses the data directory; stop it with `forkd down`.",
   daemon_unreachable: "Start the daemon with `forkd up`, or check FORKD_SOCKET and FORKD_URL.",
@@ -49,7 +55,7 @@ export function describeFailure(error: unknown, verb: string | undefined): Failu
 }
 
 function usageError(error: CommanderError, verb: string | undefined): AppError {
-  const takesCommand = verb === "exec" || verb === "run";
+  const takesCommand = verb === "exec" || verb === "run" || verb === "snapshot-diff";
   const remedy =
     takesCommand && error.code === "commander.unknownOption"
       ? "Put `--` before the command of the guest, so that its options are its own."

@@ -9,6 +9,8 @@ type Batch = {
   readonly name: string;
   /** word for success, also a key of the JSON form */
   readonly done: string;
+  /** one after the other, where an earlier call may decide a later one */
+  readonly inTurn?: true;
 };
 
 export async function forEach(
@@ -16,7 +18,7 @@ export async function forEach(
   batch: Batch,
   call: (item: string) => Promise<unknown>,
 ): Promise<number> {
-  const outcomes = await Promise.allSettled(batch.items.map((item) => call(item)));
+  const outcomes = await settle(batch, call);
   const failures = outcomes.map((outcome) =>
     outcome.status === "rejected" ? toErrorBody(outcome.reason) : undefined,
   );
@@ -39,4 +41,14 @@ export async function forEach(
   const remedy = remedyOf(first);
   if (!out.json && remedy !== undefined) out.complain(`  ${remedy}`);
   return exitCodeOf(first.code);
+}
+
+async function settle(
+  { items, inTurn }: Batch,
+  call: (item: string) => Promise<unknown>,
+): Promise<PromiseSettledResult<unknown>[]> {
+  if (!inTurn) return Promise.allSettled(items.map((item) => call(item)));
+  const outcomes: PromiseSettledResult<unknown>[] = [];
+  for (const item of items) outcomes.push(...(await Promise.allSettled([call(item)])));
+  return outcomes;
 }

@@ -42,6 +42,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (error) {
     if (interrupts.pipeClosed) return 0;
     if (error instanceof CommanderError && error.exitCode === 0) return 0; // help was asked for
+    if (error instanceof CommanderError && error.code === "commander.help") return 2; // help in place of a subcommand
     const code = await printFailure(error, { json, verb });
     return interrupts.received === undefined ? code : signalExitCode(interrupts.received);
   }

@@ -7,7 +7,11 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
     { title: "ID", value: ({ id }) => id },
     { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
     { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
-    { title: "READY MS", value: ({ ready_ms }) => ready_ms.toFixed(1), align: "right" },
+    {
+      title: "READY MS",
+      value: ({ state, ready_ms }) => (state === "paused" ? "-" : ready_ms.toFixed(1)),
+      align: "right",
+    },
     { title: "PID", value: ({ pid }) => (pid === undefined ? "-" : String(pid)), align: "right" },
     { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix, nowMs) },
     {
@@ -15,6 +19,7 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
       value: ({ expires_at_unix }) =>
         expires_at_unix === undefined ? "-" : formatSeconds(expires_at_unix - nowMs / 1000),
     },
+    { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-" },
     { title: "LABELS", value: ({ labels }) => formatPairs(labels) || "-" },
   ];
 }

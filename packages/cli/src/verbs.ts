@@ -3,13 +3,15 @@ import type { Command } from "commander";
 import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
-export type Completes = "tags" | "sandboxes" | "recipes" | "shells";
+export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells";
 
 export type Verb = {
   readonly name: string;
   readonly alias?: string;
   readonly summary: string;
   readonly completes?: Completes;
+  /** words that may follow the verb, and what stands for the operand of each */
+  readonly subcommands?: Readonly<Record<string, Completes | undefined>>;
   readonly hidden?: true;
   readonly load: () => Promise<{ define: (command: Command, toAction: ToAction) => void }>;
 };
@@ -39,6 +41,11 @@ export const verbs: readonly Verb[] = [
     summary: "Build a snapshot from a root file system",
     load: () => import("./commands/snapshot.ts"),
   },
+  {
+    name: "snapshot-diff",
+    summary: "Run a command on top of a snapshot and keep the result as another",
+    load: () => import("./commands/snapshot-diff.ts"),
+  },
   { name: "images", summary: "List snapshots", load: () => import("./commands/images.ts") },
   {
     name: "info",
@@ -46,6 +53,17 @@ export const verbs: readonly Verb[] = [
     summary: "Show everything about a snapshot",
     completes: "tags",
     load: () => import("./commands/info.ts"),
+  },
+  {
+    name: "tree",
+    summary: "Draw the lineage of snapshots and sandboxes",
+    load: () => import("./commands/tree.ts"),
+  },
+  {
+    name: "compact",
+    alias: "snapshot-compact",
+    summary: "Copy a snapshot into one without a parent",
+    load: () => import("./commands/compact.ts"),
   },
   { name: "rmi", summary: "Remove snapshots", completes: "tags", load: () => import("./commands/rmi.ts") },
   {
@@ -62,6 +80,42 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/run.ts"),
   },
   { name: "ls", alias: "ps", summary: "List sandboxes", load: () => import("./commands/ls.ts") },
+  {
+    name: "branch",
+    summary: "Capture a running sandbox as a snapshot; it goes on",
+    completes: "sandboxes",
+    load: () => import("./commands/branch.ts"),
+  },
+  {
+    name: "pause",
+    summary: "Save sandboxes to disk and end their machines",
+    completes: "sandboxes",
+    load: () => import("./commands/pause.ts"),
+  },
+  {
+    name: "resume",
+    summary: "Go on with paused sandboxes",
+    completes: "sandboxes",
+    load: () => import("./commands/resume.ts"),
+  },
+  {
+    name: "rewind",
+    summary: "Return a sandbox to a snapshot of its lineage",
+    completes: "sandboxes",
+    load: () => import("./commands/rewind.ts"),
+  },
+  {
+    name: "workspace",
+    summary: "Sandboxes with a name: create, ls, suspend, resume, delete",
+    subcommands: {
+      create: undefined,
+      ls: undefined,
+      suspend: "workspaces",
+      resume: "workspaces",
+      delete: "workspaces",
+    },
+    load: () => import("./commands/workspace.ts"),
+  },
   {
     name: "exec",
     summary: "Run a command in a sandbox",
@@ -92,6 +146,11 @@ export const verbs: readonly Verb[] = [
     summary: "Kill sandboxes",
     completes: "sandboxes",
     load: () => import("./commands/kill.ts"),
+  },
+  {
+    name: "gc",
+    summary: "Remove flat images, unfinished snapshots and strays that nothing needs",
+    load: () => import("./commands/gc.ts"),
   },
   {
     name: "cleanup",

@@ -4,7 +4,7 @@ import {
   collectEnv,
   collectLabel,
   collectLanguage,
-  matchId,
+  matchSandbox,
   parseCopyEnd,
   parseDuration,
   parseLifetime,
@@ -63,17 +63,25 @@ test("collectLanguage() takes a warm-up with equal signs", () => {
   assert.throws(() => collectLanguage("ruby"), /python/);
 });
 
-test("matchId() finds by prefix with and without sb-", () => {
-  const ids = ["sb-aa11", "sb-aa22", "sb-bb33"];
-  assert.deepEqual(matchId("bb", ids), { id: "sb-bb33" });
-  assert.deepEqual(matchId("sb-aa1", ids), { id: "sb-aa11" });
-  assert.deepEqual(matchId("aa", ids), { ambiguous: ["sb-aa11", "sb-aa22"] });
-  assert.equal(matchId("cc", ids), undefined);
+test("matchSandbox() finds by prefix with and without sb-", () => {
+  const all = [{ id: "sb-aa11" }, { id: "sb-aa22" }, { id: "sb-bb33" }];
+  assert.deepEqual(matchSandbox("bb", all), { id: "sb-bb33" });
+  assert.deepEqual(matchSandbox("sb-aa1", all), { id: "sb-aa11" });
+  assert.deepEqual(matchSandbox("aa", all), { ambiguous: ["sb-aa11", "sb-aa22"] });
+  assert.equal(matchSandbox("cc", all), undefined);
+});
+
+test("matchSandbox() takes the name of a workspace where no single id matches", () => {
+  const all = [{ id: "sb-aa11", workspace: "bb" }, { id: "sb-aa22", workspace: "a" }, { id: "sb-bb33" }];
+  assert.deepEqual(matchSandbox("bb", all), { id: "sb-bb33" });
+  assert.deepEqual(matchSandbox("a", all), { id: "sb-aa22" });
+  assert.deepEqual(matchSandbox("aa", all), { ambiguous: ["sb-aa11", "sb-aa22"] });
 });
 
 test("parseCopyEnd() tells guest, host and standard streams apart", () => {
   assert.deepEqual(parseCopyEnd("sb-3f:/etc/hosts"), { kind: "guest", id: "sb-3f", path: "/etc/hosts" });
   assert.deepEqual(parseCopyEnd("3f:/a:b"), { kind: "guest", id: "3f", path: "/a:b" });
+  assert.deepEqual(parseCopyEnd("my-dev:/a"), { kind: "guest", id: "my-dev", path: "/a" });
   assert.deepEqual(parseCopyEnd("./3f:/a"), { kind: "host", path: "./3f:/a" });
   assert.deepEqual(parseCopyEnd("file.txt"), { kind: "host", path: "file.txt" });
   assert.deepEqual(parseCopyEnd("-"), { kind: "standard" });
@@ -85,4 +93,11 @@ test("readEnvironment() ignores FORKD_URL when a socket is given", () => {
   assert.equal(readEnvironment({ FORKD_URL: "http://h:1" }).url, "http://h:1");
   assert.equal(readEnvironment({ NO_COLOR: "" }).noColor, false);
   assert.equal(readEnvironment({ NO_COLOR: "1" }).noColor, true);
+});
+
+test("readEnvironment() sees from locale and terminal whether text beyond ASCII can be shown", () => {
+  assert.equal(readEnvironment({ LANG: "C.UTF-8" }).unicode, true);
+  assert.equal(readEnvironment({ LC_ALL: "C", LANG: "C.UTF-8" }).unicode, false);
+  assert.equal(readEnvironment({ TERM: "dumb", LANG: "C.UTF-8" }).unicode, false);
+  assert.equal(readEnvironment({}).unicode, false);
 });

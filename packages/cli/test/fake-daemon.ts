@@ -1,4 +1,5 @@
 /** A daemon at the HTTP seam: canned answers on a unix socket, and a record of what was asked. */
+import { EventEmitter, once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
@@ -14,6 +15,8 @@ export type FakeDaemon = AsyncDisposable & {
   readonly asked: Asked[];
   /** Ends the answers that are held, with these lines. */
   release(lines: unknown[]): void;
+  /** Resolves when a request has come whose path ends so. */
+  askedFor(ending: string): Promise<void>;
 };
 
 /** Keys of `answers` are such as "GET /v1/sandboxes", without the query. */
@@ -21,6 +24,7 @@ export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-cli-"));
   const socket = join(dir, "s");
   const asked: Asked[] = [];
+  const arrivals = new EventEmitter();
   const held: http.ServerResponse[] = [];
   const all: Answers = { "GET /healthz": { json: { ok: true } }, ...answers };
   const server = http.createServer((incoming, outgoing) => {
@@ -33,6 +37,7 @@ export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
         body: Buffer.concat(chunks).toString(),
       };
       if (!request.path.startsWith("/healthz")) asked.push(request);
+      arrivals.emit("request");
       const found = all[`${request.method} ${request.path.split("?")[0]}`];
       const answer = typeof found === "function" ? found(request) : (found ?? unknownRoute(request));
       send(outgoing, answer);
@@ -46,6 +51,9 @@ export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
     asked,
     release: (lines) => {
       for (const outgoing of held) outgoing.end(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+    },
+    askedFor: async (ending) => {
+      while (!asked.some(({ path }) => path.endsWith(ending))) await once(arrivals, "request");
     },
     [Symbol.asyncDispose]: async () => {
       server.closeAllConnections();
@@ -87,5 +95,21 @@ export function sandbox(id: string, index = 0): Record<string, unknown> {
     languages: ["python"],
     ready_ms: 12.34,
     pooled: true,
+    branch_count: 0,
+  };
+}
+
+export function snapshot(tag: string): Record<string, unknown> {
+  return {
+    tag,
+    dir: `/data/${tag}`,
+    created_at_unix: 1_700_000_000,
+    status: "ready",
+    bootable: true,
+    memory_mib: 512,
+    vcpus: 1,
+    accelerator: "tcg",
+    languages: [],
+    physical_bytes: 1024,
   };
 }

@@ -11,6 +11,7 @@ export type CliOptions = {
   stdin?: string;
   cwd?: string;
   onStdout?: (text: string, child: ChildProcess) => void;
+  onStderr?: (text: string, child: ChildProcess) => void;
 };
 
 export function runCli(args: readonly string[], options: CliOptions = {}): Promise<Finished> {
@@ -27,6 +28,9 @@ export function runCli(args: readonly string[], options: CliOptions = {}): Promi
     stdout += chunk.toString();
     options.onStdout?.(stdout, child);
   });
-  child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString()));
+  child.stderr.on("data", (chunk: Buffer) => {
+    stderr += chunk.toString();
+    options.onStderr?.(stderr, child);
+  });
   return new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout, stderr })));
 }

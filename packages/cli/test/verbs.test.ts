@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { idA, idB, openFakeDaemon, sandbox } from "./fake-daemon.ts";
+import { idA, idB, openFakeDaemon, sandbox, snapshot } from "./fake-daemon.ts";
 import { runCli } from "./run-cli.ts";
 
 const twoSandboxes = { "GET /v1/sandboxes": { json: [sandbox(idA), sandbox(idB, 1)] } };
@@ -19,7 +19,20 @@ test("ls prints a table, ids with -q and the answer itself with --json", async (
     JSON.parse((await runCli(["--json", "ls"], { socket })).stdout),
     twoSandboxes["GET /v1/sandboxes"].json,
   );
-  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?state=running");
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes");
+});
+
+test("ls leaves dead sandboxes out unless asked", async () => {
+  const json = [
+    { ...sandbox(idA), state: "paused" },
+    { ...sandbox(idB), state: "dead", reason: "killed" },
+  ];
+  await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json } });
+  const some = await runCli(["ls", "--tag", "py"], daemon);
+  assert.match(some.stdout, new RegExp(`${idA}  py +paused `));
+  assert.ok(!some.stdout.includes(idB));
+  assert.match((await runCli(["ls", "-a"], daemon)).stdout, new RegExp(`${idB}  py +dead \\(killed\\)`));
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?tag=py");
 });
 
 test("ids may be abbreviated; an ambiguous one names its matches", async () => {
@@ -95,21 +108,9 @@ test("errors of the daemon give its exit code, message and a remedy", async () =
 });
 
 test("build sends the absolute recipe and prints its events with --json", async () => {
-  const snapshot = {
-    tag: "mine",
-    dir: "/d",
-    created_at_unix: 1,
-    status: "ready",
-    bootable: true,
-    memory_mib: 1,
-    vcpus: 1,
-    accelerator: "tcg",
-    languages: [],
-    physical_bytes: 1,
-  };
   const lines = [
     { type: "progress", step: "boot", message: "booting", elapsed_ms: 1 },
-    { type: "snapshot", snapshot },
+    { type: "snapshot", snapshot: snapshot("mine") },
   ];
   await using daemon = await openFakeDaemon({ "POST /v1/snapshots": { status: 201, lines } });
   await mkdir(join(daemon.dir, "mine"));

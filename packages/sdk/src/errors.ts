@@ -13,7 +13,7 @@ export class ForkError extends AppError {
   }
 }
 
-/** A command run with `check: true` that exited non-zero. */
+/** A command that had to succeed and did not; the message ends with the last lines of its output. */
 export class CommandError extends AppError {
   readonly result: ExecResult;
 
@@ -23,7 +23,8 @@ export class CommandError extends AppError {
       : result.signal === undefined
         ? `exit code ${result.exit_code}`
         : `it was ended by ${result.signal}`;
-    const tail = result.stderr.trim().split("\n").slice(-5).join("\n");
+    const output = result.stderr.trim() || result.stdout.trim();
+    const tail = output.split("\n").slice(-5).join("\n");
     const code: ErrorCode = result.timed_out ? "deadline_exceeded" : "guest_refused";
     super(code, `Command ${args[0] ?? ""} failed: ${how}${tail === "" ? "" : `\n${tail}`}`, {
       details: { exec_id: result.exec_id, exit_code: result.exit_code },

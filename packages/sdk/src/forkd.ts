@@ -1,39 +1,33 @@
 /** The daemon as an object. */
-import { AppError, isSandbox } from "@forkd/contract/wire";
 import type {
-  BuildEvent,
   CleanupReport,
   DoctorReport,
+  GcReport,
   RequestOf,
   ResponseOf,
   SandboxInfo,
-  SnapshotDetail,
-  SnapshotInfo,
   Status,
+  Tree,
 } from "@forkd/contract";
 import { Client, type CallOptions, type JsonRoute } from "./client.ts";
-import { ForkError } from "./errors.ts";
+import type { ForkError } from "./errors.ts";
+import { fork, forkOne, type ForkOptions } from "./fork.ts";
 import { Sandbox } from "./sandbox.ts";
+import { Snapshots } from "./snapshots.ts";
 import type { Transport } from "./transport.ts";
-
-export type ForkOptions = CallOptions & {
-  env?: Record<string, string> | undefined;
-  labels?: Record<string, string> | undefined;
-  /** one entry per child, in order; at most n */
-  vary?: RequestOf<"fork">["vary"];
-  ttlSecs?: number | undefined;
-};
-export type Progress = Extract<BuildEvent, { type: "progress" }>;
+import { Workspaces } from "./workspaces.ts";
 
 export class Forkd {
   readonly snapshots: Snapshots;
   readonly sandboxes: Sandboxes;
+  readonly workspaces: Workspaces;
   readonly #client: Client;
 
   constructor(options: { transport: Transport }) {
     this.#client = new Client(options.transport);
     this.snapshots = new Snapshots(this.#client);
     this.sandboxes = new Sandboxes(this.#client);
+    this.workspaces = new Workspaces(this.#client);
   }
 
   /** Any route that answers with one JSON value, by its name in the route table. */
@@ -42,22 +36,25 @@ export class Forkd {
   }
 
   /** One entry per child; one that could not be made is a ForkError. Rejects when none could. */
-  async fork(
+  fork(
     tag: string,
     options: ForkOptions & { n?: number | undefined } = {},
   ): Promise<(Sandbox | ForkError)[]> {
-    const { n, env, labels, vary, ttlSecs } = options;
-    const request = { snapshot_tag: tag, n, env, labels, vary, ttl_secs: ttlSecs };
-    const entries = await this.#client.call("fork", request, options);
-    return entries.map((entry) =>
-      isSandbox(entry) ? new Sandbox(this.#client, entry) : new ForkError(entry),
-    );
+    return fork(this.#client, tag, options);
   }
 
-  async forkOne(tag: string, options: ForkOptions = {}): Promise<Sandbox> {
-    const [child] = await this.fork(tag, { ...options, n: 1 });
-    if (child instanceof Sandbox) return child;
-    throw child ?? new AppError("internal", `The daemon answered a fork of "${tag}" with no child`);
+  forkOne(tag: string, options: ForkOptions = {}): Promise<Sandbox> {
+    return forkOne(this.#client, tag, options);
+  }
+
+  /** Lineage of snapshots and sandboxes. */
+  tree(options: CallOptions = {}): Promise<Tree> {
+    return this.#client.call("tree", {}, options);
+  }
+
+  /** Removes what nothing refers to: flat images nobody maps, unfinished snapshots, strays. */
+  gc(options: CallOptions & { dryRun?: boolean | undefined } = {}): Promise<GcReport> {
+    return this.#client.call("gc", { dry_run: options.dryRun }, options);
   }
 
   status(options: CallOptions = {}): Promise<Status> {
@@ -82,42 +79,6 @@ export class Forkd {
   }
 }
 
-export class Snapshots {
-  readonly #client: Client;
-
-  constructor(client: Client) {
-    this.#client = client;
-  }
-
-  list(options: CallOptions = {}): Promise<SnapshotInfo[]> {
-    return this.#client.call("listSnapshots", {}, options);
-  }
-
-  /** `verify` reads every byte and compares checksums. */
-  info(tag: string, options: CallOptions & { verify?: boolean | undefined } = {}): Promise<SnapshotDetail> {
-    return this.#client.call("snapshotInfo", { tag, verify: flag(options.verify) }, options);
-  }
-
-  /** Builds a snapshot. Abort stops the build and removes what it made. */
-  async build(
-    request: RequestOf<"createSnapshot">,
-    options: CallOptions & { onProgress?: ((progress: Progress) => void) | undefined } = {},
-  ): Promise<SnapshotInfo> {
-    for await (const event of await this.#client.lines("createSnapshot", request, options)) {
-      if (event.type === "progress") options.onProgress?.(event);
-      else if (event.type === "snapshot") return event.snapshot;
-    }
-    throw new AppError(
-      "daemon_unreachable",
-      `The daemon's answer ended before snapshot "${request.tag}" was made`,
-    );
-  }
-
-  async remove(tag: string, options: CallOptions & { force?: boolean | undefined } = {}): Promise<void> {
-    await this.#client.call("removeSnapshot", { tag, force: flag(options.force) }, options);
-  }
-}
-
 export class Sandboxes {
   readonly #client: Client;
 
@@ -136,8 +97,4 @@ export class Sandboxes {
   async kill(id: string, options: CallOptions = {}): Promise<void> {
     await this.#client.call("kill", { id }, options);
   }
-}
-
-function flag(value: boolean | undefined): "true" | undefined {
-  return value === true ? "true" : undefined;
 }

@@ -1,5 +1,6 @@
 export { AppError, errorCodes } from "@forkd/contract/wire";
 export type {
+  BranchMode,
   BuildEvent,
   CleanupReport,
   DoctorReport,
@@ -10,16 +11,23 @@ export type {
   ExecInfo,
   ExecResult,
   FileEntry,
+  GcReport,
   Language,
   SandboxInfo,
   SnapshotDetail,
   SnapshotInfo,
   Status,
+  Tree,
+  WorkspaceInfo,
 } from "@forkd/contract";
-export { Forkd, Sandboxes, Snapshots } from "./forkd.ts";
-export type { ForkOptions, Progress } from "./forkd.ts";
+export { Forkd, Sandboxes } from "./forkd.ts";
+export type { ForkOptions } from "./fork.ts";
+export { Snapshots } from "./snapshots.ts";
+export type { Progress } from "./snapshots.ts";
+export type { DiffRequest, OutputEvent } from "./snapshot-diff.ts";
+export { Workspaces } from "./workspaces.ts";
 export { Sandbox } from "./sandbox.ts";
-export type { EvalOptions } from "./sandbox.ts";
+export type { Branch, BranchOptions, EvalOptions } from "./sandbox.ts";
 export { Commands } from "./commands.ts";
 export type { CommandOptions, RunOptions, StartOptions } from "./commands.ts";
 export { CommandHandle } from "./command-handle.ts";

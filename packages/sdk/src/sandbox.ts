@@ -1,7 +1,18 @@
-/** One sandbox: commands, code, files. `await using` kills it at the end of the block. */
-import type { EvalEvent, EvalResult, Language, RequestOf, SandboxInfo } from "@forkd/contract";
+/** One sandbox: commands, code, files, its state and its branches. `await using` kills it at the end of the block. */
+import { isSandbox } from "@forkd/contract/wire";
+import type {
+  BranchMode,
+  BranchResult,
+  EvalEvent,
+  EvalResult,
+  ForkEntry,
+  Language,
+  RequestOf,
+  SandboxInfo,
+} from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { Commands } from "./commands.ts";
+import { ForkError } from "./errors.ts";
 import { Files } from "./files.ts";
 
 export type EvalOptions = CallOptions & {
@@ -12,6 +23,25 @@ export type EvalOptions = CallOptions & {
   /** 0 = no limit */
   timeoutSecs?: number | undefined;
 };
+
+export type BranchOptions = CallOptions & {
+  /** default: made from the sandbox and the time */
+  tag?: string | undefined;
+  /** default: live */
+  mode?: BranchMode | undefined;
+  /** false: resolve as soon as the sandbox runs again; `snapshots.ready(tag)` waits for the rest */
+  wait?: boolean | undefined;
+  /** children to fork from the new snapshot */
+  n?: number | undefined;
+  /** one entry per child, in order; at most n */
+  vary?: RequestOf<"branch">["vary"];
+  /** of the children, as are `labels` and `ttlSecs` */
+  env?: Record<string, string> | undefined;
+  labels?: Record<string, string> | undefined;
+  ttlSecs?: number | undefined;
+};
+/** The new snapshot, what taking it cost, and its children; one that could not be made is a ForkError. */
+export type Branch = Omit<BranchResult, "children"> & { children: (Sandbox | ForkError)[] };
 
 export class Sandbox implements AsyncDisposable {
   readonly commands: Commands;
@@ -69,24 +99,56 @@ export class Sandbox implements AsyncDisposable {
     return this.#client.call("ping", { id: this.id }, options);
   }
 
+  /** Captures the sandbox as a snapshot; it goes on. */
+  async branch(options: BranchOptions = {}): Promise<Branch> {
+    const { tag, mode, wait, n, vary, env, labels, ttlSecs } = options;
+    const request = { id: this.id, tag, mode, wait, n, vary, env, labels, ttl_secs: ttlSecs };
+    const result = await this.#client.call("branch", request, options);
+    return { ...result, children: toChildren(this.#client, result.children) };
+  }
+
+  /** Saves the sandbox to disk and ends its machine; the id stays. */
+  pause(options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.#keep(this.#client.call("pause", { id: this.id }, options));
+  }
+
+  /** Goes on with the sandbox where it was paused. */
+  resume(options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.#keep(this.#client.call("resume", { id: this.id }, options));
+  }
+
+  /** Returns the sandbox in place to an ancestor, or to a branch that was taken of it. */
+  rewind(tag: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.#keep(this.#client.call("rewind", { id: this.id, to: tag }, options));
+  }
+
   async kill(): Promise<void> {
     await this.#client.call("kill", { id: this.id });
   }
 
   /** Seconds to live from now; null removes the limit. */
-  async setTtl(secs: number | null): Promise<SandboxInfo> {
-    this.#info = await this.#client.call("setTtl", { id: this.id, ttl_secs: secs });
-    return this.#info;
+  setTtl(secs: number | null): Promise<SandboxInfo> {
+    return this.#keep(this.#client.call("setTtl", { id: this.id, ttl_secs: secs }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill().catch(ignoreGone);
   }
 
+  async #keep(answer: Promise<SandboxInfo>): Promise<SandboxInfo> {
+    this.#info = await answer;
+    return this.#info;
+  }
+
   #evalRequest(code: string, options: EvalOptions): RequestOf<"eval"> {
     const { language, context, timeoutSecs } = options;
     return { id: this.id, code, language, context, timeout_secs: timeoutSecs };
   }
+}
+
+/** Entries of a fork or a branch as objects, in the same order. */
+export function toChildren(client: Client, entries: readonly ForkEntry[]): (Sandbox | ForkError)[] {
+  return entries.map((entry) => (isSandbox(entry) ? new Sandbox(client, entry) : new ForkError(entry)));
 }
 
 function ignoreGone(error: unknown): void {

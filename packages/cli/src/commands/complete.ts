@@ -21,17 +21,31 @@ async function complete(cli: Cli, _options: unknown, words: string[]): Promise<v
 
 type Place = { verb: Verb | undefined; before: readonly string[]; current: string };
 
+/** What stands for the values of options */
+const optionValues: Readonly<Record<string, Completes>> = {
+  "--tag": "tags",
+  "--from": "tags",
+  "--to": "tags",
+  "--snapshot": "tags",
+  "--from-sandbox": "sandboxes",
+};
+
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
   if (verb === undefined) return verbs.filter(({ hidden }) => !hidden).map(({ name }) => name);
-  if (before.at(-1) === "--tag") return namesOf(cli, "tags");
-  if (current.startsWith("-")) return optionsOf(verb);
-  return verb.completes === undefined ? [] : namesOf(cli, verb.completes);
+  const value = optionValues[before.at(-1) ?? ""];
+  if (value !== undefined) return namesOf(cli, value);
+  const subcommand = before.find((word) => Object.hasOwn(verb.subcommands ?? {}, word));
+  if (current.startsWith("-")) return optionsOf(verb, subcommand);
+  if (verb.subcommands !== undefined && subcommand === undefined) return Object.keys(verb.subcommands);
+  const completes = subcommand === undefined ? verb.completes : verb.subcommands?.[subcommand];
+  return completes === undefined ? [] : namesOf(cli, completes);
 }
 
-async function optionsOf(verb: Verb): Promise<string[]> {
+async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<string[]> {
   const command = addCommonOptions(new Command(verb.name));
   (await verb.load()).define(command, () => async () => {});
-  return [...command.options.map(({ long }) => long ?? ""), "--help"].filter((name) => name !== "");
+  const { options } = command.commands.find((candidate) => candidate.name() === subcommand) ?? command;
+  return [...options.map(({ long }) => long ?? ""), "--help"].filter((name) => name !== "");
 }
 
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
@@ -42,5 +56,7 @@ async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (forkd === undefined) return [];
   const options = { signal: cli.signal };
   if (kind === "tags") return (await forkd.snapshots.list(options)).map(({ tag }) => tag);
-  return (await forkd.sandboxes.list({}, options)).map(({ id }) => id);
+  if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
+  const sandboxes = await forkd.sandboxes.list({}, options);
+  return sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));
 }

@@ -12,7 +12,7 @@ type Options = { file?: string; language?: Language; context?: string; timeout?:
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox; a unique beginning of its id is enough")
+    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
     .argument("[code]", "code to run; - reads it from stdin")
     .option("--file <path>", "read the code from a file")
     .addOption(

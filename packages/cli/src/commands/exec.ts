@@ -8,7 +8,7 @@ type Options = CommandOptions & { detach?: true };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox; a unique beginning of its id is enough")
+    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
     .argument("<command...>", "program and arguments, after --")
     .option("-i, --interactive", "pass stdin on")
     .option("-t, --tty", "give the command a terminal")

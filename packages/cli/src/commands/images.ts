@@ -6,16 +6,19 @@ import { formatAge, formatBytes, type Column } from "../table.ts";
 
 const columns: readonly Column<SnapshotInfo>[] = [
   { title: "TAG", value: ({ tag }) => tag },
+  { title: "PARENT", value: ({ parent_tag }) => parent_tag ?? "-" },
   { title: "MEMORY", value: ({ memory_mib }) => `${memory_mib} MiB`, align: "right" },
   { title: "VCPUS", value: ({ vcpus }) => String(vcpus), align: "right" },
   { title: "ON DISK", value: ({ physical_bytes }) => formatBytes(physical_bytes), align: "right" },
   { title: "LANGUAGES", value: ({ languages }) => languages.join(",") || "-" },
   { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix) },
-  {
-    title: "STATUS",
-    value: (snapshot) => (snapshot.bootable ? snapshot.status : (snapshot.warning ?? "not bootable here")),
-  },
+  { title: "STATUS", value: describeStatus },
 ];
+
+function describeStatus({ status, bootable, warning }: SnapshotInfo): string {
+  if (status !== "ready") return warning === undefined ? status : `${status} (${warning})`;
+  return bootable ? status : (warning ?? "not bootable here");
+}
 
 export function define(command: Command, toAction: ToAction): void {
   command

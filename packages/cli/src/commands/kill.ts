@@ -9,7 +9,7 @@ type Options = { all?: true; tag?: string; label?: string };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("[id...]", "sandboxes; a unique beginning of an id is enough")
+    .argument("[id...]", "sandboxes or workspaces; a unique beginning of an id is enough")
     .option("--all", "every sandbox")
     .option("--tag <tag>", "the sandboxes of a snapshot")
     .option("--label <name=value>", "the sandboxes with a label", parseLabel)

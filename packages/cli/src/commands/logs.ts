@@ -7,7 +7,7 @@ type Options = { follow?: true; tail?: number };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox; a unique beginning of its id is enough")
+    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
     .option("-f, --follow", "go on as the guest writes")
     .option("--tail <lines>", "start with the last lines", wholeNumber(1))
     .addHelpText("after", examples("forkd logs 3f2a --tail 20", "forkd logs -f 3f2a"))

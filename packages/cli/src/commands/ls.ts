@@ -20,9 +20,9 @@ async function ls(cli: Cli, { tag, label, all }: Options): Promise<void> {
   const filter = {
     ...(tag !== undefined && { tag }),
     ...(label !== undefined && { label }),
-    ...(!all && { state: "running" as const }),
   };
-  const sandboxes = await forkd.call("listSandboxes", filter, { signal: cli.signal });
+  const found = await forkd.call("listSandboxes", filter, { signal: cli.signal });
+  const sandboxes = all ? found : found.filter(({ state }) => state !== "dead");
   if (cli.out.quiet && !cli.out.json) {
     for (const { id } of sandboxes) cli.out.line(id);
     return;

@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import { usage } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../for-each.ts";
 import { examples } from "../help.ts";
@@ -6,16 +7,18 @@ import { examples } from "../help.ts";
 export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<tag...>", "snapshots")
-    .option("--force", "also if sandboxes run from it; they go on")
-    .addHelpText("after", examples("forkd rmi old-tag", "forkd rmi --force a b"))
+    .option("--cascade", "also the snapshots that are layers over it")
+    .option("--force", "whatever depends on it: sandboxes go on, layers over it become unusable")
+    .addHelpText("after", examples("forkd rmi old-tag", "forkd rmi --cascade base", "forkd rmi --force a b"))
     .action(toAction(rmi));
 }
 
-async function rmi(cli: Cli, options: { force?: true }, tags: string[]): Promise<number> {
+async function rmi(cli: Cli, options: { cascade?: true; force?: true }, tags: string[]): Promise<number> {
+  const { cascade, force } = options;
+  if (cascade && force) throw usage("give either --cascade or --force");
   const forkd = await cli.daemon();
   using _progress = cli.progress("Removing");
-  const force = options.force && { force: "true" as const };
-  return forEach(cli.out, { items: tags, name: "tag", done: "removed" }, (tag) =>
-    forkd.call("removeSnapshot", { tag, ...force }, { signal: cli.signal }),
+  return forEach(cli.out, { items: tags, name: "tag", done: "removed", inTurn: true }, (tag) =>
+    forkd.snapshots.remove(tag, { cascade, force, signal: cli.signal }),
   );
 }

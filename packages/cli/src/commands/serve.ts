@@ -14,6 +14,8 @@ type Options = {
   poolSize?: string;
   forkParallelism?: string;
   maxSandboxes?: string;
+  branchConcurrency?: string;
+  memoryCacheMib?: string;
   logLevel?: string;
 };
 
@@ -27,6 +29,8 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--pool-size <count>", "machines started ahead per snapshot in use")
     .option("--fork-parallelism <count>", "children made at the same time")
     .option("--max-sandboxes <count>", "limit of live sandboxes")
+    .option("--branch-concurrency <count>", "limit of branches under way")
+    .option("--memory-cache-mib <mib>", "limit of flat memory images on disk")
     .option("--log-level <level>", "debug, info, warn, error or silent")
     .addHelpText("after", examples("forkd serve", "forkd serve --listen off --log-level debug"))
     .action(toAction(serve));
@@ -49,6 +53,8 @@ function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
     pool_size: options.poolSize,
     fork_parallelism: options.forkParallelism,
     max_sandboxes: options.maxSandboxes,
+    branch_concurrency: options.branchConcurrency,
+    memory_cache_mib: options.memoryCacheMib,
     log_level: options.logLevel,
   };
 }

@@ -1,0 +1,20 @@
+import type { Command } from "commander";
+import type { Cli, ToAction } from "../cli.ts";
+import { forEach } from "../for-each.ts";
+import { examples } from "../help.ts";
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<id...>", "sandboxes or workspaces; a unique beginning of an id is enough")
+    .addHelpText("after", examples("forkd pause 3f2a", "forkd pause 3f2a 91"))
+    .action(toAction(pause));
+}
+
+async function pause(cli: Cli, _options: unknown, prefixes: string[]): Promise<number> {
+  const forkd = await cli.daemon();
+  using _progress = cli.progress("Saving to disk");
+  const ids = await cli.sandboxIds(forkd, prefixes);
+  return forEach(cli.out, { items: [...new Set(ids)], name: "id", done: "paused" }, (id) =>
+    forkd.call("pause", { id }, { signal: cli.signal }),
+  );
+}

@@ -1,0 +1,26 @@
+import type { Command } from "commander";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
+    .requiredOption("--to <tag>", "an ancestor of the sandbox, or a branch that was taken of it")
+    .addHelpText(
+      "after",
+      "\nThe sandbox keeps its id; what it did since is lost.\n" +
+        examples("forkd rewind 3f2a --to before-refactor"),
+    )
+    .action(toAction(rewind));
+}
+
+async function rewind(cli: Cli, { to }: { to: string }, prefix: string): Promise<void> {
+  const forkd = await cli.daemon();
+  const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
+  using progress = cli.progress(`Rewinding ${id} to ${to}`);
+  const info = await forkd.call("rewind", { id, to }, { signal: cli.signal });
+  progress[Symbol.dispose]();
+  if (cli.out.json) return cli.out.document(info);
+  cli.out.line(info.id);
+  cli.out.note(`Rewound ${info.id} to ${to} in ${info.ready_ms.toFixed(1)} ms.`);
+}

@@ -1,0 +1,106 @@
+import type { WorkspaceInfo } from "@forkd/contract";
+import type { Command } from "commander";
+import { collectEnv, collectLabel } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { forEach } from "../for-each.ts";
+import { addCommonOptions, examples } from "../help.ts";
+import { formatAge, type Column } from "../table.ts";
+
+type CreateOptions = { snapshot: string; env?: Record<string, string>; label?: Record<string, string> };
+
+const columns: readonly Column<WorkspaceInfo>[] = [
+  { title: "NAME", value: ({ name }) => name },
+  { title: "STATUS", value: ({ status }) => status },
+  { title: "SNAPSHOT", value: ({ source_snapshot_tag }) => source_snapshot_tag },
+  { title: "ID", value: ({ id }) => id },
+  { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix) },
+  { title: "ACTIVE", value: ({ last_active_unix }) => formatAge(last_active_unix) },
+];
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .enablePositionalOptions()
+    .addHelpText(
+      "after",
+      "\nA workspace is a sandbox with a name. Every verb that takes the id of a sandbox takes the name too.\n" +
+        examples(
+          "forkd workspace create dev --snapshot python-numpy",
+          "forkd exec dev -- ls /srv",
+          "forkd workspace suspend dev",
+        ),
+    );
+  const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
+  add("create", "Fork a sandbox with a name")
+    .argument("<name>", "name of the workspace")
+    .requiredOption("--snapshot <tag>", "snapshot to start from")
+    .option("-e, --env <name=value>", "environment of every command (repeatable)", collectEnv)
+    .option("-l, --label <name=value>", "label (repeatable)", collectLabel)
+    .addHelpText("after", examples("forkd workspace create dev --snapshot python-numpy"))
+    .action(toAction(create));
+  add("ls", "List workspaces")
+    .addHelpText("after", examples("forkd workspace ls", "forkd workspace ls -q"))
+    .action(toAction(ls));
+  add("suspend", "Save the sandbox of a workspace to disk and end its machine")
+    .argument("<name>", "workspace")
+    .addHelpText("after", examples("forkd workspace suspend dev"))
+    .action(toAction(suspend));
+  add("resume", "Go on with a suspended workspace")
+    .argument("<name>", "workspace")
+    .addHelpText("after", examples("forkd workspace resume dev"))
+    .action(toAction(resume));
+  add("delete", "Kill a workspace and remove its saved state")
+    .argument("<name>", "workspace")
+    .addHelpText("after", examples("forkd workspace delete dev"))
+    .action(toAction(remove));
+}
+
+async function create(cli: Cli, { snapshot, env, label }: CreateOptions, name: string): Promise<void> {
+  const forkd = await cli.daemon();
+  using progress = cli.progress(`Forking ${name} from ${snapshot}`);
+  const options = { env, labels: label, signal: cli.signal };
+  const workspace = await forkd.workspaces.create(name, snapshot, options);
+  progress[Symbol.dispose]();
+  show(cli, workspace);
+}
+
+async function ls(cli: Cli): Promise<void> {
+  const forkd = await cli.daemon();
+  const workspaces = await forkd.workspaces.list({ signal: cli.signal });
+  if (cli.out.quiet && !cli.out.json) {
+    for (const { name } of workspaces) cli.out.line(name);
+    return;
+  }
+  cli.out.rows(columns, workspaces);
+  if (workspaces.length === 0)
+    cli.out.note("No workspaces; `forkd workspace create NAME --snapshot TAG` makes one.");
+}
+
+async function suspend(cli: Cli, _options: unknown, name: string): Promise<void> {
+  const forkd = await cli.daemon();
+  using progress = cli.progress(`Saving ${name} to disk`);
+  const workspace = await forkd.workspaces.suspend(name, { signal: cli.signal });
+  progress[Symbol.dispose]();
+  show(cli, workspace);
+}
+
+async function resume(cli: Cli, _options: unknown, name: string): Promise<void> {
+  const forkd = await cli.daemon();
+  using progress = cli.progress(`Resuming ${name}`);
+  const workspace = await forkd.workspaces.resume(name, { signal: cli.signal });
+  progress[Symbol.dispose]();
+  show(cli, workspace);
+}
+
+async function remove(cli: Cli, _options: unknown, name: string): Promise<number> {
+  const forkd = await cli.daemon();
+  using _progress = cli.progress(`Removing ${name}`);
+  return forEach(cli.out, { items: [name], name: "name", done: "deleted" }, () =>
+    forkd.workspaces.remove(name, { signal: cli.signal }),
+  );
+}
+
+function show(cli: Cli, workspace: WorkspaceInfo): void {
+  if (cli.out.json) return cli.out.document(workspace);
+  cli.out.line(workspace.name);
+  cli.out.note(`Workspace ${workspace.name} is ${workspace.status}, as ${workspace.id}.`);
+}
