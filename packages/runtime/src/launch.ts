@@ -99,6 +99,7 @@ export async function prepareMachine(
 ): Promise<PreparedIncarnation> {
   await using scope = new Scope();
   const { manifest } = snapshot;
+  scope.defer(runtime.images.hold(snapshot.id));
   const memoryFile = await runtime.store.flatMemory(snapshot, signal ? { signal } : {});
   const paths = await makePlace(runtime, id, number, scope);
   await createOverlay(paths.overlay, manifest.files.rootfs.bytes);

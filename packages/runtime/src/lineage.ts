@@ -19,17 +19,8 @@ export function sandboxesOn(runtime: Runtime, tag: string): string[] {
     .map(({ id }) => id);
 }
 
-/** Ids of snapshots whose flat image is in use, or is about to be. */
-export function usedImages(runtime: Runtime): Set<string> {
-  const live = runtime.registry.all().flatMap((sandbox) => {
-    const base = sandbox.machineAtWork?.base;
-    return base ? [base.id] : [];
-  });
-  return new Set([...live, ...runtime.pool.snapshotIds()]);
-}
-
 /** Makes room for images to come; the newest one and those in use stay. */
 export async function trimImages(runtime: Runtime, newest: StoredSnapshot): Promise<void> {
-  const keep = usedImages(runtime).add(newest.id);
+  const keep = runtime.images.ids.add(newest.id);
   await runtime.store.evict(keep, { downTo: runtime.config.memoryCacheMib * 1024 * 1024 });
 }

@@ -22,6 +22,7 @@ import { Store, type StoredSnapshot } from "@forkd/store";
 import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, type RuntimeConfig } from "./config.ts";
+import { HeldImages } from "./held-images.ts";
 import { prepareChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
 import { probeBoot } from "./probe.ts";
@@ -46,6 +47,7 @@ export class Runtime implements AsyncDisposable {
   /** children being started at the same time, over all calls */
   readonly forkSlots: Semaphore;
   readonly branches: BranchBook;
+  readonly images = new HeldImages();
   /** names of workspaces being made */
   readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();

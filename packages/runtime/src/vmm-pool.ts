@@ -1,16 +1,22 @@
 /**
  * VMM processes started ahead of need, per snapshot in use.
  *
- * A snapshot becomes hot when it is forked; its pool is filled when no fork is under way, so that filling never competes
- * with a caller, and emptied after a while without use. A process in the pool has loaded nothing and costs no CPU.
+ * A snapshot becomes hot when it is forked, a branch when it is forked a second time: most branches are forked once. Its pool is
+ * filled when no fork is under way, so that filling never competes with a caller, and emptied after a while without use or when
+ * others are hotter. A process in the pool has loaded nothing and costs no CPU.
  */
 import type { Logger } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
 import { discardChild, type PreparedChild } from "./launch.ts";
 
 const idleMs = 10 * 60_000;
+const maxShelves = 8;
 
-type Shelf = { snapshot: StoredSnapshot; ready: PreparedChild[]; lastUsed: number };
+type Shelf = { snapshot: StoredSnapshot; ready: PreparedChild[]; lastUsed: number; uses: number };
+
+function isHot({ snapshot, uses }: Shelf): boolean {
+  return uses >= (snapshot.manifest.origin.kind === "branch" ? 2 : 1);
+}
 
 /** Two snapshots are the same for a prepared process only if their bytes are. */
 function keyOf(snapshot: StoredSnapshot): string {
@@ -45,11 +51,6 @@ export class VmmPool implements AsyncDisposable {
     return counts;
   }
 
-  /** Ids of the snapshots that processes wait for. */
-  snapshotIds(): string[] {
-    return [...this.#shelves.values()].map(({ snapshot }) => snapshot.id);
-  }
-
   /** A waiting process of that snapshot, if there is one. The caller owns it. */
   take(snapshot: StoredSnapshot): PreparedChild | undefined {
     return this.#shelves.get(keyOf(snapshot))?.ready.shift();
@@ -63,16 +64,23 @@ export class VmmPool implements AsyncDisposable {
     } finally {
       this.#forks--;
       const key = keyOf(snapshot);
-      const shelf = this.#shelves.get(key) ?? { snapshot, ready: [], lastUsed: 0 };
+      const shelf = this.#shelves.get(key) ?? { snapshot, ready: [], lastUsed: 0, uses: 0 };
       shelf.lastUsed = Date.now();
+      shelf.uses++;
+      // The most recently used is the last one.
+      this.#shelves.delete(key);
       if (this.#size > 0 && !this.#closed) this.#shelves.set(key, shelf);
+      const [oldest] = this.#shelves.values();
+      if (oldest && this.#shelves.size > maxShelves) void this.#dropWhere((each) => each === oldest);
       this.#fill();
     }
   }
 
   #fill(): void {
     if (this.#forks > 0 || this.#closed || this.#filling) return;
-    const shelf = [...this.#shelves.values()].find(({ ready }) => ready.length < this.#size);
+    const shelf = [...this.#shelves.values()].find(
+      (each) => isHot(each) && each.ready.length < this.#size,
+    );
     if (!shelf) return;
     const generation = this.#generation;
     this.#filling = this.#prepare(shelf.snapshot)

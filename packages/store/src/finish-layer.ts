@@ -55,7 +55,6 @@ export async function finishLayer(
   try {
     await writeFully(file, digests, layout.digestTable);
     await writeFully(file, header, 0);
-    await file.sync();
   } catch (error) {
     await file.truncate(size);
     throw error;

@@ -3,7 +3,7 @@
  * tombstone (`<tag>/failed.json`, no manifest) says why there is no snapshot of that tag.
  */
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, rename } from "node:fs/promises";
+import { mkdir, readdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { tagPattern } from "@forkd/contract";
@@ -37,7 +37,8 @@ export function hiddenName(prefix: string): string {
 }
 
 export async function writeDraftRecord(dir: string, record: DraftRecord): Promise<void> {
-  await writeFileAtomic(join(dir, draftRecordName), `${JSON.stringify(record)}\n`, 0o600);
+  // Not synced: after a crash of the host the draft is gone without a word, and a branch would wait here for the disk.
+  await writeFile(join(dir, draftRecordName), `${JSON.stringify(record)}\n`, { mode: 0o600 });
 }
 
 /** undefined if there is none; a record that cannot be read still says that the snapshot failed. */

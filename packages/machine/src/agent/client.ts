@@ -249,7 +249,12 @@ export class AgentClient implements AsyncDisposable {
 
   /** Ends the connection; processes in the guest go on, detached. */
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#channel.end(undefined);
+    await this.close();
+  }
+
+  /** The same; `reason` is what everything that is pending rejects with. */
+  async close(reason?: AppError): Promise<void> {
+    this.#channel.end(reason);
     await this.#closed.promise;
   }
 

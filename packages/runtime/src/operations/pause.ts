@@ -7,6 +7,7 @@
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
+import { collapseIfLong } from "../collapse-disk.ts";
 import { requireCompatible } from "../compatibility.ts";
 import type { Context } from "../context.ts";
 import { prepareMachine, startMachine } from "../launch.ts";
@@ -75,7 +76,11 @@ export async function save(
   sandbox.saved = { snapshot, savedAt: at };
   const machine = sandbox.leave();
   // Ended before the instant is let go of, which would let it run.
-  await machine?.[Symbol.asyncDispose]();
+  await machine?.end(
+    new AppError("sandbox_paused", `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`, {
+      details: { id: sandbox.id },
+    }),
+  );
   if (before) await removeTree(before.snapshot.dir);
 }
 
@@ -90,8 +95,10 @@ export function resume(
     sandbox.lifecycle.run(async () => {
       if (sandbox.isDead) void sandbox.current;
       if (sandbox.state === "running") return sandbox.info();
+      if (sandbox.unusable) throw sandbox.unusable;
       const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
       await become(runtime, sandbox, snapshot, open);
+      void collapseIfLong(runtime, sandbox, sandbox.current);
       if (sandbox.facts.ttlSecs !== undefined) sandbox.expiresAt = Date.now() / 1000 + sandbox.facts.ttlSecs;
       runtime.registry.schedule(sandbox);
       log.info({ event: "sandbox.resume", outcome: "ok", sandbox: id });
@@ -149,7 +156,11 @@ async function become(
       });
       try {
         const before = sandbox.enter(next);
-        await before?.[Symbol.asyncDispose]();
+        await before?.end(
+          new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
+            details: { id: sandbox.id, to: snapshot.tag },
+          }),
+        );
       } catch (error) {
         await next[Symbol.asyncDispose]();
         throw error;

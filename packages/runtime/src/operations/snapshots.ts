@@ -10,7 +10,7 @@ import {
 } from "@forkd/contract";
 import { snapshotDisks, snapshotFile } from "@forkd/store";
 import type { Context } from "../context.ts";
-import { dependentsOf, sandboxesOn, usedImages } from "../lineage.ts";
+import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { findStrays, removeStrays } from "../reap.ts";
 import { describeBroken, describeOpen, describeSnapshot, physicalBytes } from "../snapshot-info.ts";
@@ -145,8 +145,7 @@ export async function tree(runtime: Runtime): Promise<Tree> {
 
 /** Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays. */
 export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boolean }): Promise<GcReport> {
-  const keep = usedImages(runtime);
-  const images = await runtime.store.evict(keep, { dryRun });
+  const images = await runtime.store.evict(runtime.images.ids, { dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
   if (!dryRun) {

@@ -2,7 +2,7 @@
  * One machine of a sandbox, from its start to its end. A sandbox has one at a time: being resumed or rewound gives it another,
  * numbered one higher, so that the new one is complete before the old one goes.
  */
-import type { Language } from "@forkd/contract";
+import type { AppError, Language } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
@@ -68,6 +68,12 @@ export class Incarnation implements AsyncDisposable {
       return exit ?? { reason: `agent: ${error?.message ?? "the guest closed its port"}`, console: "" };
     });
     this.ended = Promise.race([machineEnd, agentEnd]);
+  }
+
+  /** Ends the machine; what callers have open into it rejects with the reason. */
+  async end(reason: AppError): Promise<void> {
+    await this.agent.close(reason);
+    await this[Symbol.asyncDispose]();
   }
 
   /** Ends the machine and removes everything of it from the host. */

@@ -1,6 +1,7 @@
 /** Sandboxes that outlived the daemon, as paused ones: each from its record and its saved state. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { toAppError } from "@forkd/contract";
 import { removeTree, Scope } from "@forkd/base";
 import { readSnapshot } from "@forkd/store";
 import { sandboxHome } from "../identity.ts";
@@ -37,9 +38,14 @@ async function restore(runtime: Runtime, record: SandboxRecord): Promise<Sandbox
     machines: record.machines,
   });
   if (record.saved) {
-    const snapshot = await readSnapshot(savedDir(home, record.saved.name), record.id);
-    sandbox.saved = { snapshot, savedAt: record.saved.at_unix };
     sandbox.lastActive = record.saved.at_unix;
+    try {
+      const snapshot = await readSnapshot(savedDir(home, record.saved.name), record.id);
+      sandbox.saved = { snapshot, savedAt: record.saved.at_unix };
+    } catch (error) {
+      sandbox.unusable = toAppError(error);
+      sandbox.note = `its saved state cannot be used: ${sandbox.unusable.message}`;
+    }
   } else {
     sandbox.note = "its machine was lost before it was suspended; resume starts it anew from its snapshot";
     sandbox.lastActive = record.created_at_unix;

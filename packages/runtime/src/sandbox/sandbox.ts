@@ -43,6 +43,8 @@ export class Sandbox implements AsyncDisposable {
   readonly lifecycle = new Mutex();
   /** where it can go back to when its machine is gone */
   saved: SavedState | undefined;
+  /** why it cannot be resumed */
+  unusable: AppError | undefined;
   /** for a person: what is to know about a paused sandbox */
   note: string | undefined;
   readonly #homeScope: Scope;
