@@ -163,3 +163,27 @@ test("removeSnapshot() ends the processes that wait for it", async (t) => {
   await assertOnly(fixture, []);
   assert.deepEqual(await fixture.runtime.store.list(), []);
 });
+
+test("VmmPool keeps nothing ready for a branch that is forked once, and forgets the coldest of many snapshots", async (t) => {
+  const fixture = await forkableRuntime(t, { poolSize });
+  const { runtime } = fixture;
+  const branched = {
+    ...facts(),
+    origin: { kind: "branch", sandbox: "sb-1", mode: "full", pause_ms: 1 } as const,
+  };
+  await addSnapshot(runtime.store, "b", branched);
+  await forkOne(fixture, "b");
+  await forkOne(fixture);
+  await filled(fixture);
+  assert.deepEqual(runtime.pool.counts(), { b: 0, py: poolSize });
+  await forkOne(fixture, "b");
+  await filled(fixture, "b");
+  for (let nth = 0; nth < 8; nth++) {
+    await addSnapshot(runtime.store, `other-${nth}`);
+    await forkOne(fixture, `other-${nth}`);
+    await filled(fixture, `other-${nth}`);
+  }
+  await until("the coldest are gone", () => Object.keys(runtime.pool.counts()).length === 8);
+  assert.equal(runtime.pool.counts()["py"], undefined);
+  assert.equal(runtime.pool.counts()["b"], undefined);
+});

@@ -21,7 +21,7 @@ async function flipByte(path: string, offset: number): Promise<void> {
 }
 
 test("one changed byte in any file of a snapshot is found, named, and starts nothing", async () => {
-  for (const name of ["memory", "devices", "disk.qcow2", "rootfs.ext4"]) {
+  for (const name of ["memory", "devices", "disk-0.qcow2", "rootfs.ext4"]) {
     await using daemon = await startDaemon({ snapshots: ["tiny"] });
     await flipByte(await ownFile(daemon.dataDir, "tiny", name), 4096);
     await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", new RegExp(`"${name}"`));
