@@ -114,6 +114,7 @@ static void obey(struct capture *c, char *line)
         fail(EINVAL, "unknown command");
     if (!c->taken)
         fail(EINVAL, "nothing was taken");
+    give_way();
     if (apply) {
         layer_apply(line + 6, c->target.bytes, &c->room, &c->runs);
         printf("applied %" PRIu64 "\n", c->runs.pages * PAGE);

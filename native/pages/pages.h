@@ -113,6 +113,7 @@ uint64_t layer_write(int fd, struct room *room, const struct runs *runs);
 void layer_apply(const char *path, uint64_t bytes, const struct room *room, const struct runs *runs);
 
 /* capture.c, sparse.c: the commands */
+void give_way(void);
 int capture_command(int argc, char **argv);
 int copy_command(const char *from, const char *to);
 int ranges_command(const char *path);

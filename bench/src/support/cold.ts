@@ -20,7 +20,7 @@ export async function coldBoot(snapshotDir: string, answer: string): Promise<num
   try {
     const { machine: shape, files } = manifest;
     const memory = await open(join(dir, "memory"), "w");
-    await memory.truncate(files.memory.bytes);
+    await memory.truncate(shape.memory_mib * 1024 * 1024);
     await memory.close();
     await createOverlay(join(dir, "disk.qcow2"), files.rootfs.bytes);
     const started = performance.now();

@@ -1,7 +1,7 @@
 /** A daemon of the benchmark's own, on the benchmark's data directory. */
 import { fork as forkProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, openSync, rmSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { runCommand } from "@forkd/base";
@@ -24,19 +24,34 @@ export async function startDaemon(env: Record<string, string>, copy?: string): P
     rmSync(join(dir, "snapshots"), { recursive: true, force: true });
     await runCommand("cp", ["-al", join(dataDir, "snapshots"), dir]);
   }
+  return launchDaemon({ dir, runtimeDir: `${runtimeDir}${copy ?? ""}`, env });
+}
+
+export type LaunchOptions = {
+  dir: string;
+  runtimeDir: string;
+  env: Record<string, string>;
+  /** signals of the terminal do not reach it: whoever started it stops it */
+  detached?: boolean;
+};
+
+export async function launchDaemon({ dir, runtimeDir, env, detached }: LaunchOptions): Promise<BenchDaemon> {
   const log = openSync(join(dir, "daemon.log"), "w");
   const child = forkProcess(join(repository, "packages/cli/dist/src/main.js"), ["serve"], {
     env: {
       ...process.env,
       FORKD_DATA_DIR: dir,
-      FORKD_RUNTIME_DIR: `${runtimeDir}${copy ?? ""}`,
+      FORKD_RUNTIME_DIR: runtimeDir,
       FORKD_LISTEN: "off",
       FORKD_LOG_LEVEL: "warn",
       ...env,
     },
     stdio: ["ignore", log, log, "ipc"],
+    detached: detached === true,
   });
-  const ended = once(child, "exit").then(() => {
+  closeSync(log);
+  const exited = once(child, "exit");
+  const ended = exited.then(() => {
     throw new Error(`The daemon ended, see ${join(dir, "daemon.log")}`);
   });
   ended.catch(() => undefined);
@@ -46,7 +61,7 @@ export async function startDaemon(env: Record<string, string>, copy?: string): P
     pid: child.pid ?? 0,
     [Symbol.asyncDispose]: async () => {
       child.kill("SIGTERM");
-      await once(child, "exit");
+      await exited;
     },
   };
 }

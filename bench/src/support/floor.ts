@@ -104,7 +104,7 @@ async function child(
     disk: {
       overlay,
       backing: [
-        { path: join(snapshotDir, "disk.qcow2"), format: "qcow2" },
+        { path: join(snapshotDir, "disk-0.qcow2"), format: "qcow2" },
         { path: join(snapshotDir, "rootfs.ext4"), format: "raw" },
       ],
     },

@@ -1,6 +1,6 @@
 /** Rows of a benchmark: kept raw as JSON lines, shown as medians and ratios. */
 import { appendFileSync, mkdirSync } from "node:fs";
-import { cpus, release, totalmem } from "node:os";
+import { cpus, loadavg, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -19,25 +19,38 @@ export class Rows {
   readonly path: string;
   readonly all: Row[] = [];
   readonly #bench: string;
+  readonly #loadBefore = currentLoad();
 
   constructor(bench: string, facts: Record<string, unknown>) {
     mkdirSync(resultsDir, { recursive: true });
     this.#bench = bench;
     this.path = join(resultsDir, `${bench}-${new Date().toISOString().replaceAll(/[:.]/g, "-")}.jsonl`);
     const host = { cores: cpus().length, cpu: cpus()[0]?.model, memory_bytes: totalmem(), kernel: release() };
-    appendFileSync(this.path, `${JSON.stringify({ bench, host, ...facts })}\n`);
+    appendFileSync(this.path, `${JSON.stringify({ bench, host, load: this.#loadBefore, ...facts })}\n`);
   }
 
-  add(row: Omit<Row, "bench">): void {
+  /** `note`: for whoever watches */
+  add(row: Omit<Row, "bench">, note = ""): void {
     const full = { bench: this.#bench, ...row } as Row;
     this.all.push(full);
     appendFileSync(this.path, `${JSON.stringify(full)}\n`);
-    console.error(`    ${full.case} n=${full.n}: ${full.wall_ms.toFixed(1)} ms`);
+    console.error(
+      `    ${full.case} n=${full.n}: ${full.wall_ms.toFixed(1)} ms${note === "" ? "" : `, ${note}`}`,
+    );
+  }
+
+  /** Of one minute; the first is that of others. */
+  load(): string {
+    return `load ${this.#loadBefore.toFixed(1)} before, ${currentLoad().toFixed(1)} after`;
   }
 
   median(name: string, n: number): number {
     return median(this.all.filter((row) => row.case === name && row.n === n).map((row) => row.wall_ms));
   }
+}
+
+function currentLoad(): number {
+  return loadavg()[0] ?? Number.NaN;
 }
 
 /** A plain table for the terminal. */

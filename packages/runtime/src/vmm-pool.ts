@@ -78,9 +78,7 @@ export class VmmPool implements AsyncDisposable {
 
   #fill(): void {
     if (this.#forks > 0 || this.#closed || this.#filling) return;
-    const shelf = [...this.#shelves.values()].find(
-      (each) => isHot(each) && each.ready.length < this.#size,
-    );
+    const shelf = [...this.#shelves.values()].find((each) => isHot(each) && each.ready.length < this.#size);
     if (!shelf) return;
     const generation = this.#generation;
     this.#filling = this.#prepare(shelf.snapshot)

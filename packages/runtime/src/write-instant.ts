@@ -20,6 +20,7 @@ import {
   type ManifestFacts,
   type StoredSnapshot,
 } from "@forkd/store";
+import { shortenDisk } from "./collapse-disk.ts";
 import type { Runtime } from "./open-runtime.ts";
 import type { Incarnation } from "./sandbox/incarnation.ts";
 import type { Sandbox } from "./sandbox/sandbox.ts";
@@ -105,9 +106,10 @@ export async function writeInstant(runtime: Runtime, draft: Draft, request: Writ
     }
     signal?.throwIfAborted();
     await draft.share(draft.path("rootfs"), snapshotFile(base.own, "rootfs"));
-    const known = knownDigests(draft, request);
+    const isShortened = await shortenDisk(draft, instant.disks.length, signal);
+    const known = knownDigests(draft, request, isShortened);
     const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
-    for (const [index, path] of instant.disks.entries()) {
+    for (const [index, path] of isShortened ? [] : instant.disks.entries()) {
       const digest = sealed.manifest.files.disks[index];
       if (digest) request.source.frozen.set(path, digest);
     }
@@ -157,7 +159,11 @@ async function writeLayer(
 }
 
 /** Digests of files that other snapshots have too: they are not read again. */
-function knownDigests(draft: Draft, { base, source, instant }: WriteRequest): Map<string, FileDigest> {
+function knownDigests(
+  draft: Draft,
+  { base, source, instant }: WriteRequest,
+  isShortened: boolean,
+): Map<string, FileDigest> {
   const { files } = base.own.manifest;
   const inherited = new Map(
     snapshotDisks(base.own).flatMap((path, index) => {
@@ -166,6 +172,7 @@ function knownDigests(draft: Draft, { base, source, instant }: WriteRequest): Ma
     }),
   );
   const known = new Map<string, FileDigest>([[draft.path("rootfs"), files.rootfs]]);
+  if (isShortened) return known;
   for (const [index, path] of instant.disks.entries()) {
     const digest = inherited.get(path) ?? source.frozen.get(path);
     if (digest) known.set(draft.diskPath(index), digest);

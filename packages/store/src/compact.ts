@@ -37,7 +37,7 @@ export async function compactInto(
     await draft.share(draft.diskPath(0), only);
     known.set(draft.diskPath(0), files.disks[0]);
   } else {
-    await mergeDisks(disks, snapshotFile(from, "rootfs"), draft.diskPath(0), { signal });
+    await mergeDisks(disks, draft.diskPath(0), { signal });
   }
   onProgress?.("seal");
   return draft.commit(

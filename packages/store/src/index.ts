@@ -7,6 +7,7 @@ export { maxChainDepth } from "./chain.ts";
 export { applyLayer, openLayer, verifyLayer, type Layer } from "./layer.ts";
 export { finishLayer, type FinishedLayer } from "./finish-layer.ts";
 export { mergeLayers } from "./merge-layers.ts";
+export { mergeDisks } from "./disk-merge.ts";
 export type { CompactOptions, CompactStep } from "./compact.ts";
 export type { Evicted } from "./flat-cache.ts";
 export type { SnapshotSizes } from "./sizes.ts";

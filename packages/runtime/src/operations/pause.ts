@@ -77,9 +77,13 @@ export async function save(
   const machine = sandbox.leave();
   // Ended before the instant is let go of, which would let it run.
   await machine?.end(
-    new AppError("sandbox_paused", `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`, {
-      details: { id: sandbox.id },
-    }),
+    new AppError(
+      "sandbox_paused",
+      `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`,
+      {
+        details: { id: sandbox.id },
+      },
+    ),
   );
   if (before) await removeTree(before.snapshot.dir);
 }

@@ -1,0 +1,251 @@
+/**
+ * npm run bench -- branch [--quick] [--rounds 5] [--parts grid,row,children] [--write]
+ *
+ * What BRANCH costs the source, its caller and the children: guests of several sizes that changed more or less memory,
+ * all alive at once and branched in turns, each with an idle guest and with a heartbeat in it (support/heartbeat.ts).
+ * Then ten branches in a row of one source, and children of a branch beside children of the snapshot it stems from.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { Scope } from "@forkd/base";
+import { Sandbox, type Branch, type Forkd } from "@forkd/sdk";
+import { branchReport } from "./support/branch-report.ts";
+import { compileHeartbeat, Heartbeat, installHeartbeat } from "./support/heartbeat.ts";
+import { publish } from "./support/report.ts";
+import { Rows } from "./support/rows.ts";
+import { buildBase, runBench, startScratchDaemon } from "./support/scratch-daemon.ts";
+import { ask, rotate } from "./support/turns.ts";
+
+const { values: flags } = parseArgs({
+  options: {
+    quick: { type: "boolean", default: false },
+    rounds: { type: "string" },
+    parts: { type: "string", default: "grid,row,children" },
+    write: { type: "boolean", default: false },
+  },
+});
+const rounds = Number(flags.rounds ?? (flags.quick ? 2 : 5));
+const parts = flags.parts.split(",");
+const sizes = flags.quick ? [256, 512, 4096] : [256, 512, 1024, 4096];
+const amounts = flags.quick ? [0, 100] : [0, 10, 100, 500];
+const modes = ["live", "diff", "full"] as const;
+/** of the parts that are not about sizes */
+const plain = { memoryMib: 512, divergedMib: 10 };
+const inRow = 10;
+const children = 5;
+/** between two branches, so that one does not wait for the disk writes of another */
+const restMs = 200;
+/** beats before a branch */
+const calmMs = 500;
+
+type Cell = { memoryMib: number; divergedMib: number; sandbox: Sandbox };
+type BranchOptions = { case: string; mode: (typeof modes)[number]; wait?: boolean; index?: number };
+
+const mib = 1024 * 1024;
+let serial = 0;
+
+/** Memory that is no array's: kernel, interpreter, page cache. */
+function fits(memoryMib: number, divergedMib: number): boolean {
+  return divergedMib <= memoryMib * 0.6;
+}
+
+/** Every page gets content of its own. */
+async function dirty(sandbox: Sandbox, amountMib: number): Promise<void> {
+  if (amountMib === 0) return;
+  const { error } = await sandbox.eval(`_dirty = numpy.arange(${(amountMib * mib) / 8}, dtype=numpy.int64)`, {
+    timeoutSecs: 300,
+  });
+  if (error !== null) throw new Error(`Cannot fill ${amountMib} MiB: ${error}`);
+}
+
+async function openCell(forkd: Forkd, memoryMib: number, divergedMib: number): Promise<Cell> {
+  const sandbox = await forkd.forkOne(`base-${memoryMib}`);
+  await ask(sandbox);
+  await dirty(sandbox, divergedMib);
+  return { memoryMib, divergedMib, sandbox };
+}
+
+/** One branch, measured and recorded. The snapshot stays. */
+async function branchOnce(
+  rows: Rows,
+  cell: Cell,
+  { case: name, mode, wait = true, index = 0 }: BranchOptions,
+  heartbeat?: Heartbeat,
+): Promise<Branch> {
+  const asked = performance.now();
+  const result = await cell.sandbox.branch({ tag: `b-${++serial}`, mode, wait });
+  const answered = performance.now();
+  const gaps = heartbeat && (await gapsOf(heartbeat, { asked, answered, resumedMs: result.resumed_ms }));
+  const { pause_ms, resumed_ms, stall_ms, total_ms, timings_ms } = result;
+  const sizes = { logical_bytes: result.diff_logical_bytes, physical_bytes: result.diff_physical_bytes };
+  const row = {
+    case: name,
+    n: 1,
+    wall_ms: answered - asked,
+    memory_mib: cell.memoryMib,
+    diverged_mib: cell.divergedMib,
+    mode,
+    wait,
+    index,
+    ...{ pause_ms, resumed_ms, stall_ms, total_ms, timings_ms },
+    answered_after_ms: answered - asked - resumed_ms,
+    ...sizes,
+    ...gaps,
+  };
+  rows.add(
+    row,
+    `${cell.memoryMib} MiB, ${cell.divergedMib} diverged, ${mode}, paused ${pause_ms.toFixed(1)} ms`,
+  );
+  return result;
+}
+
+async function gapsOf(
+  heartbeat: Heartbeat,
+  { asked, answered, resumedMs }: { asked: number; answered: number; resumedMs: number },
+): Promise<Record<string, number>> {
+  await heartbeat.beatAfter(answered);
+  const all = heartbeat.gaps(asked, answered);
+  const stop = heartbeat.gaps(asked, asked + resumedMs);
+  // As long a time without a branch, or what there is of it, for what gaps are without one.
+  const calm = heartbeat.gaps(asked - Math.min(answered - asked, calmMs), asked - 5);
+  return {
+    gap_ms: all.seen_ms,
+    gap_at_stop_ms: stop.seen_ms,
+    gap_calm_ms: calm.seen_ms,
+    gap_guest_clock_ms: all.guest_ms,
+  };
+}
+
+/** Removes a snapshot and its flat image, so that nothing of them that is not on disk yet slows the next. */
+async function drop(forkd: Forkd, tag: string): Promise<void> {
+  await forkd.snapshots.remove(tag);
+  await forkd.gc();
+}
+
+/** Every size and amount in turns. */
+async function measureGrid(forkd: Forkd, rows: Rows): Promise<void> {
+  const program = await compileHeartbeat();
+  await using scope = new Scope();
+  const cells: Cell[] = [];
+  for (const memoryMib of sizes) {
+    for (const divergedMib of amounts.filter((amount) => fits(memoryMib, amount))) {
+      console.error(`preparing ${memoryMib} MiB, ${divergedMib} diverged`);
+      const cell = await openCell(forkd, memoryMib, divergedMib);
+      scope.use(cell.sandbox);
+      await installHeartbeat(cell.sandbox, program);
+      cells.push(cell);
+    }
+  }
+  // The first branch of each memory size meets files that were never read.
+  for (const cell of cells) await drop(forkd, (await cell.sandbox.branch({ mode: "full" })).tag);
+  for (let round = 0; round < rounds; round++) {
+    console.error(`grid, round ${round + 1} of ${rounds}`);
+    for (const cell of rotate(cells, round)) await measureCell(forkd, rows, cell, rotate(modes, round));
+  }
+}
+
+async function measureCell(
+  forkd: Forkd,
+  rows: Rows,
+  cell: Cell,
+  order: readonly (typeof modes)[number][],
+): Promise<void> {
+  for (const mode of order) {
+    await sleep(restMs);
+    const { tag } = await branchOnce(rows, cell, { case: "idle", mode });
+    await drop(forkd, tag);
+  }
+  await sleep(restMs);
+  const { tag } = await branchOnce(rows, cell, { case: "no wait", mode: "live", wait: false });
+  await forkd.snapshots.ready(tag);
+  await drop(forkd, tag);
+  await using heartbeat = await Heartbeat.start(cell.sandbox);
+  for (const mode of order) {
+    await sleep(restMs + calmMs);
+    const beating = await branchOnce(rows, cell, { case: "heartbeat", mode }, heartbeat);
+    await drop(forkd, beating.tag);
+  }
+}
+
+async function measureRow(forkd: Forkd, rows: Rows): Promise<void> {
+  for (let round = 0; round < rounds; round++) {
+    console.error(`${inRow} in a row, round ${round + 1} of ${rounds}`);
+    const cell = await openCell(forkd, plain.memoryMib, plain.divergedMib);
+    await using _sandbox = cell.sandbox;
+    // The first of a sandbox opens what all later ones use.
+    const tags = [(await cell.sandbox.branch()).tag];
+    await sleep(restMs);
+    for (let index = 1; index <= inRow; index++) {
+      const { tag } = await branchOnce(rows, cell, { case: "in a row", mode: "live", index });
+      tags.push(tag);
+    }
+    for (const tag of tags) await drop(forkd, tag);
+  }
+}
+
+/** Runs both, the first of a pair in turns. */
+async function inTurns(
+  count: number,
+  pair: readonly [() => Promise<void>, () => Promise<void>],
+): Promise<void> {
+  for (let round = 0; round < count; round++) {
+    for (const work of round % 2 === 0 ? pair : pair.toReversed()) {
+      await sleep(restMs);
+      await work();
+    }
+  }
+}
+
+async function askAndKill(entries: readonly unknown[], started: number): Promise<number> {
+  const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
+  await Promise.all(sandboxes.map(ask));
+  const wallMs = performance.now() - started;
+  await Promise.all(sandboxes.map((sandbox) => sandbox.kill()));
+  if (sandboxes.length !== entries.length) throw new Error("A child could not be made");
+  return wallMs;
+}
+
+/** Children of a branch beside children of the snapshot that its source was forked from. */
+async function measureChildren(forkd: Forkd, rows: Rows): Promise<void> {
+  console.error("children");
+  const base = `base-${plain.memoryMib}`;
+  const cell = await openCell(forkd, plain.memoryMib, plain.divergedMib);
+  await using _sandbox = cell.sandbox;
+  const branched = async (n: number, work: (tag: string, entries: readonly unknown[]) => Promise<void>) => {
+    const { tag, children: entries } = await cell.sandbox.branch({ tag: `b-${++serial}`, n });
+    await work(tag, entries);
+    await drop(forkd, tag);
+  };
+  const forked = async (name: string, tag: string, n: number) => {
+    const started = performance.now();
+    rows.add({ case: name, n, wall_ms: await askAndKill(await forkd.fork(tag, { n }), started) });
+  };
+  await inTurns(rounds * 2, [
+    () => forked("fork of base", base, 1),
+    () => branched(0, (tag) => forked("fork right after a branch", tag, 1)),
+  ]);
+  await inTurns(rounds, [
+    () => forked("fork of base", base, children),
+    async () => {
+      const started = performance.now();
+      await branched(children, async (_, entries) =>
+        rows.add({ case: "branch with children", n: children, wall_ms: await askAndKill(entries, started) }),
+      );
+    },
+  ]);
+}
+
+async function main(): Promise<void> {
+  await using daemon = await startScratchDaemon("branch");
+  const { forkd } = daemon;
+  const { accelerator } = await forkd.status();
+  for (const size of parts.includes("grid") ? sizes : [plain.memoryMib]) await buildBase(daemon, size);
+  const rows = new Rows("branch", { accelerator, rounds, quick: flags.quick });
+  if (parts.includes("grid")) await measureGrid(forkd, rows);
+  if (parts.includes("row")) await measureRow(forkd, rows);
+  if (parts.includes("children")) await measureChildren(forkd, rows);
+  const facts = `${accelerator}, ${rounds} rounds in turns, medians, ${rows.load()}${flags.quick ? "; a quick run" : ""}`;
+  publish("branch", branchReport(rows.all, { facts, plain, inRow, children }), rows, flags.write);
+}
+
+await runBench(main);
