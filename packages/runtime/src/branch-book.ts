@@ -6,6 +6,10 @@ export type OpenBranch = {
   readonly sandbox: string;
   readonly mode: BranchMode;
   readonly startedAt: number;
+  /** the snapshot that it will be a layer over, once that is known */
+  parentTag?: string;
+  memoryMib?: number;
+  vcpus?: number;
 };
 
 export class BranchBook {
@@ -24,6 +28,11 @@ export class BranchBook {
     return this.#open.has(tag);
   }
 
+  /** Tags of open branches that will be layers over the snapshot. */
+  over(parentTag: string): string[] {
+    return this.all.filter((each) => each.parentTag === parentTag).map(({ tag }) => tag);
+  }
+
   /** Refuses a tag that is being written, and one branch more than the limit. Disposing the result ends the entry. */
   enter(branch: OpenBranch): Disposable {
     this.refuse(branch.tag);
@@ -35,7 +44,11 @@ export class BranchBook {
       );
     }
     this.#open.set(branch.tag, branch);
-    return { [Symbol.dispose]: () => void this.#open.delete(branch.tag) };
+    return {
+      [Symbol.dispose]: () => {
+        if (this.#open.get(branch.tag) === branch) this.#open.delete(branch.tag);
+      },
+    };
   }
 
   /** Throws if the tag is being written. */

@@ -26,7 +26,7 @@ const maxLongDisks = 48;
 export async function collapseIfLong(runtime: Runtime, sandbox: Sandbox, source: Incarnation): Promise<void> {
   if (source.machine.disk.length <= maxDiskLayers) return;
   try {
-    await sandbox.lifecycle.run(async () => {
+    await sandbox.exclusively(undefined, async () => {
       if (sandbox.machineAtWork !== source || source.machine.disk.length <= maxDiskLayers) return;
       const unused = await source.machine.collapseDisk(1);
       for (const { path } of unused) {

@@ -2,14 +2,17 @@
 export class HeldImages {
   readonly #counts = new Map<string, number>();
 
-  get ids(): Set<string> {
-    return new Set(this.#counts.keys());
+  isHeld(id: string): boolean {
+    return this.#counts.has(id);
   }
 
-  /** Held until the result is called. */
+  /** Held until the result is called; calling it again does nothing. */
   hold(id: string): () => void {
     this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
+    let isHolding = true;
     return () => {
+      if (!isHolding) return;
+      isHolding = false;
       const left = (this.#counts.get(id) ?? 1) - 1;
       if (left === 0) this.#counts.delete(id);
       else this.#counts.set(id, left);

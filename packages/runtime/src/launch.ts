@@ -241,7 +241,6 @@ export async function startChild(
     env: request.env,
     labels: request.labels,
     index: request.index,
-    ttlSecs: request.ttlSecs,
     createdAt: Date.now() / 1000,
     workspace: request.workspace,
   };
@@ -257,9 +256,9 @@ export async function startChild(
     home: child.home,
     homeScope: homeScope.keep(),
     snapshotTag: child.snapshot.tag,
+    ttlSecs: request.ttlSecs,
     machines: 1,
   });
   sandbox.enter(incarnation);
-  if (facts.ttlSecs !== undefined) sandbox.expiresAt = Date.now() / 1000 + facts.ttlSecs;
   return sandbox;
 }

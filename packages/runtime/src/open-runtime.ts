@@ -47,7 +47,7 @@ export class Runtime implements AsyncDisposable {
   /** children being started at the same time, over all calls */
   readonly forkSlots: Semaphore;
   readonly branches: BranchBook;
-  readonly images = new HeldImages();
+  readonly images: HeldImages;
   /** names of workspaces being made */
   readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();
@@ -62,7 +62,10 @@ export class Runtime implements AsyncDisposable {
     store: Store;
     accelerator: AcceleratorChoice;
     tscKhz: number;
+    /** the one that the store asks */
+    images: HeldImages;
   }) {
+    this.images = parts.images;
     this.config = parts.config;
     this.log = parts.log;
     this.engine = parts.engine;
@@ -132,6 +135,17 @@ export class Runtime implements AsyncDisposable {
   }
 }
 
+export function openStore(config: RuntimeConfig, images: HeldImages, log: Logger): Promise<Store> {
+  return Store.open(join(config.dataDir, "snapshots"), {
+    cacheDir: join(config.dataDir, "cache", "memory"),
+    cacheLimits: {
+      maxBytes: config.memoryCacheMib * 1024 * 1024,
+      isUsed: (id) => images.isHeld(id),
+    },
+    log,
+  });
+}
+
 /** The caller owns the data directory: no other daemon uses it. */
 export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<Runtime> {
   if (config.runtimeDir.length > maxRuntimeDirLength) {
@@ -144,16 +158,17 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
     await mkdir(dir, { recursive: true, mode: 0o700 });
   }
   await reapStrays(config, log);
+  const images = new HeldImages();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
-    Store.open(join(config.dataDir, "snapshots"), { cacheDir: join(config.dataDir, "cache", "memory"), log }),
+    openStore(config, images, log),
     measureTscKhz(agentPath(config)),
   ]);
   const accelerator = await chooseAccelerator(config.accelerator, (candidate) =>
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
-  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz });
+  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images });
   await restoreSandboxes(runtime);
   return runtime;
 }

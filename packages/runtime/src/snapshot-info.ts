@@ -73,15 +73,14 @@ export function describeBroken(runtime: Runtime, broken: BrokenSnapshot): Snapsh
   };
 }
 
-export function describeOpen(runtime: Runtime, { tag, sandbox, mode, startedAt }: OpenBranch): SnapshotInfo {
-  const base = runtime.registry.find(sandbox)?.machineAtWork?.base;
+export function describeOpen(runtime: Runtime, open: OpenBranch): SnapshotInfo {
   return {
-    ...unusable(runtime, tag, "writing"),
-    created_at_unix: startedAt,
-    memory_mib: base?.manifest.machine.memory_mib ?? 0,
-    vcpus: base?.manifest.machine.vcpus ?? 0,
-    ...(base && mode !== "full" && { parent_tag: base.manifest.parent?.tag ?? base.tag }),
-    branched_from: sandbox,
-    mode,
+    ...unusable(runtime, open.tag, "writing"),
+    created_at_unix: open.startedAt,
+    memory_mib: open.memoryMib ?? 0,
+    vcpus: open.vcpus ?? 0,
+    ...(open.parentTag !== undefined && { parent_tag: open.parentTag }),
+    branched_from: open.sandbox,
+    mode: open.mode,
   };
 }

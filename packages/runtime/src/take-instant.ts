@@ -14,6 +14,7 @@ import { AppError } from "@forkd/contract";
 import { Scope } from "@forkd/base";
 import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
 import type { Draft, Manifest } from "@forkd/store";
+import { correctClock } from "./guest-clock.ts";
 import type { Runtime } from "./open-runtime.ts";
 import type { Incarnation } from "./sandbox/incarnation.ts";
 import { recordKernel } from "./warm-kernel.ts";
@@ -27,15 +28,20 @@ export class Instant implements AsyncDisposable {
   readonly kernels: Manifest["kernels"];
   /** state of CPU and devices */
   readonly devices: Uint8Array;
-  /** qcow2 layers of the disk, bottom first, linked into the draft */
+  /** qcow2 layers of the disk, bottom first, linked into the draft where that is possible */
   readonly disks: readonly string[];
+  /** those that could not be linked: to be copied while the source is there */
+  readonly uncopied: readonly { path: string; index: number }[];
   readonly timings: Readonly<Record<string, number>>;
+  /** what the guest's clock lacked when it ran again; known once it does */
+  stall: Promise<number | undefined> = Promise.resolve(undefined);
   readonly #paused: Scope;
   readonly #stoppedAt: number;
   #pauseMs: number | undefined;
+  #release: Promise<void> | undefined;
 
   constructor(
-    parts: Pick<Instant, "capture" | "pages" | "kernels" | "devices" | "disks" | "timings"> & {
+    parts: Pick<Instant, "capture" | "pages" | "kernels" | "devices" | "disks" | "uncopied" | "timings"> & {
       paused: Scope;
       stoppedAt: number;
     },
@@ -45,6 +51,7 @@ export class Instant implements AsyncDisposable {
     this.kernels = parts.kernels;
     this.devices = parts.devices;
     this.disks = parts.disks;
+    this.uncopied = parts.uncopied;
     this.timings = parts.timings;
     this.#paused = parts.paused;
     this.#stoppedAt = parts.stoppedAt;
@@ -62,12 +69,15 @@ export class Instant implements AsyncDisposable {
   }
 
   /** Lets the machine run, unless it does, and lets go of the captured pages. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    try {
-      await this.resume();
-    } finally {
-      await this.capture[Symbol.asyncDispose]();
-    }
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#release ??= (async () => {
+      try {
+        await this.resume();
+      } finally {
+        await this.capture[Symbol.asyncDispose]();
+      }
+    })();
+    return this.#release;
   }
 }
 
@@ -81,8 +91,8 @@ export async function takeInstant(
   await using armed = new Scope();
   await machine.prepareFreeze(() => newOverlay(source));
   // Linked ahead: then they are the snapshot's whatever becomes of the source, and no disk is waited for in the pause.
-  const linked = qcow2Of(machine.disk);
-  await Promise.all(linked.map((path, index) => draft.share(draft.diskPath(index), path)));
+  const ahead = qcow2Of(machine.disk);
+  const isLinked = await Promise.all(ahead.map((path, index) => draft.link(draft.diskPath(index), path)));
   const capture = armed.use(
     await machine.armCapture({
       layerPath: draft.path("layer"),
@@ -91,6 +101,12 @@ export async function takeInstant(
     }),
   );
   await using stopped = new Scope();
+  const resumed: { instant?: Instant } = {};
+  // Last of all, when the machine runs and the connection is free again.
+  stopped.defer(() => {
+    const stall = correctClock(source.agent);
+    if (resumed.instant) resumed.instant.stall = stall;
+  });
   const held = await quiesce(source);
   stopped.defer(() => held[Symbol.dispose]());
   options.signal?.throwIfAborted();
@@ -108,27 +124,36 @@ export async function takeInstant(
   };
   for (let attempt = 1; ; attempt++) {
     const before = await saveDevices("devices-before");
-    const [{ pages }, frozen] = await Promise.all([capture.take(), paused.freezeDisk()]);
+    const [{ pages }, frozen] = await bothSettled(capture.take(), paused.freezeDisk());
     clock.lap("memory");
     const devices = await saveDevices("devices-after");
     if (before.equals(devices)) {
       const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
       armed.keep();
-      return new Instant({
+      const disks = qcow2Of(frozen);
+      resumed.instant = new Instant({
         capture,
         pages,
         kernels: usable.map(recordKernel),
         devices,
-        disks: qcow2Of(frozen),
+        disks,
+        uncopied: disks.flatMap((path, index) => (isLinked[index] ? [] : [{ path, index }])),
         timings: clock.laps,
         paused: stopped.keep(),
         stoppedAt: clock.startedAt,
       });
+      return resumed.instant;
     }
     runtime.log.debug({ event: "branch.retake", attempt });
     if (attempt === maxAttempts)
       throw new AppError("engine_failed", "The machine did not come to rest while it was paused");
   }
+}
+
+/** Neither goes on in the background when the other fails. */
+async function bothSettled<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return [await first, await second];
 }
 
 /**

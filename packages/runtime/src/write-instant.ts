@@ -27,20 +27,25 @@ import type { Sandbox } from "./sandbox/sandbox.ts";
 import { round, type Instant } from "./take-instant.ts";
 import { forkdVersion } from "./version.ts";
 
-/** What a snapshot of this machine would be a layer over. */
-export type LayerBase = {
+/** What a snapshot of this machine is a layer over, pinned: nothing that happens to the sandbox later changes it. */
+export type LayerBase = AsyncDisposable & {
   /** what the machine's memory is mapped from */
   own: StoredSnapshot;
   /** the tagged snapshot that a layer names as its parent */
   parent: { tag: string; id: string };
+  /** file that the machine maps */
+  flat: string;
+  /** layer of the saved state, where the machine began from one: a new layer is merged with it */
+  lower: string | undefined;
 };
 
-/** Refuses what would not give a usable snapshot, before the source is touched. */
-export async function layerBase(
+/**
+ * Refuses what would not give a usable snapshot, before the source is touched, and takes hold of the base's files. Under the
+ * sandbox's lock.
+ */
+export async function pinBase(
   runtime: Runtime,
-  sandbox: Sandbox,
-  source: Incarnation,
-  mode: BranchMode,
+  { sandbox, source, draft, mode }: { sandbox: Sandbox; source: Incarnation; draft: Draft; mode: BranchMode },
 ): Promise<LayerBase> {
   const own = source.base;
   if (!(await runtime.store.isCurrent(own))) {
@@ -51,22 +56,30 @@ export async function layerBase(
     );
   }
   const chain = await runtime.store.chain(own);
-  const isPrivate = isSavedState(sandbox, own);
+  const isPrivate = sandbox.saved?.snapshot.id === own.id;
   const parent = isPrivate ? own.manifest.parent : { tag: own.tag, id: own.id };
   if (!parent) throw new AppError("internal", `The saved state of ${sandbox.id} has no parent`);
-  const depth = chain.length - (isPrivate ? 1 : 0);
-  if (mode !== "full" && depth >= maxChainDepth) {
+  const length = chain.length - (isPrivate ? 1 : 0);
+  if (mode !== "full" && length >= maxChainDepth) {
     throw new AppError(
       "chain_too_deep",
-      `Cannot add a layer to "${parent.tag}": its chain has ${depth} snapshots, and at most ${maxChainDepth} are allowed. Use mode full, or fork from a compacted copy (forkd compact --from ${parent.tag} --to NEW)`,
-      { details: { tag: parent.tag, chain: depth, limit: maxChainDepth } },
+      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed. Use mode full, or fork from a compacted copy (forkd compact --from ${parent.tag} --to NEW)`,
+      { details: { tag: parent.tag, chain: length, limit: maxChainDepth } },
     );
   }
-  return { own, parent };
-}
-
-function isSavedState(sandbox: Sandbox, snapshot: StoredSnapshot): boolean {
-  return sandbox.saved?.snapshot.id === snapshot.id;
+  const release = runtime.images.hold(own.id);
+  try {
+    await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));
+    const lower = isPrivate ? join(draft.dir, ".layer-lower") : undefined;
+    if (lower !== undefined) await draft.share(lower, snapshotFile(own, "layer"));
+    const mapped = await runtime.store.flatMemory(own);
+    const link = join(draft.dir, ".flat-base");
+    const flat = (await draft.link(link, mapped)) ? link : mapped;
+    return { own, parent, flat, lower, [Symbol.asyncDispose]: async () => release() };
+  } catch (error) {
+    release();
+    throw error;
+  }
 }
 
 export type WriteRequest = {
@@ -90,22 +103,21 @@ export type Written = {
 
 export async function writeInstant(runtime: Runtime, draft: Draft, request: WriteRequest): Promise<Written> {
   const { instant, base, mode, sandbox, signal } = request;
+  await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
   // A layer that nothing was written to was linked ahead and is not part of the disk.
   await removeTree(draft.diskPath(instant.disks.length));
-  const baseFlat = await runtime.store.flatMemory(base.own, signal ? { signal } : {});
   let flat: string | undefined;
   try {
     if (mode === "full") {
-      await copySparse(baseFlat, draft.path("memory"));
+      await copySparse(base.flat, draft.path("memory"));
       await instant.capture.apply(draft.path("memory"));
       await removeTree(draft.path("layer"));
     } else {
       flat = request.flat ? runtime.store.flatScratch() : undefined;
-      await writeLayer(draft, request, flat === undefined ? undefined : { from: baseFlat, to: flat });
+      await writeLayer(draft, request, flat === undefined ? undefined : { from: base.flat, to: flat });
     }
     signal?.throwIfAborted();
-    await draft.share(draft.path("rootfs"), snapshotFile(base.own, "rootfs"));
     const isShortened = await shortenDisk(draft, instant.disks.length, signal);
     const known = knownDigests(draft, request, isShortened);
     const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
@@ -113,6 +125,8 @@ export async function writeInstant(runtime: Runtime, draft: Draft, request: Writ
       const digest = sealed.manifest.files.disks[index];
       if (digest) request.source.frozen.set(path, digest);
     }
+    for (const path of [base.lower, join(draft.dir, ".flat-base")])
+      if (path !== undefined) await removeTree(path);
     runtime.log.debug({ event: "branch.sealed", sandbox: sandbox.id, tag: draft.tag });
     return { sealed, flat };
   } catch (error) {
@@ -123,7 +137,7 @@ export async function writeInstant(runtime: Runtime, draft: Draft, request: Writ
 
 async function writeLayer(
   draft: Draft,
-  { instant, base, sandbox, signal }: WriteRequest,
+  { instant, base, signal }: WriteRequest,
   flat: { from: string; to: string } | undefined,
 ): Promise<void> {
   const memoryBytes = base.own.manifest.machine.memory_mib * 1024 * 1024;
@@ -150,10 +164,10 @@ async function writeLayer(
     // Nothing may write to what the caller is about to remove.
     await Promise.allSettled(work);
   }
-  if (!isSavedState(sandbox, base.own)) return;
+  if (base.lower === undefined) return;
   const upperPath = join(draft.dir, ".layer-upper");
   await rename(draft.path("layer"), upperPath);
-  const lower = await openLayer(snapshotFile(base.own, "layer"), base.own.manifest.files.layer?.digest ?? "");
+  const lower = await openLayer(base.lower, base.own.manifest.files.layer?.digest ?? "");
   await mergeLayers(lower, await openLayer(upperPath, digest), draft.path("layer"));
   await removeTree(upperPath);
 }

@@ -111,13 +111,13 @@ describe("sandboxes", { concurrency: true }, () => {
 
   test("setTtl() moves the end, and null takes it away", async (t) => {
     const { runtime, sandbox } = await runningSandbox(t);
-    setTtl(runtime, { id: sandbox.id, ttl_secs: 0.05 });
-    const info = setTtl(runtime, { id: sandbox.id, ttl_secs: null });
+    await setTtl(runtime, { id: sandbox.id, ttl_secs: 0.05 });
+    const info = await setTtl(runtime, { id: sandbox.id, ttl_secs: null });
     assert.equal("expires_at_unix" in info, false);
     await new Promise((resolve) => setTimeout(resolve, 150));
     assert.equal(getSandbox(runtime, { id: sandbox.id }).state, "running");
-    setTtl(runtime, { id: sandbox.id, ttl_secs: 1000 });
-    setTtl(runtime, { id: sandbox.id, ttl_secs: 0.05 });
+    await setTtl(runtime, { id: sandbox.id, ttl_secs: 1000 });
+    await setTtl(runtime, { id: sandbox.id, ttl_secs: 0.05 });
     await until("it is gone", () => runtime.registry.find(sandbox.id) === undefined);
   });
 
@@ -130,7 +130,7 @@ describe("sandboxes", { concurrency: true }, () => {
     machineOf.get(first.machine.process.pid)?.die("first");
     await deathOf(first);
     // A timer of a sandbox that is not there any more must not fire into nothing.
-    setTtl(runtime, { id: first.id, ttl_secs: 0.5 });
+    await setTtl(runtime, { id: first.id, ttl_secs: 0.5 });
     for (const machine of engine.machines) machine.die("later");
     await until("the first is forgotten", () => runtime.registry.find(first.id) === undefined);
     assert.equal(runtime.registry.all().length, 200);

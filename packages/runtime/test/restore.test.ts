@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { nullLogger, removeTree } from "@forkd/base";
-import { Store } from "@forkd/store";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume } from "../src/operations/pause.ts";
 import {
@@ -15,7 +14,8 @@ import {
   resumeWorkspace,
   suspendWorkspace,
 } from "../src/operations/workspaces.ts";
-import { Runtime } from "../src/open-runtime.ts";
+import { HeldImages } from "../src/held-images.ts";
+import { openStore, Runtime } from "../src/open-runtime.ts";
 import { reapStrays } from "../src/reap.ts";
 import { restoreSandboxes } from "../src/sandbox/restore.ts";
 import { FakeEngine } from "./fakes/engine.ts";
@@ -25,11 +25,10 @@ import { context, forkableRuntime, forkRequest, rejectsWith, tscKhz, type TestRu
 async function follow(t: TestContext, { config }: TestRuntime): Promise<TestRuntime> {
   await reapStrays(config, nullLogger());
   const engine = new FakeEngine();
-  const store = await Store.open(join(config.dataDir, "snapshots"), {
-    cacheDir: join(config.dataDir, "cache", "memory"),
-  });
+  const images = new HeldImages();
+  const store = await openStore(config, images, nullLogger());
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
-  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz });
+  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(() => runtime[Symbol.asyncDispose]());
   await restoreSandboxes(runtime);
   return { runtime, engine, config };

@@ -8,9 +8,10 @@ import { fileURLToPath } from "node:url";
 import { AppError, type ErrorCode, type ForkRequest } from "@forkd/contract";
 import { nullLogger } from "@forkd/base";
 import { agentProtocolVersion, shapeOf } from "@forkd/machine";
-import { Store, type ManifestFacts } from "@forkd/store";
+import type { ManifestFacts, Store } from "@forkd/store";
 import type { RuntimeConfig } from "../src/config.ts";
-import { Runtime } from "../src/open-runtime.ts";
+import { HeldImages } from "../src/held-images.ts";
+import { openStore, Runtime } from "../src/open-runtime.ts";
 import { FakeEngine } from "./fakes/engine.ts";
 
 // From dist/test.
@@ -94,11 +95,10 @@ export async function openTestRuntime(
   await mkdir(join(config.dataDir, "sandboxes"), { recursive: true });
   await mkdir(config.runtimeDir);
   const engine = new FakeEngine();
-  const store = await Store.open(join(config.dataDir, "snapshots"), {
-    cacheDir: join(config.dataDir, "cache", "memory"),
-  });
+  const images = new HeldImages();
+  const store = await openStore(config, images, nullLogger());
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
-  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz });
+  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(async () => {
     await runtime[Symbol.asyncDispose]();
     await rm(root, { recursive: true, force: true });

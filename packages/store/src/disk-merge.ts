@@ -49,7 +49,7 @@ async function openLayer(path: string, scope: Scope): Promise<Layer> {
   const plain =
     header.readUInt32BE(0) === magic &&
     header.readUInt32BE(4) === 3 &&
-    header.readBigUInt64BE(8) === 0n && // backing file
+    header.readUInt32BE(16) === 0 && // length of the backing path
     header.readUInt32BE(20) === 16 && // cluster bits
     header.readUInt32BE(32) === 0 && // encryption
     header.readUInt32BE(60) === 0 && // internal snapshots

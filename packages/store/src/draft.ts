@@ -24,8 +24,8 @@ import { stampOf, VerifiedFiles } from "./stamp.ts";
 import {
   draftPrefix,
   draftRecordName,
-  failedName,
   hiddenName,
+  isTombstone,
   replacedPrefix,
   writeDraftRecord,
 } from "./tombstone.ts";
@@ -101,12 +101,18 @@ export class Draft implements AsyncDisposable {
 
   /** Takes a file that is not written any more: a hard link, or a copy where that is not possible. */
   async share(target: string, source: string): Promise<void> {
+    if (!(await this.link(target, source))) await copySparse(source, target);
+  }
+
+  /** A hard link; false where that is not possible. */
+  async link(target: string, source: string): Promise<boolean> {
     try {
       await link(source, target);
       this.#linked.add(target);
+      return true;
     } catch (error) {
       if (!isErrno(error, "EXDEV", "EPERM", "EMLINK")) throw error;
-      await copySparse(source, target);
+      return false;
     }
   }
 
@@ -204,21 +210,16 @@ export class Draft implements AsyncDisposable {
 
   /** A tombstone makes room; anything else stays and the rename meets it. */
   async #moveTombstone(): Promise<string | undefined> {
-    if (!(await this.#isTombstone(this.#target))) return undefined;
+    if (!(await isTombstone(this.#target))) return undefined;
     const replaced = await this.#moveAway();
-    if (replaced === undefined || (await this.#isTombstone(replaced))) return replaced;
+    if (replaced === undefined || (await isTombstone(replaced))) return replaced;
     // Another draft was published in between.
     await rename(replaced, this.#target);
     return undefined;
   }
 
-  async #isTombstone(dir: string): Promise<boolean> {
-    if ((await stampOf(join(dir, manifestName))) !== undefined) return false;
-    return (await stampOf(join(dir, failedName))) !== undefined;
-  }
-
   async #refuseExisting(): Promise<void> {
-    if ((await stampOf(this.#target)) === undefined || (await this.#isTombstone(this.#target))) return;
+    if ((await stampOf(this.#target)) === undefined || (await isTombstone(this.#target))) return;
     throw taken(this.tag);
   }
 

@@ -18,8 +18,8 @@ import {
 export type FinishedLayer = { bytes: number; digest: string; pages: number };
 
 /**
- * The file has a header block of zeros, the pages and the extent table, whose numbers the caller knows. It is durable
- * when this returns; after a failure it is no layer.
+ * The file has a header block of zeros, the pages and the extent table, whose numbers the caller knows. It is synced by
+ * whoever seals it; after a failure it is no layer.
  */
 export async function finishLayer(
   path: string,

@@ -20,16 +20,25 @@ const scratchPrefix = ".flat-";
 const idPattern = /^[0-9a-f]{64}$/;
 
 export type Evicted = { id: string; bytes: number };
+export type CacheLimits = {
+  /** what all images may take before the least recently used ones go */
+  maxBytes: number;
+  /** whether something maps the image of the snapshot with this id, or is about to */
+  isUsed: (id: string) => boolean;
+};
 export type EvictOptions = {
   /** only tell */
   dryRun?: boolean;
   /** stop, after the least recently used, when all images together take no more than this */
   downTo?: number;
+  /** id of an image that stays */
+  except?: string;
 };
 
 export class FlatCache {
   readonly dir: string;
   readonly #log: Logger;
+  readonly #limits: CacheLimits;
   readonly #verified: VerifiedFiles;
   /** files that this process made, by stamp; the least recently used first */
   readonly #trusted = new Map<string, string>();
@@ -39,17 +48,23 @@ export class FlatCache {
   /** temporary files of this process */
   readonly #scratches = new Set<string>();
 
-  private constructor(dir: string, verified: VerifiedFiles, log: Logger) {
+  private constructor(dir: string, limits: CacheLimits, verified: VerifiedFiles, log: Logger) {
     this.dir = dir;
+    this.#limits = limits;
     this.#verified = verified;
     this.#log = log;
   }
 
   /** What an earlier process left is removed. */
-  static async open(dir: string, verified: VerifiedFiles, log: Logger): Promise<FlatCache> {
+  static async open(
+    dir: string,
+    limits: CacheLimits,
+    verified: VerifiedFiles,
+    log: Logger,
+  ): Promise<FlatCache> {
     await removeTree(dir);
     await mkdir(dir, { recursive: true, mode: 0o700 });
-    return new FlatCache(dir, verified, log);
+    return new FlatCache(dir, limits, verified, log);
   }
 
   path(id: string): string {
@@ -116,6 +131,8 @@ export class FlatCache {
     const stamp = await stampOf(path);
     if (stamp === undefined) throw new Error(`Cannot use the image for "${snapshot.tag}": it is gone`);
     this.#use(snapshot.id, stamp);
+    // Whoever made it is about to use it.
+    await this.evict({ downTo: this.#limits.maxBytes, except: snapshot.id });
   }
 
   async #isValid(snapshot: StoredSnapshot | undefined): Promise<boolean> {
@@ -152,11 +169,8 @@ export class FlatCache {
     }
   }
 
-  /** Removes the images whose id is not in `keep` and that nothing here is using; says what that freed. */
-  async evict(
-    keep: ReadonlySet<string>,
-    { dryRun = false, downTo = 0 }: EvictOptions = {},
-  ): Promise<Evicted[]> {
+  /** Removes the images that nothing uses; says what that freed. */
+  async evict({ dryRun = false, downTo = 0, except }: EvictOptions = {}): Promise<Evicted[]> {
     if (!dryRun) await this.#removeScratches((path) => !this.#scratches.has(path));
     const order = [...this.#trusted.keys()];
     const ids = (await readdir(this.dir)).filter((name) => idPattern.test(name));
@@ -168,8 +182,9 @@ export class FlatCache {
     let total = images.reduce((sum, { bytes }) => sum + bytes, 0);
     const evicted: Evicted[] = [];
     for (const image of images) {
-      if (keep.has(image.id) || this.#sources.has(image.id)) continue;
       if (downTo > 0 && total <= downTo) break;
+      // Asked at the last moment: a machine may have begun to use it since.
+      if (image.id === except || this.#sources.has(image.id) || this.#limits.isUsed(image.id)) continue;
       if (!dryRun) await this.#remove(image.id);
       total -= image.bytes;
       evicted.push(image);
@@ -185,6 +200,11 @@ export class FlatCache {
       if (isErrno(error, "ENOENT")) return undefined;
       throw error;
     }
+  }
+
+  /** Removes the image of a snapshot that is gone. */
+  async discard(id: string): Promise<void> {
+    if (!this.#sources.has(id) && !this.#limits.isUsed(id)) await this.#remove(id);
   }
 
   async #remove(id: string): Promise<void> {

@@ -9,7 +9,7 @@ export { finishLayer, type FinishedLayer } from "./finish-layer.ts";
 export { mergeLayers } from "./merge-layers.ts";
 export { mergeDisks } from "./disk-merge.ts";
 export type { CompactOptions, CompactStep } from "./compact.ts";
-export type { Evicted } from "./flat-cache.ts";
+export type { CacheLimits, Evicted } from "./flat-cache.ts";
 export type { SnapshotSizes } from "./sizes.ts";
 export type { VerifyOptions } from "./verify.ts";
 export {

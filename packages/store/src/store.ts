@@ -9,7 +9,7 @@ import { isErrno, nullLogger, removeTree, type Logger } from "@forkd/base";
 import { dependentsOf, descendantsOf, walkChain } from "./chain.ts";
 import { compactInto, type CompactOptions } from "./compact.ts";
 import { Draft, type DraftOptions } from "./draft.ts";
-import { FlatCache, type Evicted, type EvictOptions } from "./flat-cache.ts";
+import { FlatCache, type CacheLimits, type Evicted, type EvictOptions } from "./flat-cache.ts";
 import { manifestName } from "./manifest.ts";
 import { sizesOf, type SnapshotSizes } from "./sizes.ts";
 import { readSnapshot, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
@@ -17,6 +17,7 @@ import { failed, notFound } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
 import {
   hiddenName,
+  isTombstone,
   readTombstone,
   sweepLeftovers,
   trashPrefix,
@@ -32,7 +33,7 @@ export type BrokenSnapshot = {
   /** failed: it never came to be; corrupt: it cannot be read */
   kind: "failed" | "corrupt";
   problem: string;
-  /** the snapshot whose sandbox was branched */
+  /** the sandbox that was branched */
   branchedFrom?: string;
   failedAtUnix?: number;
 };
@@ -40,8 +41,13 @@ export type BrokenSnapshot = {
 export type StoreOptions = {
   /** directory of the memory images that are made from chains */
   cacheDir: string;
+  /** default: none, and nothing is in use */
+  cacheLimits?: CacheLimits;
   log?: Logger;
 };
+
+const anything = async (): Promise<boolean> => true;
+const noLimits: CacheLimits = { maxBytes: Number.MAX_SAFE_INTEGER, isUsed: () => false };
 
 export class Store {
   readonly root: string;
@@ -65,7 +71,8 @@ export class Store {
     await mkdir(root, { recursive: true, mode: 0o700 });
     await sweepLeftovers(root);
     const verified = new VerifiedFiles();
-    return new Store(root, verified, await FlatCache.open(options.cacheDir, verified, log), log);
+    const cache = await FlatCache.open(options.cacheDir, options.cacheLimits ?? noLimits, verified, log);
+    return new Store(root, verified, cache, log);
   }
 
   async list(): Promise<(StoredSnapshot | BrokenSnapshot)[]> {
@@ -208,9 +215,14 @@ export class Store {
     return this.#cache.path(snapshot.id);
   }
 
-  /** Removes cached images whose snapshot id is not in `keep`; a dry run only tells. */
-  evict(keep: ReadonlySet<string>, options: EvictOptions = {}): Promise<Evicted[]> {
-    return this.#cache.evict(keep, options);
+  /** Removes cached images that nothing uses; a dry run only tells. */
+  evict(options: EvictOptions = {}): Promise<Evicted[]> {
+    return this.#cache.evict(options);
+  }
+
+  /** Removes the image of a snapshot outside the store that is gone. */
+  discardFlat(snapshot: StoredSnapshot): Promise<void> {
+    return this.#cache.discard(snapshot.id);
   }
 
   sizes(snapshot: StoredSnapshot): Promise<SnapshotSizes> {
@@ -232,17 +244,35 @@ export class Store {
 
   /** Gone at once by rename; the bytes follow. */
   async remove(tag: string): Promise<void> {
+    await this.#remove(tag, anything);
+  }
+
+  /** Forgets that a snapshot failed; one that has the tag by now stays. */
+  async removeFailed(tag: string): Promise<void> {
+    await this.#remove(tag, isTombstone);
+  }
+
+  async #remove(tag: string, mayGo: (dir: string) => Promise<boolean>): Promise<void> {
     if (!tagPattern.test(tag)) throw notFound(tag);
     const wasFailed = this.#failed.delete(tag);
+    const place = join(this.root, tag);
+    if (mayGo !== anything && !wasFailed && !(await mayGo(place))) return;
+    // What cannot be read has no image.
+    const known = await this.get(tag).catch(() => undefined);
     const trash = join(this.root, hiddenName(trashPrefix));
     try {
-      await rename(join(this.root, tag), trash);
+      await rename(place, trash);
     } catch (error) {
       if (!isErrno(error, "ENOENT")) throw error;
       if (wasFailed) return;
       throw notFound(tag);
     }
+    if (!(await mayGo(trash))) {
+      await rename(trash, place);
+      return;
+    }
     this.#snapshots.delete(tag);
     await removeTree(trash);
+    if (known) await this.#cache.discard(known.id);
   }
 }

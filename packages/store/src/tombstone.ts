@@ -41,6 +41,12 @@ export async function writeDraftRecord(dir: string, record: DraftRecord): Promis
   await writeFile(join(dir, draftRecordName), `${JSON.stringify(record)}\n`, { mode: 0o600 });
 }
 
+/** Whether a directory only tells that there is no snapshot. */
+export async function isTombstone(dir: string): Promise<boolean> {
+  if ((await stampOf(join(dir, manifestName))) !== undefined) return false;
+  return (await stampOf(join(dir, failedName))) !== undefined;
+}
+
 /** undefined if there is none; a record that cannot be read still says that the snapshot failed. */
 export async function readTombstone(dir: string): Promise<Tombstone | undefined> {
   const stamp = await stampOf(join(dir, failedName));

@@ -22,6 +22,7 @@ import {
   rejectsWith,
   reopen,
   smallFileSystem,
+  temporaryDirectory,
 } from "./support.ts";
 
 const lower = new Map([
@@ -181,8 +182,12 @@ test("adoptFlat() takes an image that was made elsewhere", async (t) => {
   await assert.rejects(store.adoptFlat(top, short), /Cannot use the image for "top"/);
 });
 
-test("evict() removes what is not kept and temporaries that nobody uses", async (t) => {
-  const { store, middle, top } = await prepared(t);
+test("evict() removes what is not used and temporaries that nobody uses", async (t) => {
+  const used = new Set<string>();
+  const limits = { maxBytes: 1 << 30, isUsed: (id: string) => used.has(id) };
+  const store = await openAt(await temporaryDirectory(t), undefined, limits);
+  const { middle, top } = await makeFamily(store);
+  used.add(top.id);
   const dir = cacheDirOf(store);
   await Promise.all([store.flatMemory(middle), store.flatMemory(top)]);
   const scratch = store.flatScratch();
@@ -190,12 +195,13 @@ test("evict() removes what is not kept and temporaries that nobody uses", async 
   await writeFile(join(dir, ".flat-0123456789abcdef"), "of an earlier process");
   const { blocks } = await stat(join(dir, middle.id));
   const all = await namesIn(dir);
-  const told = await store.evict(new Set([top.id]), { dryRun: true });
+  const told = await store.evict({ dryRun: true });
   assert.deepEqual(told, [{ id: middle.id, bytes: blocks * 512 }]);
   assert.deepEqual(await namesIn(dir), all, "a dry run only tells");
-  assert.deepEqual(await store.evict(new Set([top.id])), [{ id: middle.id, bytes: blocks * 512 }]);
+  assert.deepEqual(await store.evict(), [{ id: middle.id, bytes: blocks * 512 }]);
   assert.deepEqual(await namesIn(dir), [scratch.slice(dir.length + 1), top.id].sort());
-  assert.equal((await store.evict(new Set())).length, 1);
+  used.clear();
+  assert.equal((await store.evict()).length, 1);
   await reopen(store);
   assert.deepEqual(await namesIn(dir), [], "temporaries end with their process");
   await store.flatMemory(middle);
@@ -207,19 +213,36 @@ test("evict() down to a size takes the least recently used first", async (t) => 
   await store.flatMemory(top);
   await store.flatMemory(middle);
   const { blocks } = await stat(join(cacheDirOf(store), middle.id));
-  const evicted = await store.evict(new Set(), { downTo: blocks * 512 });
+  const evicted = await store.evict({ downTo: blocks * 512 });
   assert.deepEqual(
     evicted.map(({ id }) => id),
     [top.id],
   );
-  assert.deepEqual(await store.evict(new Set(), { downTo: blocks * 512 }), []);
+  assert.deepEqual(await store.evict({ downTo: blocks * 512 }), []);
+});
+
+test("the images keep to their limit by themselves; those in use and the newest stay", async (t) => {
+  const used = new Set<string>();
+  const limits = { maxBytes: 1, isUsed: (id: string) => used.has(id) };
+  const store = await openAt(await temporaryDirectory(t), undefined, limits);
+  const { middle, top } = await makeFamily(store);
+  await store.flatMemory(top);
+  await store.flatMemory(middle);
+  assert.deepEqual(await namesIn(cacheDirOf(store)), [middle.id]);
+  used.add(middle.id);
+  await store.flatMemory(top);
+  assert.deepEqual(await namesIn(cacheDirOf(store)), [middle.id, top.id].sort());
+  await store.remove("top");
+  assert.deepEqual(await namesIn(cacheDirOf(store)), [middle.id]);
+  await store.remove("middle");
+  assert.deepEqual(await namesIn(cacheDirOf(store)), [middle.id], "it is in use");
 });
 
 test("evict() while images are built does no harm", async (t) => {
   const { store, middle, top, expected } = await prepared(t);
   for (let round = 0; round < 10; round++) {
     const work = store.flatMemory(round % 2 === 0 ? top : middle);
-    await Promise.all([store.evict(new Set()), work, store.evict(new Set([top.id]))]);
+    await Promise.all([store.evict(), work, store.evict({ downTo: 1 })]);
   }
   assert.ok(await fileEquals(await store.flatMemory(top), expected));
 });

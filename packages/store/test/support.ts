@@ -7,6 +7,7 @@ import type { TestContext } from "node:test";
 import { AppError, type ErrorCode } from "@forkd/contract";
 import { runCommand, type Logger } from "@forkd/base";
 import type { Draft } from "../src/draft.ts";
+import type { CacheLimits } from "../src/flat-cache.ts";
 import { finishLayer } from "../src/finish-layer.ts";
 import type { ManifestFacts } from "../src/manifest.ts";
 import type { StoredSnapshot } from "../src/snapshot.ts";
@@ -31,9 +32,10 @@ export async function openStore(t: TestContext): Promise<Store> {
 }
 
 /** A store whose root and cache are below `place`, as a daemon opens it. */
-export async function openAt(place: string, log?: Logger): Promise<Store> {
+export async function openAt(place: string, log?: Logger, cacheLimits?: CacheLimits): Promise<Store> {
   return Store.open(join(place, "snapshots"), {
     cacheDir: join(place, "cache", "memory"),
+    ...(cacheLimits !== undefined && { cacheLimits }),
     ...(log !== undefined && { log }),
   });
 }

@@ -140,3 +140,15 @@ test("fail() without room is remembered by the process", needsRoot, async (t) =>
   await store.remove("bad");
   await rejectsWith(store.get("bad"), "snapshot_not_found", /"bad"/);
 });
+
+test("removeFailed() takes a tombstone and nothing else", async (t) => {
+  const store = await openStore(t);
+  await makeSnapshot(store, "base");
+  await store.fail("gone", "no reason");
+  await store.removeFailed("gone");
+  await store.removeFailed("base");
+  assert.deepEqual(
+    (await store.list()).map(({ tag }) => tag),
+    ["base"],
+  );
+});

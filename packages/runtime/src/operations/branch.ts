@@ -5,8 +5,6 @@
  * when it is published; until then its tag is in the book of open branches.
  */
 import { randomBytes } from "node:crypto";
-import { stat } from "node:fs/promises";
-import { join } from "node:path";
 import {
   AppError,
   toAppError,
@@ -14,27 +12,22 @@ import {
   type BranchRequest,
   type BranchResult,
   type ForkEntry,
-  type SnapshotInfo,
 } from "@forkd/contract";
-import { isErrno, removeTree, withDeadline } from "@forkd/base";
+import { copySparse, removeTree, Scope } from "@forkd/base";
 import { snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
+import type { OpenBranch } from "../branch-book.ts";
 import { collapseIfLong } from "../collapse-disk.ts";
 import type { Context } from "../context.ts";
-import { trimImages } from "../lineage.ts";
+import { clockMs, correctClock } from "../guest-clock.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { describeSnapshot } from "../snapshot-info.ts";
+import { describeOpen, describeSnapshot, physicalBytes } from "../snapshot-info.ts";
 import { round, takeInstant, type Instant } from "../take-instant.ts";
-import { wallClock } from "../wall-clock.ts";
-import { layerBase, writeInstant, type LayerBase } from "../write-instant.ts";
-import { forkSnapshot } from "./fork.ts";
+import { pinBase, writeInstant, type LayerBase } from "../write-instant.ts";
+import { admit, forkSnapshot } from "./fork.ts";
 
 const pageBytes = 4096;
-const blockBytes = 512;
-const clockMs = 1000;
-const clockAttempts = 3;
-const soonMs = 5;
 /** how long an answer that need not wait for the snapshot waits for the guest's word about its stall */
 const shortMs = 3;
 
@@ -48,7 +41,7 @@ export function branch(runtime: Runtime, request: BranchRequest, context: Contex
 type Work = {
   sandbox: Sandbox;
   mode: BranchMode;
-  tag: string;
+  entry: OpenBranch;
   draft: Draft;
   askedAt: number;
   signal: AbortSignal | undefined;
@@ -59,7 +52,6 @@ type Captured = {
   instant: Instant;
   pauseMs: number;
   resumedMs: number;
-  stall: Promise<number | undefined>;
 };
 
 async function branchWhileOpen(
@@ -70,52 +62,46 @@ async function branchWhileOpen(
   const askedAt = performance.now();
   const sandbox = runtime.registry.get(request.id);
   const source = sandbox.current;
-  refuseOtherParent(request, source);
   const mode = modeOf(request);
   const tag = request.tag ?? automaticTag(sandbox.id);
-  const entry = runtime.branches.enter({ tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 });
-  let draft: Draft;
-  let captured: Captured;
-  try {
-    draft = await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } });
-    const work = { sandbox, mode, tag, draft, askedAt, signal };
-    try {
-      captured = await sandbox.lifecycle.run(() => capture(runtime, work));
-    } catch (error) {
-      await draft[Symbol.asyncDispose]();
-      throw error;
-    }
-  } catch (error) {
-    entry[Symbol.dispose]();
-    throw error;
-  }
-  const work: Work = { sandbox, mode, tag, draft, askedAt, signal: request.wait ? signal : undefined };
-  const writing = runtime
-    .whileOpen(work.signal, (open) => write(runtime, { ...work, signal: open }, captured))
-    .catch(async (error: unknown) => {
-      // The tag is in the book until the list tells what became of it.
-      if (!request.wait) await noteFailure(runtime, work, error);
-      throw error;
-    })
-    .finally(() => entry[Symbol.dispose]());
+  const entry: OpenBranch = { tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 };
+  await using scope = new Scope();
+  const left = runtime.branches.enter(entry);
+  scope.defer(() => left[Symbol.dispose]());
+  admit(runtime, request.n);
+  const places = new Scope();
+  places.defer(() => void (runtime.pendingForks -= request.n));
+  scope.use(places);
+  const draft = scope.use(
+    await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
+  );
+  const work: Work = { sandbox, mode, entry, draft, askedAt, signal };
+  const captured = await sandbox.exclusively(signal, (either) =>
+    capture(runtime, request, { ...work, signal: either }),
+  );
+  scope.defer(() => captured.instant[Symbol.asyncDispose]());
+  scope.defer(() => captured.base[Symbol.asyncDispose]());
   void collapseIfLong(runtime, sandbox, source);
   if (!request.wait) {
-    writing.catch(() => undefined);
+    finishAlone(runtime, work, captured, scope.keep());
     return {
-      ...describeWriting(runtime, work, captured),
+      ...describeOpen(runtime, entry),
       ...(await commonFields(work, captured, shortMs)),
       children: [],
     };
   }
-  const snapshot = await writing;
+  const snapshot = await write(runtime, work, captured);
   const [facts, size] = await Promise.all([
     commonFields(work, captured, clockMs),
-    mode === "full" ? undefined : physicalSize(snapshotFile(snapshot, "layer")),
+    mode === "full" ? undefined : physicalBytes(snapshotFile(snapshot, "layer")),
   ]);
   const totalMs = round(performance.now() - askedAt);
   log.info({ event: "sandbox.branch", outcome: "ok", sandbox: sandbox.id, tag, ...facts, totalMs });
+  const described = await describeSnapshot(runtime, snapshot);
+  left[Symbol.dispose]();
+  places.keep();
   return {
-    ...(await describeSnapshot(runtime, snapshot)),
+    ...described,
     ...facts,
     total_ms: totalMs,
     ...(size !== undefined && { diff_physical_bytes: size }),
@@ -123,84 +109,75 @@ async function branchWhileOpen(
   };
 }
 
-/** Under the sandbox's lock. The source runs again when it returns, and when it throws. */
-async function capture(runtime: Runtime, { sandbox, mode, draft, askedAt, signal }: Work): Promise<Captured> {
-  signal?.throwIfAborted();
-  const source = sandbox.current;
-  const base = await layerBase(runtime, sandbox, source, mode);
-  // Whatever the clock lags already is no part of this stall.
-  void correctClock(source);
-  const instant = await takeInstant(runtime, source, draft, { direct: mode === "diff", signal });
-  try {
-    await instant.resume();
-    const resumedAt = performance.now();
-    sandbox.branchCount++;
-    const stall = correctClock(source);
-    return { base, source, instant, pauseMs: instant.pauseMs, resumedMs: resumedAt - askedAt, stall };
-  } catch (error) {
-    await instant[Symbol.asyncDispose]();
-    throw error;
-  }
+/** The caller has its answer; what becomes of the snapshot is told by the list. Closing the runtime waits for it. */
+function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Scope): void {
+  const done = runtime.whileOpen(undefined, async (signal) => {
+    await using _scope = scope;
+    try {
+      await write(runtime, { ...work, signal }, captured);
+    } catch (error) {
+      await noteFailure(runtime, work, error);
+    }
+  });
+  // Where the runtime closed in between, nothing has begun.
+  done.catch(() => scope[Symbol.asyncDispose]().catch(() => undefined));
 }
 
-/**
- * While a machine stands still so does its clock. Gives what it lost, in milliseconds, if the guest tells. A guest that is busy
- * takes the time late, so it is told again until it takes it soon.
- */
-async function correctClock({ agent }: Incarnation): Promise<number | undefined> {
-  let lostMs: number | undefined;
-  for (let attempt = 1; attempt <= clockAttempts; attempt++) {
-    const sentAt = performance.now();
-    let sentNs = 0n;
-    try {
-      const { guestBeforeNs } = await withDeadline(
-        agent.setClock(() => (sentNs = wallClock())),
-        clockMs,
-        () => new AppError("agent_unreachable", "The guest did not set its clock in time"),
-      );
-      const tripMs = performance.now() - sentAt;
-      // The guest looked at its clock somewhere between the question and the answer.
-      lostMs ??= Math.max(0, round(Number(sentNs - guestBeforeNs) / 1e6 + tripMs / 2));
-      if (tripMs < soonMs) break;
-    } catch {
-      // A guest that does not answer now has a clock that lags; it is no reason to give up the branch.
-      break;
-    }
-  }
-  return lostMs;
+/** Under the sandbox's lock. The source runs again when it returns, and when it throws. */
+async function capture(
+  runtime: Runtime,
+  request: BranchRequest,
+  { sandbox, mode, draft, entry, askedAt, signal }: Work,
+): Promise<Captured> {
+  signal?.throwIfAborted();
+  const source = sandbox.current;
+  await using scope = new Scope();
+  const base = scope.use(await pinBase(runtime, { sandbox, source, draft, mode }));
+  refuseOtherParent(request, base);
+  if (mode !== "full") entry.parentTag = base.parent.tag;
+  entry.memoryMib = base.own.manifest.machine.memory_mib;
+  entry.vcpus = base.own.manifest.machine.vcpus;
+  // Whatever the clock lags already is no part of this stall.
+  void correctClock(source.agent);
+  const instant = scope.use(await takeInstant(runtime, source, draft, { direct: mode === "diff", signal }));
+  await instant.resume();
+  const resumedMs = performance.now() - askedAt;
+  sandbox.branchCount++;
+  for (const { path, index } of instant.uncopied) await copySparse(path, draft.diskPath(index));
+  scope.keep();
+  return { base, source, instant, pauseMs: instant.pauseMs, resumedMs };
 }
 
 async function write(runtime: Runtime, work: Work, captured: Captured): Promise<StoredSnapshot> {
   const { draft, sandbox, mode, signal } = work;
   const { base, source, instant, pauseMs } = captured;
-  await using _draft = draft;
-  let flat: string | undefined;
+  const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
+  const { flat } = await writeInstant(runtime, draft, request);
   try {
-    const written = await writeInstant(runtime, draft, {
-      sandbox,
-      source,
-      base,
-      instant,
-      mode,
-      pauseMs,
-      flat: true,
-      signal,
-    });
-    flat = written.flat;
+    if (mode !== "full") await requireParent(runtime, base);
     const snapshot = await draft.publish();
     if (flat !== undefined) await adopt(runtime, snapshot, flat);
     return snapshot;
   } finally {
-    await instant[Symbol.asyncDispose]();
     if (flat !== undefined) await removeTree(flat);
   }
+}
+
+/** The parent is protected while the branch is under way, but not against force. */
+async function requireParent(runtime: Runtime, { parent }: LayerBase): Promise<void> {
+  const found = await runtime.store.get(parent.tag).catch(() => undefined);
+  if (found?.id === parent.id) return;
+  throw new AppError(
+    "snapshot_not_found",
+    `The branch was given up: its parent "${parent.tag}" was removed or replaced meanwhile`,
+    { details: { tag: parent.tag } },
+  );
 }
 
 /** The snapshot stands; without the image a first child would only wait for it to be made again. */
 async function adopt(runtime: Runtime, snapshot: StoredSnapshot, flat: string): Promise<void> {
   try {
     await runtime.store.adoptFlat(snapshot, flat);
-    await trimImages(runtime, snapshot);
   } catch (error) {
     runtime.log.warn({ event: "branch.adopt", tag: snapshot.tag, error });
   }
@@ -210,12 +187,12 @@ function modeOf({ mode, diff }: BranchRequest): BranchMode {
   return mode ?? (diff ? "diff" : "live");
 }
 
-function refuseOtherParent({ parent_tag: asked }: BranchRequest, source: Incarnation): void {
-  if (asked === undefined || asked === source.base.tag) return;
+function refuseOtherParent({ parent_tag: asked }: BranchRequest, { parent }: LayerBase): void {
+  if (asked === undefined || asked === parent.tag) return;
   throw new AppError(
     "invalid_request",
-    `Invalid request: parent_tag: the sandbox runs from "${source.base.tag}", so its branch cannot be a layer over "${asked}". Leave parent_tag out`,
-    { details: { parent_tag: asked, runs_from: source.base.tag } },
+    `Invalid request: parent_tag: the sandbox runs from "${parent.tag}", so its branch cannot be a layer over "${asked}". Leave parent_tag out`,
+    { details: { parent_tag: asked, runs_from: parent.tag } },
   );
 }
 
@@ -231,54 +208,29 @@ type CommonFields = Pick<
 
 async function commonFields(work: Work, captured: Captured, waitMs: number): Promise<CommonFields> {
   const stall = await Promise.race([
-    captured.stall,
+    captured.instant.stall,
     new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), waitMs).unref()),
   ]);
   return {
     branched_from: work.sandbox.id,
     mode: work.mode,
     pause_ms: round(captured.pauseMs),
-    ...(stall !== undefined && { stall_ms: stall }),
+    ...(stall !== undefined && { stall_ms: round(stall) }),
     resumed_ms: round(captured.resumedMs),
     diff_logical_bytes: captured.instant.pages * pageBytes,
     timings_ms: { ...captured.instant.timings },
   };
 }
 
-function describeWriting(runtime: Runtime, { tag }: Work, { base }: Captured): SnapshotInfo {
-  const { machine, kernels, recipe } = base.own.manifest;
-  return {
-    tag,
-    dir: join(runtime.store.root, tag),
-    created_at_unix: Math.floor(Date.now() / 1000),
-    status: "writing",
-    bootable: false,
-    memory_mib: machine.memory_mib,
-    vcpus: machine.vcpus,
-    accelerator: machine.accelerator,
-    languages: kernels.map(({ language }) => language),
-    ...(recipe && { recipe: recipe.name }),
-    physical_bytes: 0,
-    parent_tag: base.parent.tag,
-  };
-}
-
-async function physicalSize(path: string): Promise<number | undefined> {
-  try {
-    return (await stat(path)).blocks * blockBytes;
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return undefined;
-    throw error;
-  }
-}
-
 /** Nobody waits for the snapshot any more: what became of it is told by the list. */
-async function noteFailure(runtime: Runtime, { tag, sandbox }: Work, error: unknown): Promise<void> {
+async function noteFailure(runtime: Runtime, { entry, sandbox }: Work, error: unknown): Promise<void> {
+  const { tag } = entry;
   const reason = toAppError(error).message;
   runtime.log.error({ event: "sandbox.branch", outcome: "failed", sandbox: sandbox.id, tag, error });
   await runtime.store.fail(tag, reason, sandbox.id);
 }
 
+/** A caller that goes away in the middle leaves neither children nor snapshot. */
 async function forkChildren(
   runtime: Runtime,
   request: BranchRequest,
@@ -286,5 +238,13 @@ async function forkChildren(
   context: Context,
 ): Promise<ForkEntry[]> {
   if (request.n === 0) return [];
-  return forkSnapshot(runtime, snapshot, { ...request, workspace: undefined }, context);
+  try {
+    return await forkSnapshot(runtime, snapshot, request, context);
+  } catch (error) {
+    if (context.signal?.aborted) {
+      await runtime.pool.drop(snapshot.tag);
+      await runtime.store.remove(snapshot.tag);
+    }
+    throw error;
+  }
 }

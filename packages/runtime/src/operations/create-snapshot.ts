@@ -46,6 +46,8 @@ async function create(
   const sealed = await draft.seal(facts, { signal });
   onProgress("check", "forking one child to see it answer");
   await answers(runtime, sealed, signal);
+  // Branches may have been taken meanwhile.
+  if (request.force) await refuseOrphans(runtime, request.tag);
   const snapshot = await draft.publish();
   await runtime.pool.drop(request.tag);
   log.info({ event: "snapshot.create", outcome: "ok", tag: request.tag, durationMs: Date.now() - startedAt });

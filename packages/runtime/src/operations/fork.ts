@@ -14,11 +14,14 @@ export type ChildrenRequest = Pick<ForkRequest, "n" | "labels" | "env" | "vary" 
 export function fork(runtime: Runtime, request: ForkRequest, { signal, log }: Context): Promise<ForkEntry[]> {
   return runtime.whileOpen(signal, async (open) => {
     const snapshot = await runtime.snapshot(request.snapshot_tag);
-    return forkSnapshot(runtime, snapshot, request, { signal: open, log });
+    admit(runtime, request.n);
+    const entries = await forkSnapshot(runtime, snapshot, request, { signal: open, log });
+    requireOne(entries);
+    return entries;
   });
 }
 
-/** The caller runs it while the runtime is open. */
+/** The caller has been admitted and runs it while the runtime is open. Gives the places back that it does not fill. */
 export async function forkSnapshot(
   runtime: Runtime,
   snapshot: StoredSnapshot,
@@ -26,9 +29,13 @@ export async function forkSnapshot(
   { signal, log }: Context,
 ): Promise<ForkEntry[]> {
   const askedAt = performance.now();
-  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
-  await runtime.store.verify(snapshot);
-  admit(runtime, request.n);
+  try {
+    requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+    await runtime.store.verify(snapshot, { signal });
+  } catch (error) {
+    runtime.pendingForks -= request.n;
+    throw error;
+  }
   const one = async (index: number): Promise<ForkEntry> => {
     try {
       signal?.throwIfAborted();
@@ -58,7 +65,6 @@ export async function forkSnapshot(
     Promise.all(Array.from({ length: request.n }, (_, index) => runtime.forkSlots.run(() => one(index)))),
   );
   await giveBackIfAborted(runtime, entries, signal);
-  requireOne(entries);
   log.info({
     event: "sandbox.fork",
     outcome: "ok",
@@ -99,7 +105,8 @@ async function giveBackIfAborted(
   throw new AppError("cancelled", "The fork was cancelled; its children were removed");
 }
 
-function requireOne(entries: ForkEntry[]): void {
+/** Throws what went wrong with the first if there is no sandbox among them. */
+export function requireOne(entries: ForkEntry[]): void {
   const [first] = entries;
   if (first === undefined || entries.some(isSandbox) || isSandbox(first)) return;
   throw new AppError(first.code as AppError["code"], first.error, {

@@ -5,7 +5,7 @@
  * new one answers. So whatever fails, the sandbox is as it was.
  */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
-import { removeTree } from "@forkd/base";
+import { copySparse, removeTree } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
 import { collapseIfLong } from "../collapse-disk.ts";
 import { requireCompatible } from "../compatibility.ts";
@@ -13,9 +13,9 @@ import type { Context } from "../context.ts";
 import { prepareMachine, startMachine } from "../launch.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { writeRecord } from "../sandbox/record.ts";
-import { childEnv, type Sandbox } from "../sandbox/sandbox.ts";
+import { childEnv, type Sandbox, type SavedState } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../take-instant.ts";
-import { layerBase, writeInstant } from "../write-instant.ts";
+import { pinBase, writeInstant } from "../write-instant.ts";
 import { admit } from "./fork.ts";
 
 /** A paused sandbox stays as it is. */
@@ -26,10 +26,10 @@ export function pause(
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
-    sandbox.lifecycle.run(async () => {
+    sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "paused") return sandbox.info();
       const startedAt = performance.now();
-      await save(runtime, sandbox, open);
+      await save(runtime, sandbox, either);
       runtime.registry.schedule(sandbox);
       log.info({
         event: "sandbox.pause",
@@ -43,49 +43,48 @@ export function pause(
 }
 
 /** Under the sandbox's lock. */
-export async function save(
-  runtime: Runtime,
-  sandbox: Sandbox,
-  signal: AbortSignal | undefined,
-): Promise<void> {
+export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSignal): Promise<void> {
   const source = sandbox.current;
-  const base = await layerBase(runtime, sandbox, source, "diff");
-  const name = `state-${source.number}`;
-  await using draft = await runtime.store.draftIn(sandbox.home.dir, name, sandbox.id);
-  // The machine does not go on unless something fails, so there is no hurry that would be worth the memory.
-  await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
-  await writeInstant(runtime, draft, {
-    sandbox,
-    source,
-    base,
-    instant,
-    mode: "diff",
-    pauseMs: instant.pauseMs,
-    flat: false,
-    signal,
-  });
-  const snapshot = await draft.publish();
-  const at = Date.now() / 1000;
-  try {
-    await writeRecord(sandbox, { name, at });
-  } catch (error) {
-    await removeTree(snapshot.dir);
-    throw error;
-  }
   const before = sandbox.saved;
-  sandbox.saved = { snapshot, savedAt: at };
-  const machine = sandbox.leave();
-  // Ended before the instant is let go of, which would let it run.
-  await machine?.end(
-    new AppError(
-      "sandbox_paused",
-      `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`,
-      {
-        details: { id: sandbox.id },
-      },
-    ),
-  );
-  if (before) await removeTree(before.snapshot.dir);
+  await sandbox.whilePausing(async () => {
+    const name = `state-${source.number}`;
+    await using draft = await runtime.store.draftIn(sandbox.home.dir, name, sandbox.id, { replace: true });
+    const base = await pinBase(runtime, { sandbox, source, draft, mode: "diff" });
+    await using _base = base;
+    // The machine does not go on unless something fails, so there is no hurry that would be worth the memory.
+    await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
+    for (const { path, index } of instant.uncopied) await copySparse(path, draft.diskPath(index));
+    await writeInstant(runtime, draft, {
+      sandbox,
+      source,
+      base,
+      instant,
+      mode: "diff",
+      pauseMs: instant.pauseMs,
+      flat: false,
+      signal,
+    });
+    sandbox.requireAlive();
+    const saved: SavedState = { snapshot: await draft.publish(), savedAt: Date.now() / 1000 };
+    await writeRecord(sandbox, saved);
+    sandbox.requireAlive();
+    sandbox.saved = saved;
+    const machine = sandbox.leave();
+    // Ended before the instant is let go of, which would let it run.
+    await machine?.end(
+      new AppError(
+        "sandbox_paused",
+        `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`,
+        { details: { id: sandbox.id } },
+      ),
+    );
+  });
+  if (before) await removeState(runtime, before);
+}
+
+async function removeState(runtime: Runtime, { snapshot }: SavedState): Promise<void> {
+  await removeTree(snapshot.dir);
+  await runtime.store.discardFlat(snapshot);
 }
 
 /** A sandbox that runs stays as it is. */
@@ -96,14 +95,12 @@ export function resume(
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
-    sandbox.lifecycle.run(async () => {
-      if (sandbox.isDead) void sandbox.current;
+    sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "running") return sandbox.info();
       if (sandbox.unusable) throw sandbox.unusable;
       const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
-      await become(runtime, sandbox, snapshot, open);
+      await become(runtime, sandbox, snapshot, either);
       void collapseIfLong(runtime, sandbox, sandbox.current);
-      if (sandbox.facts.ttlSecs !== undefined) sandbox.expiresAt = Date.now() / 1000 + sandbox.facts.ttlSecs;
       runtime.registry.schedule(sandbox);
       log.info({ event: "sandbox.resume", outcome: "ok", sandbox: id });
       return sandbox.info();
@@ -118,22 +115,31 @@ export function rewind(
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
-    sandbox.lifecycle.run(async () => {
-      if (sandbox.isDead) void sandbox.current;
+    sandbox.exclusively(open, async (either) => {
       const snapshot = await runtime.snapshot(to);
       await requireLineage(runtime, sandbox, snapshot);
-      await become(runtime, sandbox, snapshot, open);
+      await become(runtime, sandbox, snapshot, either);
       sandbox.snapshotTag = to;
-      // What was saved lies ahead of where the sandbox is now.
-      const ahead = sandbox.saved;
-      sandbox.saved = undefined;
-      if (ahead || sandbox.facts.workspace !== undefined) await writeRecord(sandbox, undefined);
-      if (ahead) await removeTree(ahead.snapshot.dir);
       runtime.registry.schedule(sandbox);
+      await forgetState(runtime, sandbox);
       log.info({ event: "sandbox.rewind", outcome: "ok", sandbox: id, to });
       return sandbox.info();
     }),
   );
+}
+
+/** What was saved lies ahead of where the sandbox is now. Until the record says so it stays what a crash goes back to. */
+async function forgetState(runtime: Runtime, sandbox: Sandbox): Promise<void> {
+  const ahead = sandbox.saved;
+  if (!ahead && sandbox.facts.workspace === undefined) return;
+  try {
+    if (sandbox.facts.workspace === undefined) await removeTree(sandbox.home.recordPath);
+    else await writeRecord(sandbox, undefined);
+    sandbox.saved = undefined;
+    if (ahead) await removeState(runtime, ahead);
+  } catch (error) {
+    runtime.log.warn({ event: "sandbox.rewind", sandbox: sandbox.id, error });
+  }
 }
 
 /** Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers. */
@@ -145,7 +151,7 @@ async function become(
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
-  await runtime.store.verify(snapshot);
+  await runtime.store.verify(snapshot, { signal });
   const isNew = sandbox.state !== "running";
   if (isNew) admit(runtime, 1);
   try {
@@ -181,7 +187,7 @@ async function requireLineage(runtime: Runtime, sandbox: Sandbox, target: Stored
   if (origin.kind === "branch" && origin.sandbox === sandbox.id) return;
   const start = sandbox.machineAtWork?.base ?? sandbox.saved?.snapshot;
   const chain = start ? await runtime.store.chain(start) : [];
-  if (chain.some(({ id }) => id === target.id)) return;
+  if (chain.some(({ id }) => id === target.id) || (!start && target.tag === sandbox.snapshotTag)) return;
   throw new AppError(
     "wrong_state",
     `Cannot rewind ${sandbox.id} to "${target.tag}": it is neither an ancestor of the sandbox nor a branch of it. forkd tree shows the lineage; forkd fork --tag ${target.tag} makes a new sandbox`,

@@ -6,6 +6,7 @@ import { mapPool, withDeadline } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
+import { writeRecord } from "../sandbox/record.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 
 const pingMs = 10_000;
@@ -51,10 +52,17 @@ export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Pr
   return { killed: killed.filter((id) => id !== undefined) };
 }
 
-export function setTtl(runtime: Runtime, { id, ttl_secs: ttl }: ParsedOf<"setTtl">): SandboxInfo {
+/** From now, and anew whenever the sandbox is resumed. */
+export async function setTtl(
+  runtime: Runtime,
+  { id, ttl_secs: ttl }: ParsedOf<"setTtl">,
+): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
-  sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
+  sandbox.ttlSecs = ttl ?? undefined;
+  if (sandbox.state === "running") sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
   runtime.registry.schedule(sandbox);
+  if (sandbox.saved || sandbox.facts.workspace !== undefined)
+    await sandbox.exclusively(undefined, () => writeRecord(sandbox, sandbox.saved));
   return sandbox.info();
 }
 

@@ -2,6 +2,7 @@
 import { stat } from "node:fs/promises";
 import {
   AppError,
+  sandboxIdPattern,
   type GcReport,
   type ParsedOf,
   type SnapshotDetail,
@@ -91,9 +92,15 @@ async function refuseUsed(runtime: Runtime, tag: string, doomed: readonly string
   if (dependents.length === 0) return;
   throw new AppError(
     "snapshot_in_use",
-    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned. Remove them too (--cascade), make them independent (forkd compact), or use --force, which leaves them unusable`,
+    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned. ${remedyFor(dependents)}, or use --force, which leaves them unusable`,
     { details: { tag, dependents } },
   );
+}
+
+function remedyFor(dependents: readonly string[]): string {
+  return dependents.some((each) => sandboxIdPattern.test(each))
+    ? "Kill the sandboxes among them (forkd kill) and remove the snapshots (--cascade)"
+    : "Remove them too (--cascade), make them independent (forkd compact)";
 }
 
 /** A copy of the snapshot that needs no other. */
@@ -145,11 +152,11 @@ export async function tree(runtime: Runtime): Promise<Tree> {
 
 /** Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays. */
 export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boolean }): Promise<GcReport> {
-  const images = await runtime.store.evict(runtime.images.ids, { dryRun });
+  const images = await runtime.store.evict({ dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
   if (!dryRun) {
-    for (const { tag } of failed) await runtime.store.remove(tag);
+    for (const { tag } of failed) if (!runtime.branches.has(tag)) await runtime.store.removeFailed(tag);
     await removeStrays(runtime.config, strays);
   }
   const removed: GcReport["removed"] = [

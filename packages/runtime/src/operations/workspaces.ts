@@ -4,7 +4,7 @@ import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { writeRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { forkSnapshot } from "./fork.ts";
+import { admit, forkSnapshot, requireOne } from "./fork.ts";
 import { pause, resume } from "./pause.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
@@ -67,7 +67,10 @@ export function createWorkspace(
     .whileOpen(signal, async (open) => {
       const snapshot = await runtime.snapshot(request.snapshot_tag);
       const asked = { n: 1, labels: request.labels, env: request.env, vary: [], workspace: name };
-      const [entry] = await forkSnapshot(runtime, snapshot, asked, { signal: open, log });
+      admit(runtime, 1);
+      const entries = await forkSnapshot(runtime, snapshot, asked, { signal: open, log });
+      requireOne(entries);
+      const [entry] = entries;
       if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");
       const sandbox = runtime.registry.get(entry.id);
       try {

@@ -15,7 +15,7 @@ export async function closeSandboxes(runtime: Runtime): Promise<number> {
 async function closeSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
   if (sandbox.facts.workspace !== undefined && sandbox.state === "running") {
     try {
-      await sandbox.lifecycle.run(() => save(runtime, sandbox, undefined));
+      await sandbox.exclusively(undefined, (signal) => save(runtime, sandbox, signal));
     } catch (error) {
       runtime.log.error({ event: "workspace.suspend", outcome: "failed", sandbox: sandbox.id, error });
     }

@@ -2,12 +2,12 @@
  * The facts of a sandbox that outlive the daemon: `sandbox.json` in its home. Only a sandbox that can come back has one: it was
  * paused, or it is a workspace.
  */
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { z } from "zod";
 import { AppError, sandboxIdSchema, tagSchema, workspaceNameSchema } from "@forkd/contract";
 import { readJson, writeFileAtomic } from "@forkd/base";
 import type { SandboxHome } from "../identity.ts";
-import type { Sandbox, SandboxFacts } from "./sandbox.ts";
+import type { SavedState, Sandbox, SandboxFacts } from "./sandbox.ts";
 
 const recordSchema = z.strictObject({
   version: z.literal(1),
@@ -36,16 +36,13 @@ export function factsOf(record: SandboxRecord): SandboxFacts {
     env: record.env,
     labels: record.labels,
     index: record.index,
-    ttlSecs: record.ttl_secs,
     createdAt: record.created_at_unix,
     workspace: record.workspace,
   };
 }
 
-export async function writeRecord(
-  sandbox: Sandbox,
-  saved: { name: string; at: number } | undefined,
-): Promise<void> {
+/** `saved` is what the sandbox is to come back to. */
+export async function writeRecord(sandbox: Sandbox, saved: SavedState | undefined): Promise<void> {
   const { facts } = sandbox;
   const record: SandboxRecord = {
     version: 1,
@@ -56,12 +53,12 @@ export async function writeRecord(
     env: { ...facts.env },
     labels: { ...facts.labels },
     index: facts.index,
-    ...(facts.ttlSecs !== undefined && { ttl_secs: facts.ttlSecs }),
+    ...(sandbox.ttlSecs !== undefined && { ttl_secs: sandbox.ttlSecs }),
     created_at_unix: facts.createdAt,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     snapshot_tag: sandbox.snapshotTag,
     machines: sandbox.machineCount,
-    ...(saved && { saved: { name: saved.name, at_unix: saved.at } }),
+    ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),
   };
   await writeFileAtomic(sandbox.home.recordPath, `${JSON.stringify(record, null, 2)}\n`, 0o600);
 }

@@ -50,11 +50,13 @@ export class Registry {
   /** Arms the timer for the sandbox's expiry. */
   schedule(sandbox: Sandbox): void {
     this.#clearTimer(sandbox.id);
-    if (sandbox.expiresAt === undefined || sandbox.state !== "running") return;
+    if (sandbox.expiresAt === undefined) return;
     const wait = Math.max(0, sandbox.expiresAt * 1000 - Date.now());
     const timer = setTimeout(
       () => {
-        if (wait > maxTimerMs) return this.schedule(sandbox);
+        // A long way to go, or paused meanwhile, or begun anew, or a clock that is a moment behind.
+        if (sandbox.expiresAt === undefined || sandbox.expiresAt * 1000 > Date.now())
+          return this.schedule(sandbox);
         this.#log.info({ event: "sandbox.expired", sandbox: sandbox.id });
         if (this.find(sandbox.id)) void this.remove(sandbox.id);
       },

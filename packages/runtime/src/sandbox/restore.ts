@@ -35,6 +35,7 @@ async function restore(runtime: Runtime, record: SandboxRecord): Promise<Sandbox
     home,
     homeScope,
     snapshotTag: record.snapshot_tag,
+    ttlSecs: record.ttl_secs,
     machines: record.machines,
   });
   if (record.saved) {
@@ -50,6 +51,7 @@ async function restore(runtime: Runtime, record: SandboxRecord): Promise<Sandbox
     sandbox.note = "its machine was lost before it was suspended; resume starts it anew from its snapshot";
     sandbox.lastActive = record.created_at_unix;
   }
+  if (sandbox.unusable) return sandbox;
   // States and drafts that the record does not name were never finished, or are older.
   for (const name of await readdir(home.dir)) {
     if (name !== record.saved?.name && name !== "sandbox.json") await removeTree(join(home.dir, name));

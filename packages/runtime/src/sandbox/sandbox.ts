@@ -23,7 +23,6 @@ export type SandboxFacts = {
   readonly env: Readonly<Record<string, string>>;
   readonly labels: Readonly<Record<string, string>>;
   readonly index: number;
-  readonly ttlSecs: number | undefined;
   readonly createdAt: number;
   readonly workspace: string | undefined;
 };
@@ -34,13 +33,17 @@ export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
   readonly id: string;
   readonly home: SandboxHome;
+  /** time to live, counted anew whenever a machine begins */
+  ttlSecs: number | undefined;
   expiresAt: number | undefined;
   branchCount = 0;
   lastActive = Date.now() / 1000;
   /** the tagged snapshot that it descends from */
   snapshotTag: string;
-  /** branch, pause, resume and rewind, one at a time */
-  readonly lifecycle = new Mutex();
+  readonly #lifecycle = new Mutex();
+  /** fires when it is killed or dies */
+  readonly #ending = new AbortController();
+  #isPausing = false;
   /** where it can go back to when its machine is gone */
   saved: SavedState | undefined;
   /** why it cannot be resumed */
@@ -62,6 +65,7 @@ export class Sandbox implements AsyncDisposable {
     home: SandboxHome;
     homeScope: Scope;
     snapshotTag: string;
+    ttlSecs: number | undefined;
     /** machines that it has had, to name the next one */
     machines: number;
   }) {
@@ -69,6 +73,7 @@ export class Sandbox implements AsyncDisposable {
     this.id = parts.facts.id;
     this.home = parts.home;
     this.snapshotTag = parts.snapshotTag;
+    this.ttlSecs = parts.ttlSecs;
     this.#homeScope = parts.homeScope;
     this.#machines = parts.machines;
     this.died = new Promise((resolve) => (this.#die = resolve));
@@ -92,16 +97,20 @@ export class Sandbox implements AsyncDisposable {
     return this.#console;
   }
 
-  /** The machine at work; throws if there is none. */
+  /** Throws if it is dead. */
+  requireAlive(): void {
+    if (this.#deathReason === undefined) return;
+    throw new AppError(
+      "sandbox_dead",
+      `Cannot use ${this.id}: it is dead (${this.#deathReason}). Fork another one`,
+      { details: { id: this.id, reason: this.#deathReason, console: this.#console } },
+    );
+  }
+
+  /** The machine at work; throws if there is none, or if it is about to end. */
   get current(): Incarnation {
-    if (this.#deathReason !== undefined) {
-      throw new AppError(
-        "sandbox_dead",
-        `Cannot use ${this.id}: it is dead (${this.#deathReason}). Fork another one`,
-        { details: { id: this.id, reason: this.#deathReason, console: this.#console } },
-      );
-    }
-    if (!this.#current) {
+    this.requireAlive();
+    if (!this.#current || this.#isPausing) {
       throw new AppError(
         "sandbox_paused",
         `Cannot use ${this.id}: it is paused. Resume it (forkd resume ${this.id})`,
@@ -160,27 +169,59 @@ export class Sandbox implements AsyncDisposable {
     return this.#machines++;
   }
 
+  /**
+   * Branch, pause, resume and rewind, one at a time. The signal fires when the sandbox ends meanwhile, and then that is what went
+   * wrong, whatever it looked like.
+   */
+  exclusively<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const ending = this.#ending.signal;
+    return this.#lifecycle.run(async () => {
+      this.requireAlive();
+      try {
+        return await work(signal ? AbortSignal.any([signal, ending]) : ending);
+      } catch (error) {
+        if (error instanceof AppError && error.code !== "cancelled") throw error;
+        this.requireAlive();
+        throw error;
+      }
+    });
+  }
+
+  /** Takes no calls while `work` runs, which is to end the machine. */
+  async whilePausing(work: () => Promise<void>): Promise<void> {
+    this.#isPausing = true;
+    try {
+      await work();
+    } finally {
+      this.#isPausing = false;
+    }
+  }
+
   /** Goes on with another machine; the one before is given back for the caller to end. Throws if it was killed meanwhile. */
   enter(next: Incarnation): Incarnation | undefined {
-    if (this.#deathReason !== undefined) void this.current;
+    this.requireAlive();
     const before = this.#current;
     this.#current = next;
     this.lastActive = Date.now() / 1000;
     this.note = undefined;
+    this.unusable = undefined;
+    this.expiresAt = this.ttlSecs === undefined ? undefined : Date.now() / 1000 + this.ttlSecs;
     void next.ended.then(({ reason, console }) => {
       if (this.#current !== next || this.#deathReason !== undefined) return;
       this.#console = console;
-      if (this.saved) return this.#fallBack(next, reason);
+      if (this.saved || this.facts.workspace !== undefined) return this.#fallBack(next, reason);
       this.#deathReason = reason;
+      this.#ending.abort(new AppError("cancelled", "The sandbox ended"));
       this.#die(reason);
     });
     return before;
   }
 
-  /** A machine that ended by itself costs what it did since the state that was saved. */
+  /** A machine that ended by itself costs what it did since the state that was saved, or since the snapshot. */
   #fallBack(machine: Incarnation, reason: string): void {
     this.leave();
-    this.note = `its machine ended (${reason}); it can be resumed from the state that was saved`;
+    const from = this.saved ? "from the state that was saved" : `anew from snapshot "${this.snapshotTag}"`;
+    this.note = `its machine ended (${reason}); it can be resumed ${from}`;
     // What cannot be removed now is found as a stray.
     machine[Symbol.asyncDispose]().catch(() => undefined);
   }
@@ -189,6 +230,7 @@ export class Sandbox implements AsyncDisposable {
   leave(): Incarnation | undefined {
     const before = this.#current;
     this.#current = undefined;
+    this.expiresAt = undefined;
     this.lastActive = Date.now() / 1000;
     return before;
   }
@@ -204,7 +246,7 @@ export class Sandbox implements AsyncDisposable {
       state,
       ...(reason !== undefined && { reason }),
       created_at_unix: this.facts.createdAt,
-      ...(this.expiresAt !== undefined && state === "running" && { expires_at_unix: this.expiresAt }),
+      ...(this.expiresAt !== undefined && { expires_at_unix: this.expiresAt }),
       ...(at && state === "running" && { pid: at.machine.process.pid }),
       index: this.facts.index,
       hostname: this.facts.identity.hostname,
@@ -229,11 +271,13 @@ export class Sandbox implements AsyncDisposable {
   /** Ends the machine and removes everything of the sandbox from the host. */
   [Symbol.asyncDispose](): Promise<void> {
     this.#deathReason ??= "killed";
+    this.#ending.abort(new AppError("cancelled", "The sandbox was killed"));
     this.#release ??= (async () => {
       try {
         await this.#current?.[Symbol.asyncDispose]();
       } finally {
-        await this.#homeScope[Symbol.asyncDispose]();
+        // What is under way may still write there.
+        await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
       }
     })();
     return this.#release;

@@ -27,6 +27,8 @@ export type Script = GuestScript & {
   failSave?: string;
   /** thrown by the step of a capture that has this name */
   fail?: { step: CaptureStep; error: Error };
+  /** number of the one page that differs from the memory file; default 3 */
+  page?: number;
   /** called before each step of a capture */
   onStep?: (step: CaptureStep) => Promise<void> | void;
   /** device states that saveDevices() writes, one after the other; the last one again and again */
@@ -219,6 +221,7 @@ export class FakeMachine implements PreparedMachine, Machine {
     await this.#step("arm");
     await writeFile(layerPath, "");
     this.openCaptures++;
+    const page = this.#script.page ?? 3;
     return {
       expectedPages: 1,
       take: async () => {
@@ -229,7 +232,7 @@ export class FakeMachine implements PreparedMachine, Machine {
         await this.#step("write");
         const file = Buffer.alloc(2 * pageBytes + 16);
         file.fill(7, pageBytes, 2 * pageBytes);
-        file.writeBigUInt64LE(3n, 2 * pageBytes);
+        file.writeBigUInt64LE(BigInt(page), 2 * pageBytes);
         file.writeUInt32LE(1, 2 * pageBytes + 8);
         await writeFile(layerPath, file);
         return { pages: 1, extents: 1, fileBytes: file.length };
@@ -237,7 +240,7 @@ export class FakeMachine implements PreparedMachine, Machine {
       apply: async (path) => {
         await this.#step("apply");
         await using flat = await open(path, "r+");
-        await flat.write(Buffer.alloc(pageBytes, 7), 0, pageBytes, 3 * pageBytes);
+        await flat.write(Buffer.alloc(pageBytes, 7), 0, pageBytes, page * pageBytes);
       },
       [Symbol.asyncDispose]: async () => {
         this.openCaptures--;

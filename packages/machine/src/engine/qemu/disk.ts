@@ -76,7 +76,9 @@ export class QemuDisk {
     if (!base || between.length === 0) return [];
     const ended = this.#qmp.event("BLOCK_JOB_COMPLETED", (data) => data["device"] === jobName);
     ended.catch(() => undefined);
-    await this.#execute("block-stream", { "job-id": jobName, device: top.name, "base-node": base.name });
+    const chain = { device: top.name, "base-node": base.name };
+    // No path goes into the image: the chain is always given from outside.
+    await this.#execute("block-stream", { "job-id": jobName, ...chain, "backing-file": "" });
     const { error } = await ended;
     if (typeof error === "string")
       throw new AppError("engine_failed", `Cannot collapse the disk: ${error}`, { details: { error } });
