@@ -27,6 +27,8 @@ before(async () => {
       guestDir,
       poolSize: 0,
       forkParallelism: 2,
+      branchConcurrency: 8,
+      memoryCacheMib: 1024,
     },
     log,
   );

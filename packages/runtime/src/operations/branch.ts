@@ -76,9 +76,8 @@ async function branchWhileOpen(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
   const work: Work = { sandbox, mode, entry, draft, askedAt, signal };
-  const captured = await sandbox.exclusively(signal, (either) =>
-    capture(runtime, request, { ...work, signal: either }),
-  );
+  // Not by the signal of the sandbox's end: what was captured outlives it.
+  const captured = await sandbox.exclusively(signal, () => capture(runtime, request, work));
   scope.defer(() => captured.instant[Symbol.asyncDispose]());
   scope.defer(() => captured.base[Symbol.asyncDispose]());
   void collapseIfLong(runtime, sandbox, source);

@@ -1,0 +1,217 @@
+/** What can be wrong around a branch: no room, damaged files, missing parents, a caller that goes away. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { createReadStream, readdirSync, statfsSync } from "node:fs";
+import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { runCommand } from "@forkd/base";
+import type { Forkd, Sandbox } from "@forkd/sdk";
+import { assertNothingHalfMade } from "../support/branches.ts";
+import { startDaemon } from "../support/daemon.ts";
+import { linkSnapshots, ownFile } from "../support/data-dir.ts";
+import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { ownDisk } from "../support/small-disk.ts";
+import { testDir } from "../support/test-dir.ts";
+
+const mib = 1024 * 1024;
+const modes = ["live", "diff", "full"] as const;
+
+async function flip(path: string, offset: number): Promise<void> {
+  await using file = await open(path, "r+");
+  const byte = Buffer.alloc(1);
+  await file.read(byte, 0, 1, offset);
+  byte[0] = (byte[0] ?? 0) ^ 0xff;
+  await file.write(byte, 0, 1, offset);
+}
+
+/** Takes all room of the file system but this much. */
+async function fillUp(dataDir: string, leaveBytes: number): Promise<string> {
+  const { bavail, bsize } = statfsSync(dataDir);
+  const path = join(dataDir, "filler");
+  await runCommand("fallocate", ["-l", String(bavail * bsize - leaveBytes), path]);
+  return path;
+}
+
+async function tagsOf(forkd: Forkd): Promise<string[]> {
+  return (await forkd.snapshots.list()).map(({ tag }) => tag);
+}
+
+test("a disk that is full during a branch costs the branch and nothing else", async () => {
+  await using dir = await testDir();
+  await using disk = await ownDisk(dir.path, { tmpfs: "420m" }, ["tiny"]);
+  await using daemon = await startDaemon({ dataDir: disk.dataDir });
+  const { forkd } = daemon;
+  const source = await forkd.forkOne("tiny");
+  // More in memory than there will be room for, and a file that must stay readable.
+  await sh(source, "yes abcdefg | head -c 10000000 > /dev/shm/big; echo kept > /root/kept; sync");
+  for (const mode of modes) {
+    const filler = await fillUp(disk.dataDir, 2 * mib);
+    const error = await rejectsWith(source.branch({ tag: mode, mode }), "disk_full");
+    assert.match(error.message, /space/i);
+    await assertNothingHalfMade(forkd, disk.dataDir);
+    assert.equal(await sh(source, "cat /root/kept"), "kept");
+    assert.deepEqual(
+      (await tagsOf(forkd)).filter((tag) => tag === mode),
+      [],
+    );
+    await rm(filler);
+    const branch = await source.branch({ tag: mode, mode, n: 1 });
+    assert.equal(await sh(branch.children[0] as Sandbox, "cat /root/kept"), "kept");
+    await (branch.children[0] as Sandbox).kill();
+    await forkd.snapshots.remove(mode);
+    await forkd.gc();
+  }
+
+  // Nobody waits for this one: the list tells.
+  const filler = await fillUp(disk.dataDir, 2 * mib);
+  await source.branch({ tag: "later", wait: false });
+  await rejectsWith(forkd.snapshots.ready("later"), "snapshot_failed", /later/);
+  await rejectsWith(forkd.fork("later"), "snapshot_failed", /space/i);
+  await rejectsWith(source.pause(), "disk_full");
+  await assertNothingHalfMade(forkd, disk.dataDir);
+  assert.equal((await forkd.sandboxes.get(source.id)).info.state, "running");
+  assert.equal(await sh(source, "cat /root/kept"), "kept");
+  await rm(filler);
+  assert.equal((await source.branch({ tag: "later" })).status, "ready");
+  await source.pause();
+  await source.resume();
+  assert.equal(await sh(source, "cat /root/kept"), "kept");
+});
+
+test("one changed byte in any file of a branch or in its parent's memory is found, named, and starts nothing", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const source = await daemon.forkd.forkOne("tiny");
+  await sh(source, "echo one > /root/one; sync");
+  await source.branch({ tag: "below" });
+  await sh(source, "echo two > /root/two; sync");
+  await source.branch({ tag: "b" });
+  await source.kill();
+  const dir = join(daemon.dataDir, "snapshots/b");
+  const header = (await readFile(join(dir, "layer"))).subarray(0, 4096);
+  const place = (at: number) => Number(header.readBigUInt64LE(at));
+  const disks = readdirSync(dir).filter((name) => name.startsWith("disk-"));
+  assert.ok(disks.length >= 2, disks.join());
+  for (const [name, offset] of [
+    ["layer", 24],
+    ["layer", place(40) + 100],
+    ["layer", place(48) + 1],
+    ["layer", place(56) + 1],
+    ["devices", 100],
+    ...disks.map((disk) => [disk, 70_000] as const),
+    ["manifest.json", 0],
+    ["manifest.json", (await readFile(join(dir, "manifest.json"), "utf8")).indexOf('"digest"', 1500) + 12],
+  ] as const) {
+    const path = await ownFile(daemon.dataDir, "b", name);
+    await flip(path, offset);
+    const what = new RegExp(`"b".*${name === "manifest.json" ? "" : name}`);
+    await rejectsWith(daemon.forkd.fork("b"), "snapshot_corrupt", what);
+    await flip(path, offset);
+  }
+  const memory = await ownFile(daemon.dataDir, "tiny", "memory");
+  await flip(memory, 3 * mib);
+  await rejectsWith(daemon.forkd.fork("b"), "snapshot_corrupt", /"b".*"memory" of its ancestor "tiny"/);
+  await flip(memory, 3 * mib);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+
+  const parent = join(daemon.dataDir, "snapshots/tiny");
+  await rename(parent, `${parent}-away`);
+  await rejectsWith(daemon.forkd.fork("b"), "snapshot_corrupt", /"b": its parent "tiny" is missing/);
+  await rename(`${parent}-away`, parent);
+  const manifest = await ownFile(daemon.dataDir, "tiny", "manifest.json");
+  const text = await readFile(manifest, "utf8");
+  await writeFile(manifest, `${text}\n`);
+  await rejectsWith(daemon.forkd.fork("b"), "snapshot_corrupt", /"b": its parent "tiny" was replaced/);
+  await writeFile(manifest, text);
+  const child = await daemon.forkd.forkOne("b");
+  assert.equal(await sh(child, "cat /root/one /root/two"), "one\ntwo");
+});
+
+async function digestOf(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  for await (const piece of createReadStream(path)) hash.update(piece as Buffer);
+  return hash.digest("hex");
+}
+
+test("a cached image that was changed while no daemon ran is made again", async () => {
+  await using dir = await testDir();
+  const dataDir = join(dir.path, "data");
+  await linkSnapshots(dataDir, ["tiny"]);
+  let id = "";
+  {
+    await using daemon = await startDaemon({ dataDir });
+    const source = await daemon.forkd.forkOne("tiny");
+    await sh(source, "echo here > /root/x");
+    await source.branch({ tag: "b" });
+    ({ id } = await daemon.forkd.snapshots.info("b"));
+  }
+  const image = join(dataDir, "cache/memory", id);
+  const sound = await digestOf(image);
+  await flip(image, 3 * mib);
+  await using daemon = await startDaemon({ dataDir });
+  const child = await daemon.forkd.forkOne("b");
+  assert.equal(await sh(child, "cat /root/x"), "here");
+  assert.equal(await digestOf(image), sound);
+});
+
+test("a branch whose caller goes away leaves the source running and nothing half made", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const source = await daemon.forkd.forkOne("tiny");
+  let cancelled = 0;
+  for (const [index, ms] of [0, 8, 16, 30, 45, 70, 110].entries()) {
+    const mode = modes[index % modes.length];
+    const abort = new AbortController();
+    const pending = source.branch({ tag: `gone-${ms}`, mode, signal: abort.signal });
+    setTimeout(() => abort.abort(), ms);
+    await pending.then(
+      () => undefined,
+      (error: { code?: string }) => {
+        assert.equal(error.code, "cancelled");
+        cancelled++;
+      },
+    );
+    await eventually("it is over", async () =>
+      (await daemon.forkd.snapshots.list()).every(({ status }) => status !== "writing"),
+    );
+    await assertNothingHalfMade(daemon.forkd, daemon.dataDir);
+    assert.equal(await sh(source, "echo here"), "here");
+  }
+  assert.ok(cancelled > 0);
+  assert.deepEqual(
+    (await daemon.forkd.snapshots.list()).filter(({ status }) => status !== "ready"),
+    [],
+  );
+  const branch = await source.branch({ tag: "after", n: 1 });
+  assert.equal(await sh(branch.children[0] as Sandbox, "echo here"), "here");
+});
+
+test("where files can share blocks, the image of a branch takes up what differs only", async () => {
+  await using dir = await testDir();
+  await using disk = await ownDisk(dir.path, { xfs: "1g" }, ["tiny"]);
+  await using daemon = await startDaemon({ dataDir: disk.dataDir });
+  const used = () => {
+    const { blocks, bfree, bsize } = statfsSync(disk.dataDir);
+    return (blocks - bfree) * bsize;
+  };
+  const source = await daemon.forkd.forkOne("tiny");
+  await sh(source, "echo here > /root/x");
+  await runCommand("sync", ["-f", disk.dataDir]);
+  const before = used();
+  for (const mode of modes) {
+    const { tag } = await source.branch({ tag: mode, mode });
+    const { id, dir: snapshotDir } = await daemon.forkd.snapshots.info(tag);
+    const image = mode === "full" ? join(snapshotDir, "memory") : join(disk.dataDir, "cache/memory", id);
+    const { stdout } = await runCommand("filefrag", ["-v", image]);
+    const extents = stdout.split("\n").filter((line) => /^\s*\d+:/.test(line));
+    const shared = extents.filter((line) => line.includes("shared"));
+    assert.ok(shared.length > 0, stdout);
+    const child = await daemon.forkd.forkOne(tag);
+    assert.equal(await sh(child, "cat /root/x"), "here");
+    await child.kill();
+  }
+  await runCommand("sync", ["-f", disk.dataDir]);
+  const grown = used() - before;
+  const whole = (await daemon.forkd.snapshots.info("tiny")).memory_physical_bytes;
+  assert.ok(grown < whole, `three branches took ${grown} bytes, and one image has ${whole}`);
+});

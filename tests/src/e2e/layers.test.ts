@@ -1,0 +1,128 @@
+/** Snapshots that stand on one another: stacking, lineage, compacting, removing, collecting. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { CommandError } from "@forkd/sdk";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { rejectsWith, sh } from "../support/sandboxes.ts";
+
+let daemon: TestDaemon;
+before(async () => {
+  daemon = await startDaemon({ snapshots: ["python", "tiny"] });
+});
+after(() => daemon[Symbol.asyncDispose]());
+
+/** Installs a module, as a package manager would. */
+const install = (name: string) => [
+  "sh",
+  "-c",
+  `d=$(python3 -c 'import site; print(site.getsitepackages()[0])'); mkdir -p $d && echo 'value = "${name}"' > $d/${name}.py && echo ${name} > /root/${name} && echo installed ${name}`,
+];
+const everything =
+  "import first, second; [first.value, second.value, open('/root/first').read(), open('/root/second').read()]";
+const expected = ["first", "second", "first\n", "second\n"];
+
+async function seenIn(tag: string): Promise<unknown> {
+  await using child = await daemon.forkd.forkOne(tag);
+  const { result_json: seen, error } = await child.eval(everything);
+  assert.equal(error, null);
+  return seen;
+}
+
+test("layers over layers have all that is below, can be compacted, and are not orphaned", async () => {
+  const { snapshots } = daemon.forkd;
+  let output = "";
+  const first = await snapshots.diff({
+    from: "python",
+    tag: "first",
+    argv: install("first"),
+    onOutput: ({ data }) => void (output += data),
+  });
+  assert.match(output, /installed first/);
+  assert.deepEqual([first.parent_tag, first.status], ["python", "ready"]);
+  await snapshots.diff({ from: "first", tag: "second", argv: install("second"), mode: "diff" });
+  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+  assert.deepEqual(await seenIn("second"), expected);
+  await using one = await daemon.forkd.forkOne("first");
+  assert.match((await one.eval("import second")).error ?? "", /ModuleNotFoundError/);
+  await one.kill();
+
+  const [base, below, top] = await Promise.all(
+    ["python", "first", "second"].map((tag) => snapshots.info(tag)),
+  );
+  assert.deepEqual(
+    [base, below, top].map((info) => [info?.chain_depth, info?.ancestors, info?.dependents]),
+    [
+      [0, [], ["first"]],
+      [1, ["python"], ["second"]],
+      [2, ["first", "python"], []],
+    ],
+  );
+  assert.equal(top?.parent_content_hash, below?.id);
+  assert.ok((top?.layer_bytes ?? 0) > 0 && (base?.layer_bytes ?? 0) === 0);
+  const tree = await daemon.forkd.tree();
+  assert.deepEqual(
+    tree.snapshots.filter(({ tag }) => tag !== "tiny").map(({ tag, parent_tag: parent }) => [tag, parent]),
+    [
+      ["first", "python"],
+      ["python", undefined],
+      ["second", "first"],
+    ],
+  );
+
+  // Images are made again when they are asked for.
+  const dry = await daemon.forkd.gc({ dryRun: true });
+  assert.ok(dry.removed.some(({ kind, name }) => kind === "memory" && name === top?.id));
+  assert.ok(existsSync(join(daemon.dataDir, "cache/memory", top?.id ?? "")));
+  assert.ok((await daemon.forkd.gc()).freed_bytes > 0);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "cache/memory")), []);
+  assert.deepEqual(await seenIn("second"), expected);
+
+  await snapshots.compact("second", "alone");
+  const alone = await snapshots.info("alone", { verify: true });
+  assert.deepEqual(
+    [alone.chain_depth, alone.parent_tag, alone.branched_from],
+    [0, undefined, "compact:second"],
+  );
+  await rejectsWith(snapshots.compact("second", "alone"), "snapshot_exists");
+  await rejectsWith(snapshots.compact("second", "second"), "invalid_request");
+  await rejectsWith(snapshots.remove("python"), "snapshot_in_use", /first would be orphaned/);
+  await rejectsWith(snapshots.remove("first"), "snapshot_in_use", /second would be orphaned/);
+  await using held = await daemon.forkd.forkOne("second");
+  await rejectsWith(snapshots.remove("python", { cascade: true }), "snapshot_in_use", /1 sandboxes run/);
+  await held.kill();
+  await snapshots.remove("python", { cascade: true });
+  assert.deepEqual(
+    (await snapshots.list()).map(({ tag }) => tag),
+    ["alone", "tiny"],
+  );
+  assert.deepEqual(await seenIn("alone"), expected);
+});
+
+test("an image that machines map is not collected", async () => {
+  await using source = await daemon.forkd.forkOne("tiny");
+  await sh(source, "echo here > /root/x");
+  const { tag } = await source.branch({ tag: "mapped" });
+  await using child = await daemon.forkd.forkOne(tag);
+  const { id } = await daemon.forkd.snapshots.info(tag);
+  assert.ok((await daemon.forkd.gc()).removed.every(({ name }) => name !== id));
+  assert.ok(existsSync(join(daemon.dataDir, "cache/memory", id)));
+  assert.equal(await sh(child, "cat /root/x"), "here");
+});
+
+test("a layer whose command fails is not made", async () => {
+  const failing = daemon.forkd.snapshots.diff({
+    from: "tiny",
+    tag: "no",
+    argv: ["sh", "-c", "echo why >&2; exit 3"],
+  });
+  await assert.rejects(failing, (error) => error instanceof CommandError && error.result.exit_code === 3);
+  await rejectsWith(
+    daemon.forkd.snapshots.diff({ from: "nowhere", tag: "no", argv: ["true"] }),
+    "snapshot_not_found",
+  );
+  assert.ok((await daemon.forkd.snapshots.list()).every(({ tag }) => tag !== "no"));
+  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+});

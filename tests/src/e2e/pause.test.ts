@@ -1,0 +1,231 @@
+/** Pause, resume, rewind and workspaces: what a sandbox keeps while it has no machine, and while there is no daemon. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { Forkd, Sandbox } from "@forkd/sdk";
+import { assertConsecutive, clockError, identityOf, Lines } from "../support/branches.ts";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { linkSnapshots } from "../support/data-dir.ts";
+import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { testDir } from "../support/test-dir.ts";
+
+let daemon: TestDaemon;
+before(async () => {
+  daemon = await startDaemon({ snapshots: ["python", "tiny"] });
+});
+after(() => daemon[Symbol.asyncDispose]());
+
+test("a paused sandbox costs no process, and goes on where it was", async () => {
+  const sandbox = await daemon.forkd.forkOne("python", { env: { MINE: "yes" }, labels: { kept: "1" } });
+  await sandbox.eval(
+    "import os, time\nx = {'deep': [1, 2]}; file = open('/root/open', 'w'); file.write('before '); None",
+  );
+  const { exec_id: execId } = await sandbox.commands.background([
+    "sh",
+    "-c",
+    "i=0; while [ ! -e /root/stop ]; do i=$((i+1)); echo tick $i; sleep 0.02; done",
+  ]);
+  const identity = await identityOf(sandbox);
+  const { pid } = sandbox.info;
+  const paused = await sandbox.pause();
+  assert.deepEqual([paused.state, paused.id, paused.pid], ["paused", sandbox.id, undefined]);
+  assert.equal(processExists(pid), false);
+  assert.deepEqual(await sandbox.pause(), paused);
+  await rejectsWith(sandbox.commands.run(["true"]), "sandbox_paused", /forkd resume/);
+  await rejectsWith(sandbox.eval("x"), "sandbox_paused");
+  await rejectsWith(sandbox.branch({ tag: "no" }), "sandbox_paused");
+  await rejectsWith(daemon.forkd.snapshots.remove("python"), "snapshot_in_use", new RegExp(sandbox.id));
+  await new Promise((resolve) => setTimeout(resolve, 2000));
+
+  const resumed = await sandbox.resume();
+  assert.deepEqual(
+    [resumed.state, resumed.hostname, resumed.labels],
+    ["running", paused.hostname, { kept: "1" }],
+  );
+  const error = await clockError(sandbox);
+  assert.ok(Math.abs(error) < 0.3, `the clock is off by ${error} s`);
+  assert.deepEqual(await identityOf(sandbox), identity);
+  const seen = await sandbox.eval(
+    "file.write('after'); file.close(); [x, os.environ['MINE'], open('/root/open').read()]",
+  );
+  assert.deepEqual(seen.result_json, [{ deep: [1, 2] }, "yes", "before after"]);
+  const ticks = new Lines(await sandbox.commands.attach(execId));
+  await ticks.more(10);
+  await sandbox.files.write("/root/stop", "");
+  await ticks.done;
+  assertConsecutive(ticks.all, 1);
+
+  // Again, and a branch over what was saved: it is a layer over the tagged snapshot, not over the saved state.
+  await sandbox.eval("y = 'second'");
+  await sandbox.pause();
+  await sandbox.resume();
+  const branch = await sandbox.branch({ tag: "of-resumed", n: 1 });
+  assert.equal(branch.parent_tag, "python");
+  await sandbox.kill();
+  const [child] = branch.children as Sandbox[];
+  assert.deepEqual((await child?.eval("[x, y, open('/root/open').read()]"))?.result_json, [
+    { deep: [1, 2] },
+    "second",
+    "before after",
+  ]);
+  await child?.kill();
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+});
+
+test("rewind returns a sandbox in place to its base and to its own branches, and to nothing else", async () => {
+  const sandbox = await daemon.forkd.forkOne("tiny");
+  const stranger = await daemon.forkd.forkOne("tiny");
+  await stranger.branch({ tag: "foreign" });
+  await stranger.kill();
+  const [hostname, machineId] = await identityOf(sandbox);
+  await sh(sandbox, "echo 1 > /root/state; sync");
+  await sandbox.branch({ tag: "first" });
+  await sh(sandbox, "echo 2 > /root/state; sync");
+  await sandbox.branch({ tag: "second", mode: "full" });
+  await sh(sandbox, "echo 3 > /root/state");
+  for (const [tag, state] of [
+    ["first", "1"],
+    ["second", "2"],
+    ["first", "1"],
+    ["tiny", "none"],
+  ] as const) {
+    const info = await sandbox.rewind(tag);
+    assert.deepEqual([info.id, info.state, info.snapshot_tag], [sandbox.id, "running", tag]);
+    assert.equal(await sh(sandbox, "cat /root/state 2>/dev/null || echo none"), state);
+    assert.deepEqual((await identityOf(sandbox)).slice(0, 2), [hostname, machineId]);
+    await sh(sandbox, "echo spoiled > /root/state");
+  }
+  await rejectsWith(
+    sandbox.rewind("foreign"),
+    "wrong_state",
+    /neither an ancestor of the sandbox nor a branch/,
+  );
+  await rejectsWith(sandbox.rewind("nowhere"), "snapshot_not_found");
+  assert.equal(await sh(sandbox, "cat /root/state"), "spoiled");
+  await sandbox.pause();
+  await sandbox.rewind("second");
+  assert.equal(await sh(sandbox, "cat /root/state"), "2");
+  await sandbox.kill();
+  await rejectsWith(sandbox.rewind("first"), "sandbox_not_found");
+});
+
+/** Daemons that follow one another on the same directories. */
+async function inDirs(
+  tags: readonly string[],
+  work: (start: () => Promise<TestDaemon>, dataDir: string) => Promise<void>,
+) {
+  await using dir = await testDir();
+  const dataDir = join(dir.path, "data");
+  await linkSnapshots(dataDir, tags);
+  const started: TestDaemon[] = [];
+  try {
+    await work(async () => {
+      const next = await startDaemon({ dataDir, env: { FORKD_RUNTIME_DIR: join(dir.path, "run") } });
+      started.push(next);
+      return next;
+    }, dataDir);
+  } finally {
+    for (const each of started) await each[Symbol.asyncDispose]();
+  }
+}
+
+async function end(old: TestDaemon, signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+  const ended = once(old.process, "exit");
+  old.process.kill(signal);
+  await ended;
+}
+
+async function stateOf(forkd: Forkd, id: string): Promise<string> {
+  return (await forkd.sandboxes.get(id)).info.state;
+}
+
+test("a paused sandbox outlives its daemon, however that ends; a resumed one falls back to what was saved", async () => {
+  await inDirs(["python"], async (start, dataDir) => {
+    let at = await start();
+    const { id } = await at.forkd.forkOne("python").then(async (sandbox) => {
+      await sandbox.eval("n = 1");
+      return sandbox.pause();
+    });
+    const lost = await at.forkd.forkOne("python");
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      await end(at, signal);
+      at = await start();
+      assert.equal(await stateOf(at.forkd, id), "paused");
+      assert.deepEqual(
+        (await at.forkd.sandboxes.list()).map((each) => each.id),
+        [id],
+      );
+    }
+    await rejectsWith(at.forkd.sandboxes.get(lost.id), "sandbox_not_found");
+
+    const sandbox = await at.forkd.sandboxes.get(id);
+    const { pid } = await sandbox.resume();
+    assert.equal((await sandbox.eval("n += 1; n")).result_json, 2);
+    await end(at, "SIGKILL");
+    at = await start();
+    await eventually("its machine is gone", () => !processExists(pid));
+    const again = await at.forkd.sandboxes.get(id);
+    assert.equal(again.info.state, "paused");
+    await again.resume();
+    assert.equal((await again.eval("n")).result_json, 1);
+
+    // A machine that ends by itself costs no more than that either.
+    process.kill(again.info.pid ?? 0, "SIGKILL");
+    await eventually("the end is seen", async () => (await stateOf(at.forkd, id)) === "paused");
+    assert.match((await at.forkd.sandboxes.get(id)).info.reason ?? "", /SIGKILL.*resumed from the state/);
+    await again.resume();
+    assert.equal((await again.eval("n")).result_json, 1);
+    await again.kill();
+    assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
+  });
+});
+
+test("a workspace is suspended by name or by the daemon's end, and is stale when it never was", async () => {
+  await inDirs(["tiny"], async (start, dataDir) => {
+    let at = await start();
+    const made = await at.forkd.workspaces.create("desk", "tiny", { env: { A: "b" } });
+    assert.deepEqual(
+      [made.status, made.source_snapshot_tag, made.live_sandbox_id],
+      ["running", "tiny", made.id],
+    );
+    await rejectsWith(at.forkd.workspaces.create("desk", "tiny"), "already_exists", /desk/);
+    const sandbox = await at.forkd.workspaces.sandbox("desk");
+    await sh(sandbox, "echo one > /root/notes; echo $A >> /root/notes");
+    assert.equal((await at.forkd.workspaces.suspend("desk")).status, "suspended");
+    assert.equal((await at.forkd.workspaces.resume("desk")).status, "running");
+    await sh(sandbox, "echo two >> /root/notes");
+    await at.forkd.workspaces.create("fresh", "tiny");
+    const fresh = await at.forkd.workspaces.sandbox("fresh");
+    await sh(fresh, "echo lost > /root/notes");
+
+    // A running one is saved when the daemon is asked to stop.
+    await at.forkd.workspaces.create("asked", "tiny");
+    await sh(await at.forkd.workspaces.sandbox("asked"), "echo kept > /root/notes");
+    await end(at, "SIGTERM");
+    at = await start();
+    const statuses = Object.fromEntries(
+      (await at.forkd.workspaces.list()).map(({ name, status }) => [name, status]),
+    );
+    assert.deepEqual(statuses, { asked: "suspended", desk: "suspended", fresh: "suspended" });
+    await at.forkd.workspaces.resume("desk");
+    assert.equal(await sh(await at.forkd.workspaces.sandbox("desk"), "cat /root/notes"), "one\nb\ntwo");
+    await at.forkd.workspaces.remove("fresh");
+    await rejectsWith(at.forkd.workspaces.get("fresh"), "workspace_not_found");
+
+    // One that was never saved starts anew.
+    await at.forkd.workspaces.create("never", "tiny");
+    await sh(await at.forkd.workspaces.sandbox("never"), "echo lost > /root/notes");
+    await end(at, "SIGKILL");
+    at = await start();
+    assert.equal((await at.forkd.workspaces.get("never")).status, "stale");
+    await at.forkd.workspaces.resume("never");
+    const never = await at.forkd.workspaces.sandbox("never");
+    assert.equal(await sh(never, "cat /root/notes 2>/dev/null || echo nothing"), "nothing");
+    assert.equal(never.info.workspace, "never");
+    for (const { name } of await at.forkd.workspaces.list()) await at.forkd.workspaces.remove(name);
+    assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
+  });
+});

@@ -1,0 +1,90 @@
+/** Steps around branches that several tests take. */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { Sandbox, type Branch, type BranchOptions, type CommandHandle, type Forkd } from "@forkd/sdk";
+import { eventually } from "./sandboxes.ts";
+
+/** Branches and demands that every child is a sandbox. */
+export async function branchInto(
+  source: Sandbox,
+  options: BranchOptions,
+): Promise<{ branch: Branch; children: Sandbox[] }> {
+  const branch = await source.branch(options);
+  for (const entry of branch.children) if (!(entry instanceof Sandbox)) throw entry;
+  assert.equal(branch.children.length, options.n ?? 0);
+  return { branch, children: branch.children as Sandbox[] };
+}
+
+/** Whole lines of a command's output, as they come. */
+export class Lines {
+  readonly all: string[] = [];
+  readonly done: Promise<void>;
+  #rest = "";
+
+  constructor(handle: CommandHandle) {
+    this.done = this.#read(handle);
+    // Whoever waits for it meets the failure.
+    this.done.catch(() => undefined);
+  }
+
+  async #read(handle: CommandHandle): Promise<void> {
+    for await (const event of handle) {
+      if (event.type === "error") throw new Error(event.error);
+      if (event.type !== "stdout") continue;
+      const parts = (this.#rest + event.data).split("\n");
+      this.#rest = parts.pop() ?? "";
+      this.all.push(...parts.map((line) => line.replace(/\r$/, "")));
+    }
+  }
+
+  /** There are this many more than now. */
+  async more(count: number): Promise<void> {
+    const wanted = this.all.length + count;
+    await eventually(`${count} more lines`, () => this.all.length >= wanted, 30_000);
+  }
+}
+
+/** `<word> <number>`, each number one more than the one before: none missing, none doubled. */
+export function assertConsecutive(lines: readonly string[], from?: number): void {
+  assert.ok(lines.length > 0, "there are no lines");
+  const numbers = lines.map((line) => Number(/(\d+)$/.exec(line)?.[1] ?? "NaN"));
+  const first = from ?? numbers[0] ?? Number.NaN;
+  const wrong = numbers.findIndex((number, index) => number !== first + index);
+  assert.equal(
+    wrong,
+    -1,
+    `after line ${wrong}: ${JSON.stringify(lines.slice(Math.max(0, wrong - 2), wrong + 3))}`,
+  );
+}
+
+/** Tags by status; those of drafts and trash are told as they are on disk. */
+export async function assertNothingHalfMade(forkd: Forkd, dataDir: string): Promise<void> {
+  const hidden = () => [
+    ...readdirSync(join(dataDir, "snapshots")).filter((name) => name.startsWith(".")),
+    ...readdirSync(join(dataDir, "cache/memory")).filter((name) => name.startsWith(".")),
+  ];
+  await eventually("drafts are removed", () => hidden().length === 0);
+  assert.deepEqual(
+    (await forkd.snapshots.list()).filter(({ status }) => status === "writing"),
+    [],
+  );
+}
+
+/** Seconds by which the guest's clock differs from the host's; what asking took is not held against it. */
+export async function clockError(sandbox: Sandbox): Promise<number> {
+  const before = Date.now() / 1000;
+  const { stdout } = await sandbox.commands.run(["date", "+%s.%N"], { check: true });
+  const after = Date.now() / 1000;
+  const guest = Number(stdout);
+  return guest < before ? guest - before : guest > after ? guest - after : 0;
+}
+
+/** What makes a guest itself. */
+export async function identityOf(sandbox: Sandbox): Promise<string[]> {
+  const { stdout } = await sandbox.commands.run(
+    ["sh", "-c", "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id"],
+    { check: true },
+  );
+  return stdout.trim().split("\n");
+}
