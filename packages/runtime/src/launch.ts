@@ -149,8 +149,7 @@ export async function startMachine(
   const { manifest } = prepared.snapshot;
   const agent = scope.use(
     AgentClient.open(prepared.machine.agentSocket, {
-      // A branch is taken at any instant, also in the middle of a frame.
-      atBoundary: manifest.origin.kind === "build",
+      atBoundary: manifest.agent_at_boundary ?? true,
       helloTimeoutMs: runtime.config.readyTimeoutMs,
       log: runtime.log,
     }),

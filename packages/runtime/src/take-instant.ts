@@ -26,6 +26,8 @@ export class Instant implements AsyncDisposable {
   readonly capture: PageCapture;
   readonly pages: number;
   readonly kernels: Manifest["kernels"];
+  /** the agent had read all that it was sent */
+  readonly atBoundary: boolean;
   /** state of CPU and devices */
   readonly devices: Uint8Array;
   /** qcow2 layers of the disk, bottom first, linked into the draft where that is possible */
@@ -41,7 +43,10 @@ export class Instant implements AsyncDisposable {
   #release: Promise<void> | undefined;
 
   constructor(
-    parts: Pick<Instant, "capture" | "pages" | "kernels" | "devices" | "disks" | "uncopied" | "timings"> & {
+    parts: Pick<
+      Instant,
+      "capture" | "pages" | "kernels" | "atBoundary" | "devices" | "disks" | "uncopied" | "timings"
+    > & {
       paused: Scope;
       stoppedAt: number;
     },
@@ -49,6 +54,7 @@ export class Instant implements AsyncDisposable {
     this.capture = parts.capture;
     this.pages = parts.pages;
     this.kernels = parts.kernels;
+    this.atBoundary = parts.atBoundary;
     this.devices = parts.devices;
     this.disks = parts.disks;
     this.uncopied = parts.uncopied;
@@ -107,7 +113,7 @@ export async function takeInstant(
     const stall = correctClock(source.agent);
     if (resumed.instant) resumed.instant.stall = stall;
   });
-  const held = await quiesce(source);
+  const { held, isQuiet } = await quiesce(source);
   stopped.defer(() => held[Symbol.dispose]());
   options.signal?.throwIfAborted();
   const clock = new Stopwatch();
@@ -135,6 +141,7 @@ export async function takeInstant(
         capture,
         pages,
         kernels: usable.map(recordKernel),
+        atBoundary: isQuiet,
         devices,
         disks,
         uncopied: disks.flatMap((path, index) => (isLinked[index] ? [] : [{ path, index }])),
@@ -160,16 +167,19 @@ async function bothSettled<A, B>(first: Promise<A>, second: Promise<B>): Promise
  * Nothing is on its way to the guest: the agent has all that was sent, and no kernel has half a message, the rest of which its
  * children would wait for. A guest that does not answer is captured as it is; that costs nobody but itself.
  */
-async function quiesce({ agent, kernels }: Incarnation): Promise<Disposable> {
+async function quiesce({ agent, kernels }: Incarnation): Promise<{ held: Disposable; isQuiet: boolean }> {
   const late = new Promise<void>((resolve) => setTimeout(resolve, quietMs).unref());
   let isLate = false;
   void late.then(() => (isLate = true));
   for (;;) {
     const held = agent.hold();
     const isWhole = [...kernels.values()].every(({ client }) => client.dead || !client.isSending);
-    const taken = held.taken.catch(() => undefined);
-    await Promise.race([taken, late]);
-    if (isWhole || isLate) return held;
+    const taken = held.taken.then(
+      () => true,
+      () => false,
+    );
+    const isQuiet = (await Promise.race([taken, late])) === true;
+    if (isWhole || isLate) return { held, isQuiet };
     held[Symbol.dispose]();
   }
 }

@@ -202,6 +202,7 @@ function factsOf(runtime: Runtime, { base, sandbox, instant, mode, pauseMs }: Wr
     created_at_unix: Math.floor(Date.now() / 1000),
     engine: { name: runtime.engine.name, version: runtime.engine.version },
     env: { ...base.own.manifest.env, ...sandbox.facts.env },
+    agent_at_boundary: instant.atBoundary,
     kernels: instant.kernels,
     origin: { kind: "branch", sandbox: sandbox.id, mode, pause_ms: round(pauseMs) },
     ...(mode !== "full" && { parent: base.parent }),

@@ -92,6 +92,8 @@ export const manifestSchema = z
     rootfs: z.strictObject({ digest: z.string() }),
     recipe: z.strictObject({ name: z.string(), digest: z.string() }).optional(),
     env: z.record(z.string(), z.string()),
+    /** whether the agent had read all that it was sent, and whole; absent where it had been at rest */
+    agent_at_boundary: z.boolean().optional(),
     kernels: z.array(kernelPositionSchema),
     files: z.strictObject({
       memory: fileSchema.optional(),
