@@ -15,6 +15,7 @@ import { bake, type BakePlan, type Progress } from "../bake.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import { agentPath } from "../config.ts";
+import { answered } from "../guest-patience.ts";
 import { dependentsOf } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { describeSnapshot } from "../snapshot-info.ts";
@@ -81,7 +82,7 @@ async function answers(
     askedAt: performance.now(),
     pooled: false,
   });
-  await sandbox.agent.ping();
+  await answered("the child of the new snapshot is silent", sandbox.agent.ping());
 }
 
 async function planFor(
