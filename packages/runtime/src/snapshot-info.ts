@@ -1,24 +1,10 @@
 /** A snapshot, stored or on the way, in the words of the contract. */
-import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { SnapshotInfo } from "@forkd/contract";
-import { isErrno } from "@forkd/base";
 import type { BrokenSnapshot, StoredSnapshot } from "@forkd/store";
 import type { OpenBranch } from "./branch-book.ts";
 import { differences } from "./compatibility.ts";
 import type { Runtime } from "./open-runtime.ts";
-
-const blockBytes = 512;
-
-/** Bytes on disk of a file; 0 if it is missing. */
-export async function physicalBytes(path: string): Promise<number> {
-  try {
-    return (await stat(path)).blocks * blockBytes;
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return 0;
-    throw error;
-  }
-}
 
 function originFields({ manifest }: StoredSnapshot): Partial<SnapshotInfo> {
   const { origin } = manifest;

@@ -11,7 +11,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { Scope } from "@forkd/base";
+import { copySparse, Scope } from "@forkd/base";
 import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
 import type { Draft, Manifest } from "@forkd/store";
 import { correctClock } from "./guest-clock.ts";
@@ -32,8 +32,8 @@ export class Instant implements AsyncDisposable {
   readonly devices: Uint8Array;
   /** qcow2 layers of the disk, bottom first, linked into the draft where that is possible */
   readonly disks: readonly string[];
-  /** those that could not be linked: to be copied while the source is there */
-  readonly uncopied: readonly { path: string; index: number }[];
+  /** for each, whether it is linked into the draft */
+  readonly #isLinked: readonly boolean[];
   readonly timings: Readonly<Record<string, number>>;
   /** what the guest's clock lacked when it ran again; known once it does */
   stall: Promise<number | undefined> = Promise.resolve(undefined);
@@ -43,10 +43,8 @@ export class Instant implements AsyncDisposable {
   #release: Promise<void> | undefined;
 
   constructor(
-    parts: Pick<
-      Instant,
-      "capture" | "pages" | "kernels" | "atBoundary" | "devices" | "disks" | "uncopied" | "timings"
-    > & {
+    parts: Pick<Instant, "capture" | "pages" | "kernels" | "atBoundary" | "devices" | "disks" | "timings"> & {
+      isLinked: readonly boolean[];
       paused: Scope;
       stoppedAt: number;
     },
@@ -57,7 +55,7 @@ export class Instant implements AsyncDisposable {
     this.atBoundary = parts.atBoundary;
     this.devices = parts.devices;
     this.disks = parts.disks;
-    this.uncopied = parts.uncopied;
+    this.#isLinked = parts.isLinked;
     this.timings = parts.timings;
     this.#paused = parts.paused;
     this.#stoppedAt = parts.stoppedAt;
@@ -72,6 +70,12 @@ export class Instant implements AsyncDisposable {
   async resume(): Promise<void> {
     await this.#paused[Symbol.asyncDispose]();
     this.#pauseMs ??= performance.now() - this.#stoppedAt;
+  }
+
+  /** Disk layers that could not be linked are copied, while the source is there. */
+  async copyDisks(draft: Draft): Promise<void> {
+    for (const [index, path] of this.disks.entries())
+      if (!this.#isLinked[index]) await copySparse(path, draft.diskPath(index));
   }
 
   /** Lets the machine run, unless it does, and lets go of the captured pages. */
@@ -136,15 +140,14 @@ export async function takeInstant(
     if (before.equals(devices)) {
       const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
       armed.keep();
-      const disks = qcow2Of(frozen);
       resumed.instant = new Instant({
         capture,
         pages,
         kernels: usable.map(recordKernel),
         atBoundary: isQuiet,
         devices,
-        disks,
-        uncopied: disks.flatMap((path, index) => (isLinked[index] ? [] : [{ path, index }])),
+        disks: qcow2Of(frozen),
+        isLinked,
         timings: clock.laps,
         paused: stopped.keep(),
         stoppedAt: clock.startedAt,

@@ -11,6 +11,7 @@ import { copySparse, removeTree } from "@forkd/base";
 import {
   finishLayer,
   maxChainDepth,
+  memoryBytes,
   mergeLayers,
   openLayer,
   snapshotDisks,
@@ -95,13 +96,12 @@ export type WriteRequest = {
   signal?: AbortSignal | undefined;
 };
 
-export type Written = {
-  sealed: StoredSnapshot;
-  /** flat image in a temporary place, for the store to adopt once the snapshot is published */
-  flat: string | undefined;
-};
-
-export async function writeInstant(runtime: Runtime, draft: Draft, request: WriteRequest): Promise<Written> {
+/** Gives the flat image, in a temporary place, for the store to adopt once the snapshot is published. */
+export async function writeInstant(
+  runtime: Runtime,
+  draft: Draft,
+  request: WriteRequest,
+): Promise<string | undefined> {
   const { instant, base, mode, sandbox, signal } = request;
   await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
@@ -128,7 +128,7 @@ export async function writeInstant(runtime: Runtime, draft: Draft, request: Writ
     for (const path of [base.lower, join(draft.dir, ".flat-base")])
       if (path !== undefined) await removeTree(path);
     runtime.log.debug({ event: "branch.sealed", sandbox: sandbox.id, tag: draft.tag });
-    return { sealed, flat };
+    return flat;
   } catch (error) {
     if (flat !== undefined) await removeTree(flat);
     throw error;
@@ -140,7 +140,6 @@ async function writeLayer(
   { instant, base, signal }: WriteRequest,
   flat: { from: string; to: string } | undefined,
 ): Promise<void> {
-  const memoryBytes = base.own.manifest.machine.memory_mib * 1024 * 1024;
   const work: Promise<unknown>[] = [];
   const begin = <T>(part: Promise<T>): Promise<T> => {
     work.push(part);
@@ -153,7 +152,12 @@ async function writeLayer(
     const copied = flat && begin(copySparse(flat.from, flat.to));
     const { pages, extents } = await begin(instant.capture.write());
     const finished = begin(
-      finishLayer(draft.path("layer"), { memoryBytes, pages, extents, ...(signal && { signal }) }),
+      finishLayer(draft.path("layer"), {
+        memoryBytes: memoryBytes(base.own.manifest),
+        pages,
+        extents,
+        ...(signal && { signal }),
+      }),
     );
     if (flat) {
       await copied;

@@ -8,6 +8,7 @@
 import { open, type FileHandle } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
 import { Scope } from "@forkd/base";
+import { writeFully } from "./chunk-digests.ts";
 
 const clusterBytes = 1 << 16;
 const tableEntries = clusterBytes / 8;
@@ -124,18 +125,18 @@ async function write(
   header.writeUInt32BE(4, 96); // 16-bit refcounts
   header.writeUInt32BE(104, 100);
   await out.truncate(total * clusterBytes);
-  await out.write(header, 0, header.length, 0);
+  await writeFully(out, header, 0);
 
   const blockTable = Buffer.alloc(blocks * 8);
   for (let nth = 0; nth < blocks; nth++)
     blockTable.writeBigUInt64BE(BigInt((2 + nth) * clusterBytes), nth * 8);
-  await out.write(blockTable, 0, blockTable.length, clusterBytes);
+  await writeFully(out, blockTable, clusterBytes);
   const counts = Buffer.alloc(total * 2);
   for (let nth = 0; nth < total; nth++) counts.writeUInt16BE(1, nth * 2);
-  await out.write(counts, 0, counts.length, 2 * clusterBytes);
+  await writeFully(out, counts, 2 * clusterBytes);
   const l1 = Buffer.alloc(l1Entries * 8);
   for (const [high, at] of l2At) l1.writeBigUInt64BE(BigInt(at * clusterBytes) | copiedFlag, high * 8);
-  await out.write(l1, 0, l1.length, l1At * clusterBytes);
+  await writeFully(out, l1, l1At * clusterBytes);
 
   let next = l1At + 1 + highs.length;
   const tables = new Map([...l2At.keys()].map((high) => [high, Buffer.alloc(clusterBytes)]));
@@ -148,7 +149,7 @@ async function write(
       // The last cluster of a file may be cut short; the rest of it reads as zeros.
       const { bytesRead } = await source.file.read(buffer, 0, clusterBytes, source.offset);
       buffer.fill(0, bytesRead);
-      await out.write(buffer, 0, clusterBytes, next * clusterBytes);
+      await writeFully(out, buffer, next * clusterBytes);
       mapping = BigInt(next * clusterBytes) | copiedFlag;
       next++;
     }
@@ -156,7 +157,7 @@ async function write(
     table?.writeBigUInt64BE(mapping, (cluster % tableEntries) * 8);
   }
   for (const [high, table] of tables) {
-    await out.write(table, 0, clusterBytes, (l2At.get(high) ?? 0) * clusterBytes);
+    await writeFully(out, table, (l2At.get(high) ?? 0) * clusterBytes);
   }
 }
 

@@ -6,7 +6,7 @@
  */
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { copySparse, isErrno, removeTree, type Logger } from "@forkd/base";
+import { copySparse, removeTree, type Logger } from "@forkd/base";
 import { applyLayer } from "./layer.ts";
 import { memoryBytes } from "./manifest.ts";
 import { SharedWork } from "./shared-work.ts";
@@ -176,7 +176,8 @@ export class FlatCache {
     const ids = (await readdir(this.dir)).filter((name) => idPattern.test(name));
     const images: Evicted[] = [];
     for (const id of ids.sort((a, b) => order.indexOf(a) - order.indexOf(b))) {
-      const bytes = await this.#physicalBytes(id);
+      // It may have been evicted meanwhile.
+      const bytes = await physicalBytes(this.path(id));
       if (bytes !== undefined) images.push({ id, bytes });
     }
     let total = images.reduce((sum, { bytes }) => sum + bytes, 0);
@@ -190,16 +191,6 @@ export class FlatCache {
       evicted.push(image);
     }
     return evicted;
-  }
-
-  /** undefined if it was evicted meanwhile */
-  async #physicalBytes(name: string): Promise<number | undefined> {
-    try {
-      return await physicalBytes(join(this.dir, name));
-    } catch (error) {
-      if (isErrno(error, "ENOENT")) return undefined;
-      throw error;
-    }
   }
 
   /** Removes the image of a snapshot that is gone. */

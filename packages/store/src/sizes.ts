@@ -1,5 +1,6 @@
 /** What a snapshot takes on disk. */
 import { stat } from "node:fs/promises";
+import { isErrno } from "@forkd/base";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 
 const blockBytes = 512;
@@ -13,8 +14,14 @@ export type SnapshotSizes = {
   sharedPhysicalBytes: number;
 };
 
-export async function physicalBytes(path: string): Promise<number> {
-  return (await stat(path)).blocks * blockBytes;
+/** What a file takes on disk; undefined if it is not there. */
+export async function physicalBytes(path: string): Promise<number | undefined> {
+  try {
+    return (await stat(path)).blocks * blockBytes;
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return undefined;
+    throw error;
+  }
 }
 
 export async function sizesOf(snapshot: StoredSnapshot): Promise<SnapshotSizes> {

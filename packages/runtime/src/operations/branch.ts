@@ -13,8 +13,8 @@ import {
   type BranchResult,
   type ForkEntry,
 } from "@forkd/contract";
-import { copySparse, removeTree, Scope } from "@forkd/base";
-import { snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
+import { removeTree, Scope } from "@forkd/base";
+import { physicalBytes, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
 import type { OpenBranch } from "../branch-book.ts";
 import { collapseIfLong } from "../collapse-disk.ts";
 import type { Context } from "../context.ts";
@@ -22,7 +22,7 @@ import { clockMs, correctClock } from "../guest-clock.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { describeOpen, describeSnapshot, physicalBytes } from "../snapshot-info.ts";
+import { describeOpen, describeSnapshot } from "../snapshot-info.ts";
 import { round, takeInstant, type Instant } from "../take-instant.ts";
 import { pinBase, writeInstant, type LayerBase } from "../write-instant.ts";
 import { admit, forkSnapshot } from "./fork.ts";
@@ -142,7 +142,7 @@ async function capture(
   await instant.resume();
   const resumedMs = performance.now() - askedAt;
   sandbox.branchCount++;
-  for (const { path, index } of instant.uncopied) await copySparse(path, draft.diskPath(index));
+  await instant.copyDisks(draft);
   scope.keep();
   return { base, source, instant, pauseMs: instant.pauseMs, resumedMs };
 }
@@ -151,7 +151,7 @@ async function write(runtime: Runtime, work: Work, captured: Captured): Promise<
   const { draft, sandbox, mode, signal } = work;
   const { base, source, instant, pauseMs } = captured;
   const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
-  const { flat } = await writeInstant(runtime, draft, request);
+  const flat = await writeInstant(runtime, draft, request);
   try {
     if (mode !== "full") await requireParent(runtime, base);
     const snapshot = await draft.publish();

@@ -5,7 +5,7 @@
  * new one answers. So whatever fails, the sandbox is as it was.
  */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
-import { copySparse, removeTree } from "@forkd/base";
+import { removeTree } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
 import { collapseIfLong } from "../collapse-disk.ts";
 import { requireCompatible } from "../compatibility.ts";
@@ -53,7 +53,7 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
     await using _base = base;
     // The machine does not go on unless something fails, so there is no hurry that would be worth the memory.
     await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
-    for (const { path, index } of instant.uncopied) await copySparse(path, draft.diskPath(index));
+    await instant.copyDisks(draft);
     await writeInstant(runtime, draft, {
       sandbox,
       source,

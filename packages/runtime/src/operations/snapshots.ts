@@ -9,12 +9,12 @@ import {
   type SnapshotInfo,
   type Tree,
 } from "@forkd/contract";
-import { snapshotDisks, snapshotFile } from "@forkd/store";
+import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile } from "@forkd/store";
 import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { findStrays, removeStrays } from "../reap.ts";
-import { describeBroken, describeOpen, describeSnapshot, physicalBytes } from "../snapshot-info.ts";
+import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
 export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
   const open = runtime.branches.all;
@@ -50,16 +50,16 @@ export async function snapshotInfo(
   return {
     ...(await describeSnapshot(runtime, snapshot)),
     id: snapshot.id,
-    memory_logical_bytes: snapshot.manifest.machine.memory_mib * 1024 * 1024,
-    memory_physical_bytes: await physicalBytes(memory),
+    memory_logical_bytes: memoryBytes(snapshot.manifest),
+    memory_physical_bytes: (await physicalBytes(memory)) ?? 0,
     vmstate_bytes: files.devices.bytes,
-    disk_bytes: disks.reduce((sum, bytes) => sum + bytes, 0),
+    disk_bytes: disks.reduce<number>((sum, bytes) => sum + (bytes ?? 0), 0),
     rootfs_bytes: rootfs.size,
     chain_depth: chain.length - 1,
     ancestors: chain.slice(1).map((each) => each.tag),
     dependents,
     layer_bytes: files.layer?.bytes ?? 0,
-    flat_cache_bytes: files.layer ? flat : 0,
+    flat_cache_bytes: (files.layer && flat) ?? 0,
     ...(parent && { parent_content_hash: parent.id }),
     sandboxes: sandboxesOn(runtime, tag),
     manifest: snapshot.manifest,
