@@ -36,6 +36,8 @@ export const sandboxSchema = z.object({
   /** snapshots taken of it so far by this daemon */
   branch_count: z.number(),
   workspace: z.string().optional(),
+  /** name of the key that asked for it */
+  owner: z.string().optional(),
 });
 export type SandboxInfo = z.output<typeof sandboxSchema>;
 

@@ -1,5 +1,5 @@
 export { runtimeDefaults, type RuntimeConfig } from "./config.ts";
-export type { Context } from "./context.ts";
+export type { Caller, Context } from "./context.ts";
 export { openRuntime, Runtime } from "./open-runtime.ts";
 export { closeSandboxes } from "./sandbox/close.ts";
 export { forkdVersion } from "./version.ts";

@@ -53,6 +53,7 @@ export type ChildRequest = {
   labels: Record<string, string>;
   ttlSecs: number | undefined;
   workspace?: string | undefined;
+  owner?: string | undefined;
   /** when the caller asked, for ready_ms */
   askedAt: number;
   pooled: boolean;
@@ -242,6 +243,7 @@ export async function startChild(
     index: request.index,
     createdAt: Date.now() / 1000,
     workspace: request.workspace,
+    owner: request.owner,
   };
   const incarnation = await startMachine(runtime, child, {
     identity: facts.identity,

@@ -33,7 +33,7 @@ const shortMs = 3;
 
 export function branch(runtime: Runtime, request: BranchRequest, context: Context): Promise<BranchResult> {
   return runtime.whileOpen(context.signal, (signal) =>
-    branchWhileOpen(runtime, request, { signal, log: context.log }),
+    branchWhileOpen(runtime, request, { ...context, signal }),
   );
 }
 
@@ -57,8 +57,9 @@ type Captured = {
 async function branchWhileOpen(
   runtime: Runtime,
   request: BranchRequest,
-  { signal, log }: Context,
+  context: Context,
 ): Promise<BranchResult> {
+  const { signal, log } = context;
   const askedAt = performance.now();
   const sandbox = runtime.registry.get(request.id);
   const source = sandbox.current;
@@ -104,7 +105,7 @@ async function branchWhileOpen(
     ...facts,
     total_ms: totalMs,
     ...(size !== undefined && { diff_physical_bytes: size }),
-    children: await forkChildren(runtime, request, snapshot, { signal, log }),
+    children: await forkChildren(runtime, request, snapshot, context),
   };
 }
 

@@ -11,11 +11,11 @@ export type ChildrenRequest = Pick<ForkRequest, "n" | "labels" | "env" | "vary" 
   workspace?: string | undefined;
 };
 
-export function fork(runtime: Runtime, request: ForkRequest, { signal, log }: Context): Promise<ForkEntry[]> {
-  return runtime.whileOpen(signal, async (open) => {
+export function fork(runtime: Runtime, request: ForkRequest, context: Context): Promise<ForkEntry[]> {
+  return runtime.whileOpen(context.signal, async (open) => {
     const snapshot = await runtime.snapshot(request.snapshot_tag);
     admit(runtime, request.n);
-    const entries = await forkSnapshot(runtime, snapshot, request, { signal: open, log });
+    const entries = await forkSnapshot(runtime, snapshot, request, { ...context, signal: open });
     requireOne(entries);
     return entries;
   });
@@ -26,7 +26,7 @@ export async function forkSnapshot(
   runtime: Runtime,
   snapshot: StoredSnapshot,
   request: ChildrenRequest,
-  { signal, log }: Context,
+  { signal, log, caller }: Context,
 ): Promise<ForkEntry[]> {
   const askedAt = performance.now();
   try {
@@ -49,6 +49,7 @@ export async function forkSnapshot(
         labels: request.labels,
         ttlSecs: request.ttl_secs,
         workspace: request.workspace,
+        owner: caller?.name,
         askedAt,
         pooled: pooled !== undefined,
       });

@@ -52,7 +52,7 @@ export function getWorkspace(runtime: Runtime, { name }: { name: string }): Work
 export function createWorkspace(
   runtime: Runtime,
   request: ParsedOf<"createWorkspace">,
-  { signal, log }: Context,
+  context: Context,
 ): Promise<WorkspaceInfo> {
   const { name } = request;
   if (find(runtime, name) || runtime.newWorkspaces.has(name)) {
@@ -64,11 +64,11 @@ export function createWorkspace(
   }
   runtime.newWorkspaces.add(name);
   return runtime
-    .whileOpen(signal, async (open) => {
+    .whileOpen(context.signal, async (open) => {
       const snapshot = await runtime.snapshot(request.snapshot_tag);
       const asked = { n: 1, labels: request.labels, env: request.env, vary: [], workspace: name };
       admit(runtime, 1);
-      const entries = await forkSnapshot(runtime, snapshot, asked, { signal: open, log });
+      const entries = await forkSnapshot(runtime, snapshot, asked, { ...context, signal: open });
       requireOne(entries);
       const [entry] = entries;
       if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");

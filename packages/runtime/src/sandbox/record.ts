@@ -21,6 +21,7 @@ const recordSchema = z.strictObject({
   ttl_secs: z.int().min(1).optional(),
   created_at_unix: z.number(),
   workspace: workspaceNameSchema.optional(),
+  owner: z.string().optional(),
   snapshot_tag: tagSchema,
   /** machines that it has had */
   machines: z.int().min(0),
@@ -38,6 +39,7 @@ export function factsOf(record: SandboxRecord): SandboxFacts {
     index: record.index,
     createdAt: record.created_at_unix,
     workspace: record.workspace,
+    owner: record.owner,
   };
 }
 
@@ -56,6 +58,7 @@ export async function writeRecord(sandbox: Sandbox, saved: SavedState | undefine
     ...(sandbox.ttlSecs !== undefined && { ttl_secs: sandbox.ttlSecs }),
     created_at_unix: facts.createdAt,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
+    ...(facts.owner !== undefined && { owner: facts.owner }),
     snapshot_tag: sandbox.snapshotTag,
     machines: sandbox.machineCount,
     ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),

@@ -25,6 +25,8 @@ export type SandboxFacts = {
   readonly index: number;
   readonly createdAt: number;
   readonly workspace: string | undefined;
+  /** name of whoever asked for it */
+  readonly owner: string | undefined;
 };
 
 export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
@@ -260,6 +262,7 @@ export class Sandbox implements AsyncDisposable {
       ...(state === "paused" && this.saved && { paused_at_unix: this.saved.savedAt }),
       branch_count: this.branchCount,
       ...(this.facts.workspace !== undefined && { workspace: this.facts.workspace }),
+      ...(this.facts.owner !== undefined && { owner: this.facts.owner }),
     };
   }
 
