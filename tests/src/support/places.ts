@@ -1,4 +1,5 @@
 /** Where tests find the tree, and the snapshots that all of them share. */
+import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 
@@ -7,5 +8,9 @@ export const guestDir = join(repository, "guest");
 export const cliPath = join(repository, "packages/cli/dist/src/main.js");
 /** A data directory with baked snapshots; made once by bake.ts, never used by a daemon of a test directly. */
 export const sharedData = join(repository, ".cache/test-data");
-/** Everything a test makes is below a directory with this prefix, so that leftovers can be told. */
-export const testPrefix = "/tmp/fkt-";
+const checkout = createHash("sha256").update(repository).digest("hex").slice(0, 4);
+/**
+ * Everything a test makes is below a directory with this prefix, so that leftovers can be told. Each checkout has its own: two
+ * may be tested at the same time.
+ */
+export const testPrefix = `/tmp/fkt-${checkout}-`;
