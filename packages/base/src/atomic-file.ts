@@ -19,8 +19,12 @@ export async function fsyncPath(path: string): Promise<void> {
   }
 }
 
-/** Temporary name beside the target, fsync, rename, fsync of the directory. */
-export async function writeFileAtomic(path: string, data: string | Uint8Array, mode = 0o644): Promise<void> {
+/** Writes a file with a temporary name beside the target, synced; renaming it completes the work. Gives its path. */
+export async function writeFileBeside(
+  path: string,
+  data: string | Uint8Array,
+  mode = 0o644,
+): Promise<string> {
   const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
   try {
     const handle = await open(temporary, "wx", mode);
@@ -30,6 +34,17 @@ export async function writeFileAtomic(path: string, data: string | Uint8Array, m
     } finally {
       await handle.close();
     }
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  return temporary;
+}
+
+/** Temporary name beside the target, fsync, rename, fsync of the directory. */
+export async function writeFileAtomic(path: string, data: string | Uint8Array, mode = 0o644): Promise<void> {
+  const temporary = await writeFileBeside(path, data, mode);
+  try {
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });

@@ -2,7 +2,7 @@ export { Scope, type Undo } from "./scope.ts";
 export { mapPool, Semaphore } from "./pool.ts";
 export { Mutex } from "./mutex.ts";
 export { deadline, withDeadline } from "./deadline.ts";
-export { fsyncPath, isErrno, readJson, removeTree, writeFileAtomic } from "./atomic-file.ts";
+export { fsyncPath, isErrno, readJson, removeTree, writeFileAtomic, writeFileBeside } from "./atomic-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";
 export { nativeTool } from "./native-tool.ts";

@@ -37,6 +37,8 @@ export const errorCodes = {
   engine_failed: { status: 502, exit: 8, retryable: true },
   kernel_failed: { status: 502, exit: 8, retryable: true },
   host_not_ready: { status: 503, exit: 8, retryable: false },
+  /** the sandbox goes on; the next daemon has it */
+  daemon_stopping: { status: 503, exit: 8, retryable: true },
   daemon_unreachable: { status: 503, exit: 8, retryable: true },
   deadline_exceeded: { status: 504, exit: 7, retryable: true },
   disk_full: { status: 507, exit: 6, retryable: true },

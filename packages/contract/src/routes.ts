@@ -69,11 +69,14 @@ export const routes = {
   shutdown: route({
     method: "post",
     path: "/v1/shutdown",
-    summary: "Stop every sandbox and the daemon",
+    summary: "Stop the daemon; running sandboxes are kept for the next one or stopped",
     status: 200,
     kind: "json",
-    input: z.strictObject({}),
-    output: z.object({ stopped: z.number() }),
+    input: z.strictObject({
+      /** default: what the daemon is set to */
+      sandboxes: z.enum(["keep", "stop"]).optional(),
+    }),
+    output: z.object({ stopped: z.number(), kept: z.number() }),
   }),
 
   listSnapshots: route({

@@ -46,6 +46,8 @@ const settingsSchema = z.strictObject({
   boot_timeout_secs: count(1, 3600),
   /** how long a child may take to answer */
   ready_timeout_secs: count(1, 3600),
+  /** what becomes of running sandboxes when the daemon stops: the next one finds them, or they end */
+  on_stop: z.enum(["keep", "stop"]),
   log_level: z.enum(["debug", "info", "warn", "error", "silent"]),
   /** longest wait for running requests when the daemon stops, in seconds */
   drain_secs: count(0, 3600),
@@ -127,6 +129,7 @@ function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     memory_cache_mib: runtimeDefaults.memoryCacheMib,
     boot_timeout_secs: runtimeDefaults.bootTimeoutMs / 1000,
     ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
+    on_stop: runtimeDefaults.onStop,
     log_level: "info",
     drain_secs: 5,
   };

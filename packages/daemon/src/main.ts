@@ -30,7 +30,11 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     const open = async (requestStop: () => void): Promise<OpenedHandlers> => {
       const runtime = await openRuntime(runtimeConfig(config), log);
       const handlers = allHandlers({ runtime, version, stop: requestStop });
-      return { handlers, [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose]() };
+      return {
+        handlers,
+        beforeCut: () => runtime.cutCallers(),
+        [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
+      };
     };
     await runDaemon({ ...options, config, log, version, open, signal: stop.signal });
     log.info({ event: "daemon.stop", outcome: "ok" });
@@ -58,6 +62,7 @@ function runtimeConfig({ values }: Config): RuntimeConfig {
     maxSandboxes: values.max_sandboxes,
     branchConcurrency: values.branch_concurrency,
     memoryCacheMib: values.memory_cache_mib,
+    onStop: values.on_stop,
     bootTimeoutMs: values.boot_timeout_secs * 1000,
     readyTimeoutMs: values.ready_timeout_secs * 1000,
   };

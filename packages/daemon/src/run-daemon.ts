@@ -9,7 +9,11 @@ import { identifyProcess } from "./process-identity.ts";
 import { router, type Handlers } from "./router.ts";
 import { openServer } from "./server.ts";
 
-export type OpenedHandlers = AsyncDisposable & { readonly handlers: Handlers };
+export type OpenedHandlers = AsyncDisposable & {
+  readonly handlers: Handlers;
+  /** the callers that are still there are about to be cut off */
+  readonly beforeCut?: () => void;
+};
 export type DaemonOptions = {
   readonly config: Config;
   readonly log: Logger;
@@ -31,7 +35,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   scope.use(await lockDataDir(settings.data_dir));
   const token = await openToken(settings.data_dir);
   const stopping = stopRequest(options.signal);
-  const { handlers } = scope.use(await options.open(stopping.stop));
+  const { handlers, beforeCut } = scope.use(await options.open(stopping.stop));
   const listener = router({ handlers, version, token, log });
   const server = scope.use(await openServer({ socket: settings.socket, listen: settings.listen, listener }));
   const { url } = server;
@@ -59,7 +63,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
 
   await stopping.asked;
   const stoppedAt = performance.now();
-  await server.close(settings.drain_secs * 1000);
+  await server.close(settings.drain_secs * 1000, beforeCut);
   log.info({ event: "daemon.drain", outcome: "ok", durationMs: Math.round(performance.now() - stoppedAt) });
 }
 

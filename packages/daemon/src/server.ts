@@ -17,8 +17,8 @@ export type ServerOptions = {
 export interface Server extends AsyncDisposable {
   /** undefined if TCP is off */
   readonly url: string | undefined;
-  /** Takes no new requests, waits for the running ones, at most `drainMs`; then cuts them off. */
-  close(drainMs: number): Promise<void>;
+  /** Takes no new requests, waits for the running ones, at most `drainMs`; then calls `beforeCut` and cuts them off. */
+  close(drainMs: number, beforeCut?: () => void): Promise<void>;
 }
 
 /** sun_path of a unix socket holds this many bytes before its NUL */
@@ -35,8 +35,8 @@ export async function openServer(options: ServerOptions): Promise<Server> {
   const tcp = options.listen === "off" ? undefined : httpServer(options.listener("tcp"));
   if (tcp) await listenTcp(tcp, options.listen);
   building.keep();
-  const close = async (drainMs: number) => {
-    await Promise.all([closeServer(unix, drainMs), tcp && closeServer(tcp, drainMs)]);
+  const close = async (drainMs: number, beforeCut = () => {}) => {
+    await Promise.all([closeServer(unix, drainMs, beforeCut), tcp && closeServer(tcp, drainMs, beforeCut)]);
   };
   return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
 }
@@ -136,10 +136,13 @@ function urlOf(server: http.Server): string {
   return `http://${family === "IPv6" ? `[${address}]` : address}:${port}`;
 }
 
-function closeServer(server: http.Server, drainMs: number): Promise<void> {
+function closeServer(server: http.Server, drainMs: number, beforeCut = () => {}): Promise<void> {
   if (!server.listening) return Promise.resolve();
   return new Promise((resolve) => {
-    const cut = setTimeout(() => server.closeAllConnections(), drainMs);
+    const cut = setTimeout(() => {
+      beforeCut();
+      server.closeAllConnections();
+    }, drainMs);
     // Also closes the connections that are idle, and removes the file of a unix socket.
     server.close(() => {
       clearTimeout(cut);

@@ -162,7 +162,7 @@ test("runDaemon() tells where it listens, refuses a second one, and leaves nothi
         health: () => ({ ok: true }),
         shutdown: () => {
           stop();
-          return { stopped: 0 };
+          return { stopped: 0, kept: 0 };
         },
       }),
       [Symbol.asyncDispose]: async () => {
@@ -185,7 +185,7 @@ test("runDaemon() tells where it listens, refuses a second one, and leaves nothi
   assert.equal((await send(url ?? "", "/healthz")).status, 200);
 
   const answer = await send(socket, "/v1/shutdown", { method: "POST" });
-  assert.deepEqual(answer.json, { stopped: 0 });
+  assert.deepEqual(answer.json, { stopped: 0, kept: 0 });
   await run;
   assert.equal(disposed, true);
   for (const file of [socket, join(dir, "data", "daemon.json")]) {

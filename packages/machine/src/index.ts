@@ -1,4 +1,5 @@
 export type {
+  AttachSpec,
   BootSpec,
   DiskLayer,
   Engine,
@@ -10,7 +11,7 @@ export type {
   PreparedMachine,
   RestoreSpec,
 } from "./engine/engine.ts";
-export { tailOf } from "./engine/process.ts";
+export { lastWords, tailOf } from "./engine/process.ts";
 export { QemuEngine } from "./engine/qemu/driver.ts";
 export {
   bootArgs,
@@ -26,7 +27,15 @@ export { createOverlay, emptyOverlay } from "./disk/qcow2.ts";
 export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
 export { hostCpuIdentity } from "./host/cpu.ts";
 export { measureTscKhz } from "./host/tsc.ts";
-export { identify, isAlive, memoryUse, type MemoryUse, type ProcessId } from "./host/procfs.ts";
+export {
+  commandLine,
+  hostBootId,
+  identify,
+  isAlive,
+  memoryUse,
+  type MemoryUse,
+  type ProcessId,
+} from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
 export { AgentProcess } from "./agent/process.ts";
 export type { AgentExit, AgentOutput } from "./agent/replies.ts";

@@ -1,6 +1,9 @@
 /** Settings of the runtime, already resolved and checked by whoever opens it. */
 import { join } from "node:path";
 
+/** keep: their machines run on for the next daemon; stop: they end, workspaces are saved before */
+export type OnStop = "keep" | "stop";
+
 export type RuntimeConfig = {
   /** snapshots, images, sandboxes */
   dataDir: string;
@@ -19,6 +22,8 @@ export type RuntimeConfig = {
   branchConcurrency: number;
   /** what flat images may take on disk before the least recently used ones go */
   memoryCacheMib: number;
+  /** what becomes of running sandboxes when the daemon stops */
+  onStop: OnStop;
   /** how long a guest may take to boot */
   bootTimeoutMs: number;
   /** how long a child may take to answer */
@@ -32,9 +37,14 @@ export const runtimeDefaults = {
   maxSandboxes: 1000,
   branchConcurrency: 8,
   memoryCacheMib: 16_384,
+  onStop: "keep",
   bootTimeoutMs: 180_000,
   readyTimeoutMs: 60_000,
 } as const;
+
+export function snapshotsDir(config: RuntimeConfig): string {
+  return join(config.dataDir, "snapshots");
+}
 
 /** The agent's binary; it is also the tool that measures the host's TSC. */
 export function agentPath(config: RuntimeConfig): string {

@@ -8,9 +8,10 @@
  * the same for a sandbox that is new.
  */
 import { randomBytes } from "node:crypto";
-import { mkdir } from "node:fs/promises";
+import { copyFile, link, mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { removeTree, Scope, withDeadline } from "@forkd/base";
+import { isErrno, removeTree, Scope, withDeadline } from "@forkd/base";
 import {
   AgentClient,
   createOverlay,
@@ -19,7 +20,7 @@ import {
   type DiskLayer,
   type PreparedMachine,
 } from "@forkd/machine";
-import { snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
+import { manifestName, snapshotDisks, snapshotFile, stampOf, type StoredSnapshot } from "@forkd/store";
 import {
   guestIdentity,
   newSandboxId,
@@ -31,6 +32,7 @@ import {
 } from "./identity.ts";
 import type { Runtime } from "./open-runtime.ts";
 import { Incarnation } from "./sandbox/incarnation.ts";
+import { recordOf, type MachineFacts } from "./sandbox/record.ts";
 import { childEnv, Sandbox, type SandboxFacts } from "./sandbox/sandbox.ts";
 import { wallClock } from "./wall-clock.ts";
 import { attachKernel } from "./warm-kernel.ts";
@@ -41,6 +43,8 @@ export type PreparedIncarnation = {
   snapshot: StoredSnapshot;
   paths: SandboxPaths;
   machine: PreparedMachine;
+  /** stamp of the flat image that it maps, if it maps one */
+  imageStamp: string | undefined;
   scope: Scope;
 };
 
@@ -93,6 +97,17 @@ function backingOf(snapshot: StoredSnapshot): DiskLayer[] {
   return [...layers.reverse(), { path: snapshotFile(snapshot, "rootfs"), format: "raw" }];
 }
 
+/** What it begins from is known to a later daemon, whatever becomes of the snapshot. */
+async function keepManifest(snapshot: StoredSnapshot, dir: string): Promise<void> {
+  const [from, to] = [join(snapshot.dir, manifestName), join(dir, manifestName)];
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (!isErrno(error, "EXDEV", "EPERM", "EMLINK")) throw error;
+    await copyFile(from, to);
+  }
+}
+
 export async function prepareMachine(
   runtime: Runtime,
   { id, number, snapshot }: { id: string; number: number; snapshot: StoredSnapshot },
@@ -104,6 +119,8 @@ export async function prepareMachine(
   const memoryFile = await runtime.store.flatMemory(snapshot, signal ? { signal } : {});
   const paths = await makePlace(runtime, id, number, scope);
   await createOverlay(paths.overlay, manifest.files.rootfs.bytes);
+  await keepManifest(snapshot, paths.dir);
+  const imageStamp = manifest.files.layer ? await stampOf(memoryFile) : undefined;
   const machine = scope.use(
     await runtime.engine.prepare(
       {
@@ -127,7 +144,7 @@ export async function prepareMachine(
       `Snapshot "${snapshot.tag}" was replaced while it was forked. Fork again`,
     );
   }
-  return { id, number, snapshot, paths, machine, scope: scope.keep() };
+  return { id, number, snapshot, paths, machine, imageStamp, scope: scope.keep() };
 }
 
 /** What a machine is told in its first moments. */
@@ -202,6 +219,7 @@ export async function startMachine(
     machine,
     agent,
     kernels,
+    imageStamp: prepared.imageStamp,
     scope: scope.keep(),
     readyMs: performance.now() - birth.askedAt,
     pooled: birth.pooled,
@@ -245,13 +263,6 @@ export async function startChild(
     workspace: request.workspace,
     owner: request.owner,
   };
-  const incarnation = await startMachine(runtime, child, {
-    identity: facts.identity,
-    env: childEnv(child.snapshot.manifest.env, facts),
-    values: request.values,
-    askedAt: request.askedAt,
-    pooled: request.pooled,
-  });
   const sandbox = new Sandbox({
     facts,
     home: child.home,
@@ -260,6 +271,29 @@ export async function startChild(
     ttlSecs: request.ttlSecs,
     machines: 1,
   });
-  sandbox.enter(incarnation);
-  return sandbox;
+  if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
+  // Written while the machine starts; it gets its name when the sandbox is handed out.
+  const staged = sandbox.record.stage(
+    recordOf(sandbox, { machine: machineFacts(child), saved: undefined, tag: child.snapshot.tag }),
+  );
+  staged.catch(() => undefined);
+  try {
+    const incarnation = await startMachine(runtime, child, {
+      identity: facts.identity,
+      env: childEnv(child.snapshot.manifest.env, facts),
+      values: request.values,
+      askedAt: request.askedAt,
+      pooled: request.pooled,
+    });
+    sandbox.enter(incarnation);
+    await staged;
+    return sandbox;
+  } catch (error) {
+    await sandbox[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+function machineFacts({ number, machine, paths, snapshot, imageStamp }: PreparedIncarnation): MachineFacts {
+  return { number, process: machine.process, socketDir: paths.socketDir, base: snapshot, imageStamp };
 }

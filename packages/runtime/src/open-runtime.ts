@@ -1,6 +1,6 @@
 /**
- * Composition root: settings → Runtime, the one object that operations work on. Disposing it ends every machine; of the
- * sandboxes those stay on disk that can come back.
+ * Composition root: settings → Runtime, the one object that operations work on. Disposing it lets go of the machines, or ends
+ * them, as `onStop` says; of the sandboxes those stay on disk that can come back.
  */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -21,7 +21,7 @@ import {
 import { Store, type StoredSnapshot } from "@forkd/store";
 import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
-import { agentPath, type RuntimeConfig } from "./config.ts";
+import { agentPath, snapshotsDir, type OnStop, type RuntimeConfig } from "./config.ts";
 import { HeldImages } from "./held-images.ts";
 import { prepareChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
@@ -30,6 +30,7 @@ import { reapStrays } from "./reap.ts";
 import { closeSandboxes } from "./sandbox/close.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { restoreSandboxes } from "./sandbox/restore.ts";
+import { Survivors } from "./sandbox/survivors.ts";
 import { VmmPool } from "./vmm-pool.ts";
 
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
@@ -55,6 +56,21 @@ export class Runtime implements AsyncDisposable {
   /** children asked for and not yet in the registry */
   pendingForks = 0;
 
+  /** what becomes of running sandboxes when it is disposed of */
+  onStop: OnStop;
+  /** callers are being cut off who have not gone by themselves */
+  #isCutting = false;
+
+  /** From now on a caller that is gone was cut off: what it began in a guest goes on, if the guest does. */
+  cutCallers(): void {
+    this.#isCutting = true;
+  }
+
+  /** Whether a command goes on in the guest although its caller is gone. */
+  get outlivesCaller(): boolean {
+    return this.#isCutting && this.onStop === "keep";
+  }
+
   constructor(parts: {
     config: RuntimeConfig;
     log: Logger;
@@ -67,6 +83,7 @@ export class Runtime implements AsyncDisposable {
   }) {
     this.images = parts.images;
     this.config = parts.config;
+    this.onStop = parts.config.onStop;
     this.log = parts.log;
     this.engine = parts.engine;
     this.store = parts.store;
@@ -128,15 +145,22 @@ export class Runtime implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#consoleGuard);
-    this.closing.abort(new AppError("cancelled", "The daemon is stopping"));
+    this.closing.abort(new AppError("daemon_stopping", "The daemon is stopping. Ask the next one"));
     await Promise.allSettled(this.#underWay);
     await this.pool[Symbol.asyncDispose]();
-    await closeSandboxes(this);
+    const closed = await closeSandboxes(this, this.onStop);
+    this.log.info({ event: "runtime.close", ...closed });
   }
 }
 
-export function openStore(config: RuntimeConfig, images: HeldImages, log: Logger): Promise<Store> {
-  return Store.open(join(config.dataDir, "snapshots"), {
+export function openStore(
+  config: RuntimeConfig,
+  images: HeldImages,
+  log: Logger,
+  mappedImages: ReadonlyMap<string, string> = new Map(),
+): Promise<Store> {
+  return Store.open(snapshotsDir(config), {
+    mappedImages,
     cacheDir: join(config.dataDir, "cache", "memory"),
     cacheLimits: {
       maxBytes: config.memoryCacheMib * 1024 * 1024,
@@ -157,11 +181,12 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   for (const dir of [config.dataDir, join(config.dataDir, "sandboxes"), config.runtimeDir]) {
     await mkdir(dir, { recursive: true, mode: 0o700 });
   }
-  await reapStrays(config, log);
+  const survivors = await Survivors.find(config);
+  await reapStrays(config, log, (id) => survivors.claim(id));
   const images = new HeldImages();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
-    openStore(config, images, log),
+    openStore(config, images, log, survivors.mappedImages),
     measureTscKhz(agentPath(config)),
   ]);
   const accelerator = await chooseAccelerator(config.accelerator, (candidate) =>
@@ -169,6 +194,6 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images });
-  await restoreSandboxes(runtime);
+  await restoreSandboxes(runtime, survivors);
   return runtime;
 }

@@ -1,17 +1,17 @@
 /**
- * Ends what a daemon that died left behind. A VMM of ours names its own socket, `<runtime dir>/<id>/<number>/agent.sock`, in
- * its command line, so the process of a sandbox directory is found from the first moment of its life, and no stranger is: not
+ * Ends what a daemon that died left behind. A VMM of ours names its own console, `<data dir>/sandboxes/<id>/<number>/console.log`,
+ * in its command line, so the process of a sandbox directory is found from the first moment of its life, and no stranger is: not
  * by a reused pid, not by a name that looks alike. Only directories below our own data directory are looked at.
  *
- * The home of a sandbox that can come back (it has a record) stays; of its machine nothing does.
+ * Of a sandbox that has a record its home stays, and the machine that the record names if it lives.
  */
-import { access, readdir, readFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { sandboxIdPattern } from "@forkd/contract";
 import { isErrno, removeTree, type Logger } from "@forkd/base";
-import { escapeComma } from "@forkd/machine";
+import { commandLine, escapeComma } from "@forkd/machine";
 import type { RuntimeConfig } from "./config.ts";
-import { sandboxHome } from "./identity.ts";
+import { sandboxHome, sandboxPaths } from "./identity.ts";
 
 export async function sandboxIds(config: RuntimeConfig): Promise<string[]> {
   try {
@@ -22,57 +22,57 @@ export async function sandboxIds(config: RuntimeConfig): Promise<string[]> {
   }
 }
 
-/** pids by sandbox id, for the given ids. */
-async function findProcesses(
-  config: RuntimeConfig,
-  ids: ReadonlySet<string>,
-): Promise<Map<string, number[]>> {
-  const found = new Map<string, number[]>();
-  for (const name of await readdir("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    const command = await readFile(`/proc/${name}/cmdline`, "utf8").catch((error: unknown) => {
-      if (isErrno(error, "ENOENT", "ESRCH", "EACCES")) return "";
-      throw error;
-    });
-    const [, id, number] = /\/(sb-[0-9a-f]{24})\/(\d+)\/agent\.sock,/.exec(command) ?? [];
-    if (id === undefined || number === undefined || !ids.has(id)) continue;
-    if (command.includes(`path=${escapeComma(join(config.runtimeDir, id, number))}/agent.sock,`))
-      found.set(id, [...(found.get(id) ?? []), Number(name)]);
+export type VmmOf = { id: string; number: number; pid: number };
+
+/** Whether the command line is that of a VMM of this data directory, and of which machine. */
+export function vmmOf(config: RuntimeConfig, argv: readonly string[]): Omit<VmmOf, "pid"> | undefined {
+  for (const argument of argv) {
+    const [, id, number] = /\/(sb-[0-9a-f]{24})\/(\d+)\/console\.log,/.exec(argument) ?? [];
+    if (id === undefined || number === undefined) continue;
+    const { consolePath } = sandboxPaths(config, id, Number(number));
+    if (argument.includes(`path=${escapeComma(consolePath)},`)) return { id, number: Number(number) };
   }
-  return found;
+  return undefined;
+}
+
+/** Every VMM of this data directory. */
+async function findVmms(config: RuntimeConfig): Promise<VmmOf[]> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name)).map(Number);
+  return pids.flatMap((pid) => {
+    const machine = vmmOf(config, commandLine(pid));
+    return machine ? [{ ...machine, pid }] : [];
+  });
 }
 
 export type Stray = { kind: "process" | "directory" | "machine"; name: string; detail: string };
 
-/** Strays among the sandbox directories that `isOurs` does not claim. */
+/** What is known of a sandbox directory: whether it has a record, and the machine that it has. */
+export type Claim = { hasRecord: boolean; machine?: { number: number; pid: number } | undefined };
+
+/** Strays among the sandbox directories; `claimOf` gives undefined for those that are not to be looked at. */
 export async function findStrays(
   config: RuntimeConfig,
-  isOurs: (id: string) => boolean = () => false,
+  claimOf: (id: string) => Claim | undefined = () => ({ hasRecord: false }),
 ): Promise<Stray[]> {
-  const ids = new Set((await sandboxIds(config)).filter((id) => !isOurs(id)));
-  if (ids.size === 0) return [];
-  const processes = await findProcesses(config, ids);
+  const claims = new Map<string, Claim>();
+  for (const id of await sandboxIds(config)) {
+    const claim = claimOf(id);
+    if (claim) claims.set(id, claim);
+  }
+  if (claims.size === 0) return [];
+  const vmms = await findVmms(config);
   const strays: Stray[] = [];
-  for (const id of ids) {
+  for (const [id, { hasRecord, machine }] of claims) {
     const { dir } = sandboxHome(config, id);
-    for (const pid of processes.get(id) ?? [])
+    for (const { pid } of vmms.filter((each) => each.id === id && each.pid !== machine?.pid))
       strays.push({ kind: "process", name: id, detail: String(pid) });
-    if (!(await hasRecord(config, id))) strays.push({ kind: "directory", name: id, detail: dir });
+    if (!hasRecord) strays.push({ kind: "directory", name: id, detail: dir });
     else
       for (const number of await machineDirs(dir))
-        strays.push({ kind: "machine", name: id, detail: join(dir, number) });
+        if (Number(number) !== machine?.number)
+          strays.push({ kind: "machine", name: id, detail: join(dir, number) });
   }
   return strays;
-}
-
-async function hasRecord(config: RuntimeConfig, id: string): Promise<boolean> {
-  try {
-    await access(sandboxHome(config, id).recordPath);
-    return true;
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return false;
-    throw error;
-  }
 }
 
 async function machineDirs(dir: string): Promise<string[]> {
@@ -80,24 +80,30 @@ async function machineDirs(dir: string): Promise<string[]> {
 }
 
 export async function removeStrays(config: RuntimeConfig, strays: readonly Stray[]): Promise<void> {
-  for (const stray of strays) {
-    const home = sandboxHome(config, stray.name);
-    if (stray.kind === "process") {
+  for (const { kind, name, detail } of strays) {
+    const home = sandboxHome(config, name);
+    if (kind === "process") {
       try {
-        process.kill(Number(stray.detail), "SIGKILL");
+        process.kill(Number(detail), "SIGKILL");
       } catch (error) {
         if (!isErrno(error, "ESRCH")) throw error;
       }
     } else {
       // The directory by which the rest is found goes last.
-      await removeTree(home.socketDir);
-      await removeTree(stray.detail);
+      await removeTree(
+        kind === "machine" ? join(home.socketDir, detail.slice(home.dir.length)) : home.socketDir,
+      );
+      await removeTree(detail);
     }
   }
 }
 
-export async function reapStrays(config: RuntimeConfig, log: Logger): Promise<void> {
-  const strays = await findStrays(config);
+export async function reapStrays(
+  config: RuntimeConfig,
+  log: Logger,
+  claimOf?: (id: string) => Claim | undefined,
+): Promise<void> {
+  const strays = await findStrays(config, claimOf);
   await removeStrays(config, strays);
   if (strays.length > 0) log.warn({ event: "runtime.reap", strays });
 }

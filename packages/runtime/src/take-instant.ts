@@ -98,6 +98,8 @@ export async function takeInstant(
   options: { direct: boolean; signal?: AbortSignal | undefined },
 ): Promise<Instant> {
   const { machine } = source;
+  // A kernel that is on its way would be missing in the children.
+  await Promise.allSettled(source.restarts.values());
   await using armed = new Scope();
   await machine.prepareFreeze(() => newOverlay(source));
   // Linked ahead: then they are the snapshot's whatever becomes of the source, and no disk is waited for in the pause.

@@ -46,7 +46,7 @@ test("fork() hands out n sandboxes in order, each with its own directories and i
 test("fork() has said HELLO when the guest runs, and the after-fork step is the next word", async (t) => {
   const { runtime, engine } = await forkableRuntime(t);
   await fork(runtime, forkRequest(), context);
-  assert.deepEqual(engine.machines[0]?.guest.heard, ["hello", "afterFork"]);
+  assert.deepEqual(engine.machines[0]?.guest.heard.slice(0, 2), ["hello", "afterFork"]);
 });
 
 test("fork() merges the environment: snapshot, identity, request, variation", async (t) => {

@@ -14,7 +14,7 @@ import { cleanup } from "../src/operations/system.ts";
 import { reapStrays } from "../src/reap.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, openTestRuntime } from "./support.ts";
 
-/** A process with this argument in its command line, as a VMM has its sockets. */
+/** A process with this argument in its command line, as a VMM has its console. */
 async function processWith(
   t: TestContext,
   argument: string,
@@ -33,8 +33,8 @@ async function processWith(
   return { child, process };
 }
 
-function agentSocket(runtimeDir: string, id: string): string {
-  return `socket,id=agent,path=${join(runtimeDir, id)}/0/agent.sock,server=on,wait=off`;
+function consoleFile(dataDir: string, id: string): string {
+  return `file,id=console,path=${join(dataDir, "sandboxes", id)}/0/console.log,append=on`;
 }
 
 /** What a sandbox of a daemon that died looks like. */
@@ -51,7 +51,7 @@ test("cleanup() reports strays without touching them in a dry run, and removes t
   const fixture = await openTestRuntime(t);
   const { runtime, config } = fixture;
   const id = await leaveBehind(config);
-  const { child, process } = await processWith(t, agentSocket(config.runtimeDir, id));
+  const { child, process } = await processWith(t, consoleFile(config.dataDir, id));
   const strays = [
     { kind: "process", name: id, detail: String(process.pid) },
     { kind: "directory", name: id, detail: sandboxHome(config, id).dir },
@@ -65,17 +65,17 @@ test("cleanup() reports strays without touching them in a dry run, and removes t
   await assertOnly(fixture, []);
 });
 
-test("cleanup() never kills a process that does not name the socket of the stray as its own", async (t) => {
+test("cleanup() never kills a process that does not name the console of the stray as its own", async (t) => {
   const fixture = await openTestRuntime(t);
   const { runtime, config } = fixture;
   const id = await leaveBehind(config);
   const strangers = await Promise.all(
     [
-      agentSocket("/run/another-daemon", id),
-      agentSocket(config.runtimeDir, newSandboxId()),
-      agentSocket(`${config.runtimeDir}/deeper`, id),
-      join(config.runtimeDir, id, "0", "agent.sock"),
-      `file,path=${join(config.runtimeDir, id)}/0/agent.sock.log,`,
+      consoleFile("/var/lib/another-daemon", id),
+      consoleFile(config.dataDir, newSandboxId()),
+      consoleFile(`${config.dataDir}/deeper`, id),
+      join(config.dataDir, "sandboxes", id, "0", "console.log"),
+      `file,path=${join(config.dataDir, "sandboxes", id)}/0/console.log.gz,`,
     ].map((argument) => processWith(t, argument)),
   );
   const { removed } = await cleanup(runtime, { dry_run: false });
@@ -92,7 +92,7 @@ test("cleanup() leaves the sandboxes of this runtime and the files of strangers 
   const { runtime, config } = fixture;
   const [entry] = await fork(runtime, forkRequest(), context);
   assert.ok(entry && isSandbox(entry));
-  const { process } = await processWith(t, agentSocket(config.runtimeDir, entry.id));
+  const { process } = await processWith(t, consoleFile(config.dataDir, entry.id));
   await mkdir(join(config.dataDir, "sandboxes", "not-a-sandbox"));
   assert.deepEqual((await cleanup(runtime, { dry_run: false })).removed, []);
   assert.deepEqual((await readdir(join(config.dataDir, "sandboxes"))).sort(), ["not-a-sandbox", entry.id]);
@@ -104,7 +104,7 @@ test("reapStrays() removes many strays at once, and needs no directories", async
   const fixture = await openTestRuntime(t);
   const { config } = fixture;
   const ids = [await leaveBehind(config), await leaveBehind(config)];
-  const processes = await Promise.all(ids.map((id) => processWith(t, agentSocket(config.runtimeDir, id))));
+  const processes = await Promise.all(ids.map((id) => processWith(t, consoleFile(config.dataDir, id))));
   const exits = Promise.all(processes.map(({ child }) => once(child, "exit")));
   await reapStrays(config, nullLogger());
   await exits;

@@ -127,10 +127,11 @@ describe("sandboxes", { concurrency: true }, () => {
     const first = runtime.registry.all()[0];
     assert.ok(first && entries.every(isSandbox));
     const machineOf = new Map(engine.machines.map((machine) => [machine.process.pid, machine]));
-    machineOf.get(first.machine.process.pid)?.die("first");
-    await deathOf(first);
     // A timer of a sandbox that is not there any more must not fire into nothing.
     await setTtl(runtime, { id: first.id, ttl_secs: 0.5 });
+    machineOf.get(first.machine.process.pid)?.die("first");
+    await deathOf(first);
+    await rejectsWith(setTtl(runtime, { id: first.id, ttl_secs: 1 }), "sandbox_dead", /first/);
     for (const machine of engine.machines) machine.die("later");
     await until("the first is forgotten", () => runtime.registry.find(first.id) === undefined);
     assert.equal(runtime.registry.all().length, 200);

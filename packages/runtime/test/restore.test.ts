@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
-import { readdir, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { nullLogger, removeTree } from "@forkd/base";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume } from "../src/operations/pause.ts";
+import { getSandbox, kill, ping, setTtl } from "../src/operations/sandboxes.ts";
 import {
   createWorkspace,
   deleteWorkspace,
@@ -18,19 +19,40 @@ import { HeldImages } from "../src/held-images.ts";
 import { openStore, Runtime } from "../src/open-runtime.ts";
 import { reapStrays } from "../src/reap.ts";
 import { restoreSandboxes } from "../src/sandbox/restore.ts";
-import { FakeEngine } from "./fakes/engine.ts";
-import { context, forkableRuntime, forkRequest, rejectsWith, tscKhz, type TestRuntime } from "./support.ts";
+import { Survivors } from "../src/sandbox/survivors.ts";
+import {
+  assertOnly,
+  context,
+  forkableRuntime,
+  forkRequest,
+  rejectsWith,
+  tscKhz,
+  until,
+  type TestRuntime,
+} from "./support.ts";
 
-/** What a daemon does that follows another on the same directories. */
-async function follow(t: TestContext, { config }: TestRuntime): Promise<TestRuntime> {
-  await reapStrays(config, nullLogger());
-  const engine = new FakeEngine();
+/** The daemon is gone without a word; its machines live on. */
+async function killDaemon({ runtime }: TestRuntime): Promise<void> {
+  for (const sandbox of runtime.registry.all()) {
+    runtime.registry.forget(sandbox.id);
+    await sandbox.letGo();
+  }
+}
+
+/** What a daemon does that follows another on the same directories, where the machines of the engine live on. */
+async function follow(t: TestContext, before: TestRuntime): Promise<TestRuntime> {
+  await killDaemon(before);
+  const { config, engine } = before;
+  const survivors = await Survivors.find(config, (_config, _id, { pid }) =>
+    engine.machines.some((machine) => machine.process.pid === pid && !machine.hasEnded),
+  );
+  await reapStrays(config, nullLogger(), (id) => survivors.claim(id));
   const images = new HeldImages();
-  const store = await openStore(config, images, nullLogger());
+  const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
   const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(() => runtime[Symbol.asyncDispose]());
-  await restoreSandboxes(runtime);
+  await restoreSandboxes(runtime, survivors);
   return { runtime, engine, config };
 }
 
@@ -42,53 +64,134 @@ async function forkOne({ runtime }: TestRuntime): Promise<string> {
 
 const workspace = { name: "mine", snapshot_tag: "py", env: {}, labels: {} };
 
-test("a paused sandbox is there after the daemon stopped, with all its facts; a running one is not", async (t) => {
+const homeOf = ({ config }: TestRuntime, id: string) => join(config.dataDir, "sandboxes", id);
+
+test("sandboxes are there after the daemon was killed: running ones answer, paused ones can be resumed", async (t) => {
   const first = await forkableRuntime(t);
-  const [id, gone] = [await forkOne(first), await forkOne(first)];
-  const before = await pause(first.runtime, { id }, context);
-  await first.runtime[Symbol.asyncDispose]();
+  const [running, paused] = [await forkOne(first), await forkOne(first)];
+  const before = [
+    getSandbox(first.runtime, { id: running }),
+    await pause(first.runtime, { id: paused }, context),
+  ];
   const second = await follow(t, first);
-  assert.equal(second.runtime.registry.find(gone), undefined);
-  const { reason: _, ...after } = second.runtime.registry.get(id).info();
-  assert.deepEqual(after, { ...before, branch_count: 0 });
-  assert.equal((await resume(second.runtime, { id }, context)).state, "running");
-  assert.equal(second.engine.machines[0]?.guest.identity?.hostname, id);
-  assert.equal(second.runtime.registry.get(id).env["A"], "1");
+  const after = [running, paused].map((id) => getSandbox(second.runtime, { id }));
+  assert.deepEqual(
+    after,
+    before.map((info) => ({ ...info, ready_ms: 0 })),
+  );
+  assert.ok((await ping(second.runtime, { id: running })).ok);
+  assert.equal((await resume(second.runtime, { id: paused }, context)).state, "running");
+  assert.equal(second.engine.machines.at(-1)?.guest.identity?.hostname, paused);
+  assert.equal(second.runtime.registry.get(paused).env["A"], "1");
+  // What was taken up can be branched, paused, killed as any other.
+  await pause(second.runtime, { id: running }, context);
+  await resume(second.runtime, { id: running }, context);
+  for (const id of [running, paused]) await kill(second.runtime, { id });
+  await assertOnly(second, []);
 });
 
-test("a resumed sandbox whose daemon was killed comes back in the state that was saved", async (t) => {
-  const first = await forkableRuntime(t);
+test("a daemon that stops keeps running sandboxes or ends them, as it is told", async (t) => {
+  const first = await forkableRuntime(t, { onStop: "keep" });
   const id = await forkOne(first);
-  await pause(first.runtime, { id }, context);
-  await resume(first.runtime, { id }, context);
+  await first.runtime[Symbol.asyncDispose]();
+  assert.deepEqual(
+    first.engine.machines.map(({ wasLeft, hasEnded }) => [wasLeft, hasEnded]),
+    [[true, false]],
+  );
   const second = await follow(t, first);
-  assert.equal(second.runtime.registry.get(id).state, "paused");
-  assert.deepEqual((await readdir(join(first.config.dataDir, "sandboxes", id))).sort(), [
-    "sandbox.json",
-    "state-0",
-  ]);
-  await resume(second.runtime, { id }, context);
-  await pause(second.runtime, { id }, context);
+  assert.equal(getSandbox(second.runtime, { id }).state, "running");
+  second.runtime.onStop = "stop";
+  await second.runtime[Symbol.asyncDispose]();
+  assert.ok(second.engine.machines.at(-1)?.hasEnded);
+  await assertOnly(second, []);
 });
 
-test("a record or a state that cannot be read costs one sandbox, is kept, and is told", async (t) => {
+test("a machine that ended while no daemon ran is told with its reason, and costs what was not saved", async (t) => {
   const first = await forkableRuntime(t);
-  const ids = [await forkOne(first), await forkOne(first), await forkOne(first)];
-  for (const id of ids) await pause(first.runtime, { id }, context);
-  await first.runtime[Symbol.asyncDispose]();
-  const [good = "", noRecord = "", noState = ""] = ids;
-  const home = (id: string) => join(first.config.dataDir, "sandboxes", id);
-  await writeFile(join(home(noRecord), "sandbox.json"), "{");
-  await removeTree(join(home(noState), "state-0", "manifest.json"));
-  const { runtime } = await follow(t, first);
+  const [lost, saved] = [await forkOne(first), await forkOne(first)];
+  await pause(first.runtime, { id: saved }, context);
+  await resume(first.runtime, { id: saved }, context);
+  await createWorkspace(first.runtime, workspace, context);
+  await killDaemon(first);
+  for (const machine of first.engine.machines) machine.die("gone");
+  const second = await follow(t, first);
+  const dead = getSandbox(second.runtime, { id: lost });
+  assert.deepEqual([dead.state, /ended while no daemon ran/.test(dead.reason ?? "")], ["dead", true]);
+  const paused = getSandbox(second.runtime, { id: saved });
+  assert.deepEqual([paused.state, /resumed from the state/.test(paused.reason ?? "")], ["paused", true]);
+  assert.equal(getWorkspace(second.runtime, { name: "mine" }).status, "stale");
+  await until("the dead one is released", async () => !second.runtime.owns(lost));
+  assert.deepEqual((await readdir(homeOf(first, saved))).sort(), ["sandbox.json", "state-0"]);
+  await resume(second.runtime, { id: saved }, context);
+  await resumeWorkspace(second.runtime, { name: "mine" }, context);
+});
+
+test("what was not handed out is not there: a child on its way, one being killed", async (t) => {
+  const first = await forkableRuntime(t);
+  const [kept, killed] = [await forkOne(first), await forkOne(first)];
+  let open = () => {};
+  const gate = new Promise<void>((resolve) => (open = resolve));
+  first.engine.script = () => ({ gate });
+  const forking = fork(first.runtime, forkRequest(), context);
+  await until("the child is on its way", () => first.engine.starting === 1);
+  await first.runtime.registry.get(killed).record.remove();
+  const claims = await Survivors.find(first.config, () => true);
+  assert.deepEqual([...claims.all.keys()], [kept]);
+  open();
+  await forking;
+  assert.equal((await Survivors.find(first.config, () => true)).all.size, 2);
+});
+
+test("a damaged record or state costs one sandbox, says so, and its files stay until it is killed", async (t) => {
+  const first = await forkableRuntime(t);
+  const ids = [await forkOne(first), await forkOne(first), await forkOne(first), await forkOne(first)];
+  const [good = "", noRecord = "", noState = "", running = ""] = ids;
+  for (const id of [good, noRecord, noState]) await pause(first.runtime, { id }, context);
+  await killDaemon(first);
+  await writeFile(join(homeOf(first, noRecord), "sandbox.json"), "{");
+  await removeTree(join(homeOf(first, noState), "state-0", "manifest.json"));
+  const record = JSON.parse(await readFile(join(homeOf(first, running), "sandbox.json"), "utf8")) as object;
+  await writeFile(join(homeOf(first, running), "sandbox.json"), JSON.stringify({ ...record, version: 99 }));
+  const second = await follow(t, first);
+  const { runtime } = second;
   assert.equal(runtime.registry.get(good).state, "paused");
-  assert.equal(runtime.registry.find(noRecord), undefined);
-  assert.ok((await readdir(home(noRecord))).includes("state-0"), "nothing of it is removed");
+  for (const id of [noRecord, running]) {
+    const { state, reason } = getSandbox(runtime, { id });
+    assert.deepEqual([state, /record is damaged/.test(reason ?? "")], ["dead", true]);
+  }
+  assert.ok((await readdir(homeOf(first, noRecord))).includes("state-0"), "nothing of it is removed");
   assert.match(runtime.registry.get(noState).info().reason ?? "", /cannot be used/);
   await rejectsWith(resume(runtime, { id: noState }, context), "snapshot_corrupt", /manifest is missing/);
+  for (const id of ids) await kill(runtime, { id });
+  await assertOnly(second, []);
 });
 
-test("a workspace is suspended when the daemon stops, stale when it was killed before", async (t) => {
+test("a machine that cannot be taken up is ended and told", async (t) => {
+  const first = await forkableRuntime(t);
+  const id = await forkOne(first);
+  first.engine.failAttach = "it does not answer";
+  const second = await follow(t, first);
+  const { state, reason } = getSandbox(second.runtime, { id });
+  assert.deepEqual([state, reason], ["dead", "it could not be taken up again: it does not answer"]);
+  await until("it is released", () => !second.runtime.owns(id));
+  await assertOnly(second, []);
+});
+
+test("a sandbox keeps its time to live over a restart; one that expired meanwhile is gone", async (t) => {
+  const first = await forkableRuntime(t);
+  const [long, short] = [await forkOne(first), await forkOne(first)];
+  const { expires_at_unix: expires } = await setTtl(first.runtime, { id: long, ttl_secs: 1000 });
+  await setTtl(first.runtime, { id: short, ttl_secs: 1 });
+  await killDaemon(first);
+  const path = join(homeOf(first, short), "sandbox.json");
+  const record = JSON.parse(await readFile(path, "utf8")) as object;
+  await writeFile(path, JSON.stringify({ ...record, expires_at_unix: Date.now() / 1000 - 5 }));
+  const second = await follow(t, first);
+  assert.equal(getSandbox(second.runtime, { id: long }).expires_at_unix, expires);
+  await until("the other is gone", () => second.runtime.registry.find(short) === undefined);
+});
+
+test("a workspace is suspended when the daemon stops with its sandboxes, and goes on when it was killed", async (t) => {
   const first = await forkableRuntime(t);
   const made = await createWorkspace(first.runtime, workspace, context);
   assert.equal(made.status, "running");
@@ -97,11 +200,10 @@ test("a workspace is suspended when the daemon stops, stale when it was killed b
     "already_exists",
     /name is taken/,
   );
-  const stale = await follow(t, first);
-  assert.equal(getWorkspace(stale.runtime, { name: "mine" }).status, "stale");
-  const again = await resumeWorkspace(stale.runtime, { name: "mine" }, context);
+  const second = await follow(t, first);
+  const again = getWorkspace(second.runtime, { name: "mine" });
   assert.deepEqual([again.status, again.id], ["running", made.id]);
-  await stale.runtime[Symbol.asyncDispose]();
+  await second.runtime[Symbol.asyncDispose]();
   const third = await follow(t, first);
   assert.equal(getWorkspace(third.runtime, { name: "mine" }).status, "suspended");
   await resumeWorkspace(third.runtime, { name: "mine" }, context);

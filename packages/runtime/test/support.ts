@@ -88,6 +88,7 @@ export async function openTestRuntime(
     maxSandboxes: 1000,
     branchConcurrency: 8,
     memoryCacheMib: 1024,
+    onStop: "stop",
     bootTimeoutMs: 2000,
     readyTimeoutMs: 2000,
     ...settings,

@@ -2,6 +2,9 @@
  * A command that runs. Iterate it for its events, or `wait()` for the whole result, or both: what passes through the
  * iteration is kept (up to a limit) for `wait()`. Only one iteration; stopping it early ends the request, which kills
  * a command made by `start()` and only detaches from one given by `attach()`.
+ *
+ * A command goes on when the daemon is restarted. The events go on too: where the connection is lost, the command is attached to
+ * again from the bytes that have come so far, as soon as a daemon answers.
  */
 import { AppError } from "@forkd/contract/wire";
 import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
@@ -12,6 +15,10 @@ export type SignalName = NonNullable<RequestOf<"execSignal">["signal"]>;
 
 /** Bytes of one write to stdin; the daemon takes up to 1 MiB of text */
 const inputPiece = 512 * 1024;
+/** How long a daemon is waited for that does not answer. */
+const reconnectMs = 30_000;
+const firstRetryMs = 100;
+const longestRetryMs = 2000;
 
 export class CommandHandle implements AsyncIterable<ExecEvent> {
   readonly execId: number;
@@ -20,6 +27,9 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
   readonly #stdout = new OutputBuffer();
   readonly #stderr = new OutputBuffer();
   readonly #events: AsyncGenerator<ExecEvent>;
+  readonly #signal: AbortSignal | undefined;
+  /** bytes of each stream that have come */
+  readonly #seen: { stdout: number; stderr: number };
   readonly #result: Promise<ExecResult>;
   #settle!: { resolve: (result: ExecResult) => void; reject: (error: unknown) => void };
   #pid: number | undefined;
@@ -28,7 +38,13 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
 
   constructor(
     client: Client,
-    command: { sandboxId: string; execId: number },
+    command: {
+      sandboxId: string;
+      execId: number;
+      /** where the events begin */
+      offsets?: { stdout: number; stderr: number };
+      signal?: AbortSignal | undefined;
+    },
     events: AsyncGenerator<ExecEvent>,
     first?: Extract<ExecEvent, { type: "started" }>,
   ) {
@@ -36,6 +52,8 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     this.#sandboxId = command.sandboxId;
     this.execId = command.execId;
     this.#pid = first?.pid;
+    this.#seen = command.offsets ?? { stdout: 0, stderr: 0 };
+    this.#signal = command.signal;
     this.#result = new Promise((resolve, reject) => {
       this.#settle = { resolve, reject };
     });
@@ -49,13 +67,14 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     client: Client,
     sandboxId: string,
     events: AsyncGenerator<ExecEvent>,
+    signal?: AbortSignal,
   ): Promise<CommandHandle> {
     const { value: first } = await events.next();
     if (first?.type !== "started") {
       await events.return(undefined);
       throw new AppError("internal", "The daemon did not say which command it started");
     }
-    return new CommandHandle(client, { sandboxId, execId: first.exec_id }, events, first);
+    return new CommandHandle(client, { sandboxId, execId: first.exec_id, signal }, events, first);
   }
 
   /** process id in the guest; undefined if the daemon did not say, as when attached */
@@ -113,16 +132,22 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     return sent;
   }
 
-  async *#follow(first: ExecEvent | undefined, rest: AsyncGenerator<ExecEvent>): AsyncGenerator<ExecEvent> {
+  async *#follow(first: ExecEvent | undefined, given: AsyncGenerator<ExecEvent>): AsyncGenerator<ExecEvent> {
+    let rest = given;
     try {
       if (first) yield first;
-      for await (const event of rest) {
-        this.#note(event);
-        yield event;
+      for (;;) {
+        try {
+          for await (const event of rest) {
+            this.#note(event);
+            yield event;
+            if (event.type === "exit") return;
+          }
+          throw new AppError("daemon_unreachable", "The stream of the command ended before the command did");
+        } catch (error) {
+          rest = await this.#reattach(error);
+        }
       }
-      this.#settle.reject(
-        new AppError("daemon_unreachable", "The stream of the command ended before the command did"),
-      );
     } catch (error) {
       this.#settle.reject(error);
       throw error;
@@ -133,7 +158,27 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     }
   }
 
+  /** The events from where they broke off. Throws what broke them off if that is not the daemon's end. */
+  async #reattach(lost: unknown): Promise<AsyncGenerator<ExecEvent>> {
+    const until = Date.now() + reconnectMs;
+    for (let waitMs = firstRetryMs; isDaemonGone(lost); waitMs = Math.min(2 * waitMs, longestRetryMs)) {
+      // A daemon that is not there has no way to say when it will be.
+      await pause(waitMs, this.#signal);
+      if (this.#signal?.aborted || Date.now() > until) break;
+      try {
+        const offsets = { stdout_offset: this.#seen.stdout, stderr_offset: this.#seen.stderr };
+        const options = { signal: this.#signal };
+        return await this.#client.lines("attachExec", { ...this.#address(), ...offsets }, options);
+      } catch (error) {
+        if (!isDaemonGone(error)) throw error;
+      }
+    }
+    throw lost;
+  }
+
   #note(event: ExecEvent): void {
+    if (event.type === "stdout" || event.type === "stderr")
+      this.#seen[event.type] = event.offset + outputBytes(event).length;
     if (event.type === "started") this.#pid = event.pid;
     else if (event.type === "stdout") this.#stdout.push(outputBytes(event));
     else if (event.type === "stderr") this.#stderr.push(outputBytes(event));
@@ -148,4 +193,23 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
       });
     }
   }
+}
+
+function isDaemonGone(error: unknown): boolean {
+  return (
+    error instanceof AppError && (error.code === "daemon_unreachable" || error.code === "daemon_stopping")
+  );
+}
+
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", done, { once: true });
+    if (signal?.aborted) done();
+  });
 }

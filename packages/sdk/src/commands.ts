@@ -47,7 +47,7 @@ export class Commands {
   async start(args: readonly string[], options: StartOptions = {}): Promise<CommandHandle> {
     const request = { ...this.#request(args, options), stream: true };
     const events = await this.#client.lines("exec", request, options);
-    return CommandHandle.started(this.#client, this.#id, events);
+    return CommandHandle.started(this.#client, this.#id, events, options.signal);
   }
 
   /** The command outlives this connection; see `attach()` and `list()`. */
@@ -76,7 +76,9 @@ export class Commands {
       stderr_offset: options.stderrOffset ?? 0,
     };
     const events = await this.#client.lines("attachExec", request, options);
-    return new CommandHandle(this.#client, { sandboxId: this.#id, execId }, events);
+    const offsets = { stdout: request.stdout_offset, stderr: request.stderr_offset };
+    const command = { sandboxId: this.#id, execId, offsets, signal: options.signal };
+    return new CommandHandle(this.#client, command, events);
   }
 
   list(): Promise<ExecInfo[]> {

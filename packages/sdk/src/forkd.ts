@@ -74,8 +74,12 @@ export class Forkd {
   }
 
   /** Kills every sandbox and stops the daemon. */
-  shutdown(options: CallOptions = {}): Promise<{ stopped: number }> {
-    return this.#client.call("shutdown", {}, options);
+  /** `sandboxes`: whether running ones go on for the next daemon; default: what the daemon is set to. */
+  shutdown({ sandboxes, ...options }: CallOptions & { sandboxes?: "keep" | "stop" } = {}): Promise<{
+    stopped: number;
+    kept: number;
+  }> {
+    return this.#client.call("shutdown", sandboxes === undefined ? {} : { sandboxes }, options);
   }
 }
 

@@ -2,7 +2,8 @@
  * Flat memory images of layered snapshots, `<dir>/<id>`: made from the chain when first asked for, thrown away at will.
  *
  * A file is trusted by the process that made it, as long as stat() says the same of it. A later process cannot know whether the
- * host went down in between; to find out it would have to read all of the file, for which it can as well make it again.
+ * host went down in between; to find out it would have to read all of the file, for which it can as well make it again. Where a
+ * machine that maps the file has lived on, the host has not gone down.
  */
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -55,16 +56,22 @@ export class FlatCache {
     this.#log = log;
   }
 
-  /** What an earlier process left is removed. */
+  /** What an earlier process left is removed, but for the images in `mapped`, which has their stamps by id. */
   static async open(
     dir: string,
     limits: CacheLimits,
     verified: VerifiedFiles,
     log: Logger,
+    mapped: ReadonlyMap<string, string> = new Map(),
   ): Promise<FlatCache> {
-    await removeTree(dir);
     await mkdir(dir, { recursive: true, mode: 0o700 });
-    return new FlatCache(dir, limits, verified, log);
+    const cache = new FlatCache(dir, limits, verified, log);
+    for (const name of await readdir(dir)) {
+      const stamp = await stampOf(join(dir, name));
+      if (stamp !== undefined && mapped.get(name) === stamp) cache.#trusted.set(name, stamp);
+      else await removeTree(join(dir, name));
+    }
+    return cache;
   }
 
   path(id: string): string {

@@ -10,6 +10,8 @@ export { mergeLayers } from "./merge-layers.ts";
 export { mergeDisks } from "./disk-merge.ts";
 export type { CompactOptions, CompactStep } from "./compact.ts";
 export type { CacheLimits, Evicted } from "./flat-cache.ts";
+export { manifestName } from "./manifest.ts";
+export { stampOf } from "./stamp.ts";
 export { physicalBytes, type SnapshotSizes } from "./sizes.ts";
 export type { VerifyOptions } from "./verify.ts";
 export {

@@ -43,6 +43,8 @@ export type StoreOptions = {
   cacheDir: string;
   /** default: none, and nothing is in use */
   cacheLimits?: CacheLimits;
+  /** stamps of images that machines map already, by id */
+  mappedImages?: ReadonlyMap<string, string>;
   log?: Logger;
 };
 
@@ -71,7 +73,8 @@ export class Store {
     await mkdir(root, { recursive: true, mode: 0o700 });
     await sweepLeftovers(root);
     const verified = new VerifiedFiles();
-    const cache = await FlatCache.open(options.cacheDir, options.cacheLimits ?? noLimits, verified, log);
+    const limits = options.cacheLimits ?? noLimits;
+    const cache = await FlatCache.open(options.cacheDir, limits, verified, log, options.mappedImages);
     return new Store(root, verified, cache, log);
   }
 

@@ -8,8 +8,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
 import { startDaemon } from "../support/daemon.ts";
-import { linkSnapshots, ownFile } from "../support/data-dir.ts";
-import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { ownFile } from "../support/data-dir.ts";
+import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
 import { testDir } from "../support/test-dir.ts";
 
 async function flipByte(path: string, offset: number): Promise<void> {
@@ -195,24 +195,6 @@ test("a daemon without QEMU says so and does not start", async () => {
   );
 });
 
-test("a daemon that was killed is followed by one that removes its strays, and strangers live on", async () => {
-  await using dir = await testDir();
-  const dataDir = join(dir.path, "data");
-  await linkSnapshots(dataDir, ["tiny"]);
-  const env = { FORKD_RUNTIME_DIR: join(dir.path, "run") };
-  const first = await startDaemon({ dataDir, env });
-  const children = await forkAll(first.forkd, "tiny", 2);
-  first.process.kill("SIGKILL");
-  await once(first.process, "exit");
-  assert.ok(children.every(({ info }) => processExists(info.pid)));
-  await using second = await startDaemon({ dataDir, env });
-  await eventually("the strays are gone", () => children.every(({ info }) => !processExists(info.pid)));
-  assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
-  const child = await second.forkd.forkOne("tiny");
-  assert.equal(await sh(child, "echo again"), "again");
-  await first[Symbol.asyncDispose]();
-});
-
 test("a second daemon on the same data directory is refused", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   await assert.rejects(startDaemon({ dataDir: daemon.dataDir }), /data_dir_in_use/);
@@ -222,7 +204,7 @@ test("a second daemon on the same data directory is refused", async () => {
 test("shutdown ends sandboxes and daemon and leaves no socket", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const child = await daemon.forkd.forkOne("tiny");
-  assert.deepEqual(await daemon.forkd.shutdown(), { stopped: 1 });
+  assert.deepEqual(await daemon.forkd.shutdown(), { stopped: 1, kept: 0 });
   if (daemon.process.exitCode === null) await once(daemon.process, "exit");
   assert.equal(processExists(child.info.pid), false);
   assert.equal(existsSync(daemon.socket), false);

@@ -1,16 +1,13 @@
 /** Pause, resume, rewind and workspaces: what a sandbox keeps while it has no machine, and while there is no daemon. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { assertConsecutive, clockError, identityOf, Lines } from "../support/branches.ts";
-import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { linkSnapshots } from "../support/data-dir.ts";
+import { endDaemon, startDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
 import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
-import { testDir } from "../support/test-dir.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -112,38 +109,12 @@ test("rewind returns a sandbox in place to its base and to its own branches, and
   await rejectsWith(sandbox.rewind("first"), "sandbox_not_found");
 });
 
-/** Daemons that follow one another on the same directories. */
-async function inDirs(
-  tags: readonly string[],
-  work: (start: () => Promise<TestDaemon>, dataDir: string) => Promise<void>,
-) {
-  await using dir = await testDir();
-  const dataDir = join(dir.path, "data");
-  await linkSnapshots(dataDir, tags);
-  const started: TestDaemon[] = [];
-  try {
-    await work(async () => {
-      const next = await startDaemon({ dataDir, env: { FORKD_RUNTIME_DIR: join(dir.path, "run") } });
-      started.push(next);
-      return next;
-    }, dataDir);
-  } finally {
-    for (const each of started) await each[Symbol.asyncDispose]();
-  }
-}
-
-async function end(old: TestDaemon, signal: "SIGTERM" | "SIGKILL"): Promise<void> {
-  const ended = once(old.process, "exit");
-  old.process.kill(signal);
-  await ended;
-}
-
 async function stateOf(forkd: Forkd, id: string): Promise<string> {
   return (await forkd.sandboxes.get(id)).info.state;
 }
 
-test("a paused sandbox outlives its daemon, however that ends; a resumed one falls back to what was saved", async () => {
-  await inDirs(["python"], async (start, dataDir) => {
+test("a paused sandbox outlives its daemon, however that ends; one whose machine ends too falls back to what was saved", async () => {
+  await withDaemons(["python"], async (start, dataDir) => {
     let at = await start();
     const { id } = await at.forkd.forkOne("python").then(async (sandbox) => {
       await sandbox.eval("n = 1");
@@ -151,7 +122,7 @@ test("a paused sandbox outlives its daemon, however that ends; a resumed one fal
     });
     const lost = await at.forkd.forkOne("python");
     for (const signal of ["SIGTERM", "SIGKILL"] as const) {
-      await end(at, signal);
+      await endDaemon(at, signal);
       at = await start();
       assert.equal(await stateOf(at.forkd, id), "paused");
       assert.deepEqual(
@@ -162,9 +133,10 @@ test("a paused sandbox outlives its daemon, however that ends; a resumed one fal
     await rejectsWith(at.forkd.sandboxes.get(lost.id), "sandbox_not_found");
 
     const sandbox = await at.forkd.sandboxes.get(id);
-    const { pid } = await sandbox.resume();
+    const { pid = 0 } = await sandbox.resume();
     assert.equal((await sandbox.eval("n += 1; n")).result_json, 2);
-    await end(at, "SIGKILL");
+    await endDaemon(at, "SIGKILL");
+    process.kill(pid, "SIGKILL");
     at = await start();
     await eventually("its machine is gone", () => !processExists(pid));
     const again = await at.forkd.sandboxes.get(id);
@@ -184,7 +156,7 @@ test("a paused sandbox outlives its daemon, however that ends; a resumed one fal
 });
 
 test("a workspace is suspended by name or by the daemon's end, and is stale when it never was", async () => {
-  await inDirs(["tiny"], async (start, dataDir) => {
+  await withDaemons(["tiny"], async (start, dataDir) => {
     let at = await start();
     const made = await at.forkd.workspaces.create("desk", "tiny", { env: { A: "b" } });
     assert.deepEqual(
@@ -204,7 +176,7 @@ test("a workspace is suspended by name or by the daemon's end, and is stale when
     // A running one is saved when the daemon is asked to stop.
     await at.forkd.workspaces.create("asked", "tiny");
     await sh(await at.forkd.workspaces.sandbox("asked"), "echo kept > /root/notes");
-    await end(at, "SIGTERM");
+    await endDaemon(at, "SIGTERM");
     at = await start();
     const statuses = Object.fromEntries(
       (await at.forkd.workspaces.list()).map(({ name, status }) => [name, status]),
@@ -217,8 +189,10 @@ test("a workspace is suspended by name or by the daemon's end, and is stale when
 
     // One that was never saved starts anew.
     await at.forkd.workspaces.create("never", "tiny");
-    await sh(await at.forkd.workspaces.sandbox("never"), "echo lost > /root/notes");
-    await end(at, "SIGKILL");
+    const lost = await at.forkd.workspaces.sandbox("never");
+    await sh(lost, "echo lost > /root/notes");
+    await endDaemon(at, "SIGKILL");
+    process.kill(lost.info.pid ?? 0, "SIGKILL");
     at = await start();
     assert.equal((await at.forkd.workspaces.get("never")).status, "stale");
     await at.forkd.workspaces.resume("never");

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Sandbox, type Branch, type BranchOptions, type CommandHandle, type Forkd } from "@forkd/sdk";
-import { eventually } from "./sandboxes.ts";
+import { eventually, sh } from "./sandboxes.ts";
 
 /** Branches and demands that every child is a sandbox. */
 export async function branchInto(
@@ -87,4 +87,20 @@ export async function identityOf(sandbox: Sandbox): Promise<string[]> {
     { check: true },
   );
   return stdout.trim().split("\n");
+}
+
+/** What is listed as ready can be used; what is not is absent, or failed with a reason. Gives the status of the tag. */
+export async function assertHonest(forkd: Forkd, tag: string): Promise<string> {
+  const listed = (await forkd.snapshots.list()).find((each) => each.tag === tag);
+  if (!listed) return "absent";
+  if (listed.status === "ready") {
+    const child = await forkd.forkOne(tag);
+    assert.equal(await sh(child, "cat /root/marker"), "marked");
+    await child.kill();
+  } else {
+    assert.equal(listed.status, "failed");
+    assert.ok(listed.warning, `${tag} failed without a reason`);
+  }
+  await forkd.snapshots.remove(tag);
+  return listed.status;
 }

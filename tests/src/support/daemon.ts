@@ -36,6 +36,7 @@ export async function startDaemon(
     FORKD_LISTEN: "off",
     FORKD_POOL_SIZE: "0",
     FORKD_LOG_LEVEL: "info",
+    FORKD_ON_STOP: "stop",
     ...options.env,
   };
   const logPath = join(dir, "daemon.log");
@@ -65,4 +66,34 @@ export async function startDaemon(
     log: () => readFileSync(logPath, "utf8"),
     [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose](),
   };
+}
+
+/** Daemons that follow one another on the same directories. What is left at the end goes with the last one. */
+export async function withDaemons(
+  tags: readonly string[],
+  work: (start: (env?: Record<string, string>) => Promise<TestDaemon>, dataDir: string) => Promise<void>,
+): Promise<void> {
+  await using dir = await testDir();
+  const dataDir = join(dir.path, "data");
+  await linkSnapshots(dataDir, tags);
+  const started: TestDaemon[] = [];
+  const start = async (env: Record<string, string> = {}) => {
+    const next = await startDaemon({ dataDir, env: { FORKD_RUNTIME_DIR: join(dir.path, "run"), ...env } });
+    started.push(next);
+    return next;
+  };
+  try {
+    await work(start, dataDir);
+  } finally {
+    const last = started.at(-1);
+    // Sandboxes of a daemon that a failing test has ended would else live on.
+    if (last && (last.process.exitCode !== null || last.process.signalCode !== null)) await start();
+    for (const each of started) await each[Symbol.asyncDispose]();
+  }
+}
+
+export async function endDaemon({ process }: TestDaemon, signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+  const ended = once(process, "exit");
+  process.kill(signal);
+  await ended;
 }

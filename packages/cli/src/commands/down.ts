@@ -1,28 +1,59 @@
+import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Command } from "commander";
+import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
 
 const exitPollMs = 20;
 const exitLimitMs = 10_000;
 
+type Sandboxes = "keep" | "stop";
+type Options = { keep?: boolean; stop?: boolean };
+
 export function define(command: Command, toAction: ToAction): void {
-  command.addHelpText("after", examples("forkd down")).action(toAction(down));
+  command
+    .addOption(new Option("--keep", "running sandboxes go on; the next daemon finds them").conflicts("stop"))
+    .addOption(new Option("--stop", "end running sandboxes; workspaces are saved before (default)"))
+    .addHelpText("after", examples("forkd down", "forkd down --keep"))
+    .action(toAction(down));
 }
 
-async function down(cli: Cli): Promise<void> {
+async function down(cli: Cli, options: Options): Promise<void> {
   const { findDaemon } = await import("../client.ts");
   const forkd = await findDaemon(cli.signal);
   if (forkd === undefined) {
-    if (cli.out.json) cli.out.document({ stopped: 0 });
+    if (cli.out.json) cli.out.document({ stopped: 0, kept: 0 });
     return cli.out.note("The daemon is not running.");
   }
+  const { pid, sandboxes: running } = await forkd.status({ signal: cli.signal });
+  const sandboxes = choose(options) ?? (await ask(cli, running)) ?? "stop";
   using _progress = cli.progress("Stopping");
-  const { pid } = await forkd.call("version", {}, { signal: cli.signal });
-  const { stopped } = await forkd.call("shutdown", {}, { signal: cli.signal });
+  const { stopped, kept } = await forkd.shutdown({ sandboxes, signal: cli.signal });
   if (cli.environment.url === undefined) await processEnd(pid, cli.signal);
-  if (cli.out.json) return cli.out.document({ stopped });
-  cli.out.note(`Stopped ${stopped} ${stopped === 1 ? "sandbox" : "sandboxes"} and the daemon (pid ${pid}).`);
+  if (cli.out.json) return cli.out.document({ stopped, kept });
+  if (kept > 0) cli.out.note(`${many(kept)} go on without a daemon; forkd up finds them again.`);
+  cli.out.note(`Stopped ${many(stopped)} and the daemon (pid ${pid}).`);
+}
+
+function choose({ keep, stop }: Options): Sandboxes | undefined {
+  return keep ? "keep" : stop ? "stop" : undefined;
+}
+
+/** Only a person at a terminal is asked. */
+async function ask(cli: Cli, running: number): Promise<Sandboxes | undefined> {
+  if (running === 0 || cli.out.json || !process.stdin.isTTY || !process.stderr.isTTY) return undefined;
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    const question = `${many(running)} running. [s]top them, or [k]eep them for the next daemon? [s] `;
+    const answer = (await terminal.question(question, { signal: cli.signal })).trim().toLowerCase();
+    return answer.startsWith("k") ? "keep" : "stop";
+  } finally {
+    terminal.close();
+  }
+}
+
+function many(count: number): string {
+  return `${count} ${count === 1 ? "sandbox" : "sandboxes"}`;
 }
 
 /** Resolves when the process is gone, so that the next `up` finds its data directory free. */

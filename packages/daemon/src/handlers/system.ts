@@ -10,10 +10,11 @@ export function systemHandlers({ runtime, version, stop }: Daemon) {
     status: () => status(runtime),
     doctor: () => doctor(runtime),
     cleanup: (input) => cleanup(runtime, input),
-    shutdown: async () => {
-      const stopped = await closeSandboxes(runtime);
+    shutdown: async ({ sandboxes = runtime.onStop }) => {
+      runtime.onStop = sandboxes;
+      const closed = await closeSandboxes(runtime, sandboxes);
       stop();
-      return { stopped };
+      return closed;
     },
   } satisfies Partial<Handlers>;
 }

@@ -2,7 +2,8 @@
  * One virtual machine behind one interface.
  *
  *   boot()    ─────────────────────────────► Machine ──pause()──► PausedMachine ──dispose──► (runs on)
- *   prepare() ──► PreparedMachine ──start()──┘
+ *   prepare() ──► PreparedMachine ──start()──┘│
+ *   attach()  ──────────────────────────────►┘└──leave()──► (runs on without us; attach() takes it up again)
  *
  * What may be done only while no vCPU runs is a method of PausedMachine, so the order cannot be got wrong. Disposing a
  * machine ends its process and removes what the engine made for it in the work directory.
@@ -59,6 +60,14 @@ export type RestoreSpec = {
   deviceState: string;
 };
 
+/** A machine that runs already: an earlier process of ours has left it. */
+export type AttachSpec = {
+  process: ProcessId;
+  place: MachinePlace;
+  memoryFile: string;
+  memoryBytes: number;
+};
+
 export type ExitReason = {
   /** first cause that is known, for a person */
   text: string;
@@ -94,6 +103,8 @@ export interface Machine extends AsyncDisposable {
    * layers that are no longer used.
    */
   collapseDisk(keep: number): Promise<readonly DiskLayer[]>;
+  /** Lets go of it: it runs on, and nothing of it is removed. */
+  leave(): Promise<void>;
 }
 
 export interface PausedMachine extends AsyncDisposable {
@@ -141,4 +152,9 @@ export interface Engine {
   readonly capabilities: Capabilities;
   boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<Machine>;
   prepare(spec: RestoreSpec, options: { signal?: AbortSignal }): Promise<PreparedMachine>;
+  /**
+   * Takes up a machine that was left. What its owner had begun with it is undone: it runs, and its disk has no layers but those
+   * in use. Throws `engine_failed` if that process is gone or is none of ours; it is never ended here.
+   */
+  attach(spec: AttachSpec): Promise<Machine>;
 }

@@ -1,6 +1,6 @@
 /**
- * A VMM process: started in a session of its own with its output in a log file, so it does not depend on the pipes
- * of the daemon; ended by TERM, then KILL. The reason it ended is set once: the first cause wins.
+ * A VMM process: started in a session of its own with its output in a log file, so it does not depend on the daemon, or found
+ * again after the daemon that started it has gone. The reason it ended is set once: the first cause wins.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { closeSync, openSync, writeFileSync } from "node:fs";
@@ -8,11 +8,10 @@ import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
 import { isErrno } from "@forkd/base";
-import { identify, type ProcessId } from "../host/procfs.ts";
+import { commandLine, identify, isAlive, type ProcessId } from "../host/procfs.ts";
 import type { ExitReason } from "./engine.ts";
 
 const tailBytes = 4096;
-const termGraceMs = 2000;
 
 /** The last lines of a text file; empty if it cannot be read. */
 export async function tailOf(path: string, bytes = tailBytes): Promise<string> {
@@ -29,47 +28,60 @@ export async function tailOf(path: string, bytes = tailBytes): Promise<string> {
   }
 }
 
+type End = { exitCode: number | null; signal: string | null };
+type Texts = { logPath: string; consolePath: string };
+
 export class VmmProcess implements AsyncDisposable {
   readonly id: ProcessId;
   readonly argv: readonly string[];
-  /** our end of the socket that is descriptor 3 of the process */
+  /** connected to its control socket */
   readonly control: Socket;
   readonly exited: Promise<ExitReason>;
   #cause: string | undefined;
-  #child: ChildProcess;
+  readonly #kill: () => void;
+  readonly #leave: () => void;
 
   private constructor(
-    child: ChildProcess,
-    id: ProcessId,
-    argv: readonly string[],
-    exited: Promise<ExitReason>,
+    parts: {
+      id: ProcessId;
+      argv: readonly string[];
+      control: Socket;
+      end: Promise<End>;
+      kill: () => void;
+      leave: () => void;
+    },
+    { logPath, consolePath }: Texts,
   ) {
-    this.#child = child;
-    this.id = id;
-    this.argv = argv;
-    // Extra "pipe" descriptors are connected stream sockets.
-    this.control = child.stdio[3] as Socket;
-    this.exited = exited;
+    this.id = parts.id;
+    this.argv = parts.argv;
+    this.control = parts.control;
+    this.#kill = parts.kill;
+    this.#leave = parts.leave;
+    this.exited = parts.end.then(async (end): Promise<ExitReason> => {
+      const [log, console] = await Promise.all([tailOf(logPath), tailOf(consolePath)]);
+      return { ...end, text: this.#cause ?? describeExit(end, console), log, console };
+    });
+    // A reset of the control socket is the same event as the exit.
+    this.control.on("error", () => undefined);
   }
 
-  static async start(options: {
-    program: string;
-    args: readonly string[];
-    logPath: string;
-    consolePath: string;
-    /** files handed over as descriptors 4, 5, … */
-    files?: readonly string[];
-  }): Promise<VmmProcess> {
+  static async start(
+    options: Texts & {
+      program: string;
+      args: readonly string[];
+      /** files handed over as descriptors 4, 5, … */
+      files?: readonly string[];
+    },
+  ): Promise<VmmProcess> {
     const log = openSync(options.logPath, "a", 0o600);
     const fds: number[] = [log];
-    let process: VmmProcess | undefined;
     try {
       for (const path of options.files ?? []) fds.push(openSync(path, "r"));
       const child = spawn(options.program, options.args, {
         detached: true,
         stdio: ["ignore", log, log, "pipe", ...fds.slice(1)],
       });
-      const exit = new Promise<{ exitCode: number | null; signal: string | null }>((resolve) => {
+      const end = new Promise<End>((resolve) => {
         child.once("exit", (exitCode, signal) => resolve({ exitCode, signal }));
       });
       if (child.pid === undefined) {
@@ -83,25 +95,39 @@ export class VmmProcess implements AsyncDisposable {
         );
       }
       const id = identifyOrKill(child, child.pid);
-      const exited = exit.then(async (end): Promise<ExitReason> => {
-        const [log, console] = await Promise.all([tailOf(options.logPath), tailOf(options.consolePath)]);
-        return {
-          ...end,
-          text:
-            process === undefined
-              ? describeExit(end, console)
-              : (process.#cause ?? describeExit(end, console)),
-          log,
-          console,
-        };
-      });
-      process = new VmmProcess(child, id, [options.program, ...options.args], exited);
-      // A reset of the control socket is the same event as the exit.
-      process.control.on("error", () => undefined);
-      return process;
+      return new VmmProcess(
+        {
+          id,
+          argv: [options.program, ...options.args],
+          // Extra "pipe" descriptors are connected stream sockets; ours of descriptor 3 is the control socket.
+          control: child.stdio[3] as Socket,
+          end,
+          kill: () => void child.kill("SIGKILL"),
+          leave: () => child.unref(),
+        },
+        options,
+      );
     } finally {
       for (const fd of fds) closeSync(fd);
     }
+  }
+
+  /**
+   * A process that another one of ours started. It is no child of this process, so its end shows in its control socket, which
+   * only the kernel closes for it. How it ended is not known then.
+   */
+  static attach(id: ProcessId, control: Socket, texts: Texts): VmmProcess {
+    const end = new Promise<End>((resolve) => {
+      control.once("close", () => resolve({ exitCode: null, signal: null }));
+    });
+    // Between the look and the signal the pid could become another's only if the process ended and was reaped in that moment.
+    const kill = () => {
+      if (isAlive(id)) signalProcess(id.pid);
+    };
+    return new VmmProcess(
+      { id, argv: commandLine(id.pid), control, end, kill, leave: () => undefined },
+      texts,
+    );
   }
 
   /** Names why the process is about to end, unless a cause is known already. */
@@ -111,7 +137,13 @@ export class VmmProcess implements AsyncDisposable {
 
   /** Immediate; the guest gets no chance to object. */
   kill(): void {
-    this.#child.kill("SIGKILL");
+    this.#kill();
+  }
+
+  /** Lets it run on without us; `exited` need not resolve any more. */
+  leave(): void {
+    this.#leave();
+    this.control.destroy();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -120,15 +152,13 @@ export class VmmProcess implements AsyncDisposable {
     await this.exited;
     this.control.destroy();
   }
+}
 
-  /** Lets the process finish by itself for a moment, then kills it. */
-  async terminate(): Promise<void> {
-    this.blame("stopped by forkd");
-    this.#child.kill("SIGTERM");
-    const timer = setTimeout(() => this.kill(), termGraceMs);
-    await this.exited;
-    clearTimeout(timer);
-    this.control.destroy();
+function signalProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if (!isErrno(error, "ESRCH")) throw error;
   }
 }
 
@@ -152,12 +182,16 @@ function identifyOrKill(child: ChildProcess, pid: number): ProcessId {
   }
 }
 
-function describeExit(end: { exitCode: number | null; signal: string | null }, console: string): string {
-  const panic = /Kernel panic[^\n]*/.exec(console)?.[0];
-  if (panic) return `guest: ${panic}`;
-  const boot = /forkd: boot failed[^\n]*/.exec(console)?.[0];
-  if (boot) return `guest: ${boot}`;
+/** What the guest said last, if it is the cause. */
+export function lastWords(console: string): string | undefined {
+  const said = /Kernel panic[^\n]*/.exec(console)?.[0] ?? /forkd: boot failed[^\n]*/.exec(console)?.[0];
+  return said === undefined ? undefined : `guest: ${said}`;
+}
+
+function describeExit(end: End, console: string): string {
+  const said = lastWords(console);
+  if (said !== undefined) return said;
   if (end.signal !== null) return `VMM killed by ${end.signal}`;
   if (end.exitCode === 0) return "guest powered off or reset";
-  return `VMM exited with code ${end.exitCode}`;
+  return end.exitCode === null ? "VMM ended" : `VMM exited with code ${end.exitCode}`;
 }

@@ -9,18 +9,32 @@ export type ProcessId = {
   startTime: number;
 };
 
-function startTimeOf(stat: string): number {
-  // The command name may hold spaces and brackets; fields are counted after its closing bracket.
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return Number(fields[19]);
-}
-
-/** The identity of a live process, or undefined when there is none. */
+/** The identity of a live process; undefined when there is none, or only its unreaped rest. */
 export function identify(pid: number): ProcessId | undefined {
+  let stat: string;
   try {
-    return { pid, startTime: startTimeOf(readFileSync(`/proc/${pid}/stat`, "latin1")) };
+    stat = readFileSync(`/proc/${pid}/stat`, "latin1");
   } catch (error) {
     if (isErrno(error, "ENOENT", "ESRCH")) return undefined;
+    throw error;
+  }
+  // The command name may hold spaces and brackets; the state is the field after its closing bracket.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  if (fields[0] === "Z" || fields[0] === "X") return undefined;
+  return { pid, startTime: Number(fields[19]) };
+}
+
+/** What start times count from: a process of another boot is gone, whatever has its pid now. */
+export function hostBootId(): string {
+  return readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim();
+}
+
+/** The arguments of a live process; empty when it is gone or not ours to read. */
+export function commandLine(pid: number): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").slice(0, -1);
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ESRCH", "EACCES", "EPERM")) return [];
     throw error;
   }
 }

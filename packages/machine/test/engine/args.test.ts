@@ -52,14 +52,16 @@ test("bootArgs() is this command line for a fixed machine", () => {
     ...["-global", "migration.send-configuration=off"],
     ...["-object", "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=on"],
     ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
+    ...["-chardev", "socket,id=qmp-again,path=/run/p/qmp.sock,server=on,wait=off"],
+    ...["-mon", "chardev=qmp-again,mode=control"],
     ...["-chardev", "file,id=console,path=/p/console.log,append=on", "-serial", "chardev:console"],
     ...["-chardev", "socket,id=agent,path=/run/p/agent.sock,server=on,wait=off"],
     ...["-device", "virtio-serial-device,max_ports=2"],
     ...["-device", "virtserialport,chardev=agent,name=forkd.agent"],
     "-blockdev",
-    '{"driver":"raw","node-name":"base0","read-only":true,"file":{"driver":"file","filename":"/p/rootfs.ext4","read-only":true}}',
+    '{"driver":"raw","node-name":"base0","read-only":true,"file":{"driver":"file","node-name":"base0-file","filename":"/p/rootfs.ext4","read-only":true}}',
     "-blockdev",
-    '{"driver":"qcow2","node-name":"disk0","cache":{"direct":false,"no-flush":true},"discard":"unmap","file":{"driver":"file","filename":"/p/disk.qcow2","cache":{"direct":false,"no-flush":true}},"backing":"base0"}',
+    '{"driver":"qcow2","node-name":"disk0","cache":{"direct":false,"no-flush":true},"discard":"unmap","file":{"driver":"file","node-name":"disk0-file","filename":"/p/disk.qcow2","cache":{"direct":false,"no-flush":true}},"backing":"base0"}',
     ...["-device", "virtio-blk-device,drive=disk0,werror=report,rerror=report"],
     ...["-kernel", "/p/vmlinuz", "-initrd", "/p/initramfs", "-append", "console=ttyS0 quiet"],
   ]);
@@ -117,6 +119,7 @@ test("bootArgs() escapes commas in paths, so that a path cannot add an option", 
   });
   assert.equal(memoryOf(args), "memory-backend-file,id=ram,size=256M,mem-path=/m,,share=off,share=on");
   assert.deepEqual(valuesOf(args, "-chardev").slice(1), [
+    "socket,id=qmp-again,path=/s,,wait=on/qmp.sock,server=on,wait=off",
     "file,id=console,path=/c,,append=off,append=on",
     "socket,id=agent,path=/s,,wait=on/agent.sock,server=on,wait=off",
   ]);

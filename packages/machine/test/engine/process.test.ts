@@ -80,20 +80,6 @@ test("VmmProcess is gone when it is disposed, and disposing it again does nothin
   await vmm[Symbol.asyncDispose]();
 });
 
-test("terminate() lets the process finish its work", async (t) => {
-  const { vmm, dir } = await shell(
-    t,
-    "trap 'echo bye > $1/bye; exit 0' TERM; echo; while :; do sleep 0.02; done",
-  );
-  // The trap is set once something is in the log.
-  while ((await tailOf(join(dir, "log"), 16)) === "" && (await readFile(join(dir, "log"))).length === 0) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  await vmm.terminate();
-  assert.equal(await readFile(join(dir, "bye"), "utf8"), "bye\n");
-  assert.equal((await vmm.exited).exitCode, 0);
-});
-
 test("VmmProcess hands over a socket as descriptor 3 and files from 4 on", async (t) => {
   const dir = await temporaryDirectory(t);
   await writeFile(join(dir, "first"), "device state");

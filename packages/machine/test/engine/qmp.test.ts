@@ -142,7 +142,7 @@ test("QmpClient drops the connection when a line has no end", patience, async (t
   const { client, peer } = await connected(t);
   const pending = client.execute("stop");
   const closed = once(peer.socket, "close");
-  peer.socket.write("x".repeat((1 << 20) + 1));
+  peer.socket.write("x".repeat((4 << 20) + 1));
   await rejectsWith(pending, "engine_failed", /closed its control socket/);
   await closed;
 });
@@ -150,7 +150,7 @@ test("QmpClient drops the connection when a line has no end", patience, async (t
 test("QmpClient accepts a long line that ends", patience, async (t) => {
   const { client, peer } = await connected(t);
   const answer = client.execute("query-all");
-  const long = "x".repeat(900_000);
+  const long = "x".repeat(3_000_000);
   peer.say({ return: long, id: 1 });
   assert.equal(await answer, long);
 });

@@ -23,12 +23,13 @@ type OnOutput = (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
 
 /** The kernel of that language; one that died is started again, without the state it had. */
 async function usableKernel(sandbox: Sandbox, language: Language | undefined): Promise<WarmKernel> {
+  const { restarts, languages } = sandbox.current;
+  const wanted = language ?? languages[0];
+  const under = wanted && restarts.get(wanted);
+  if (under) return under;
   const kernel = sandbox.kernel(language);
   if (!kernel.client.dead) return kernel;
   const { language: known } = kernel;
-  const { restarts } = sandbox.current;
-  const under = restarts.get(known);
-  if (under) return under;
   const restart = restartKernel(sandbox, kernel).finally(() => restarts.delete(known));
   restarts.set(known, restart);
   return restart;

@@ -60,8 +60,10 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
     : { exit_code: 128 + exit.signal, signal: signalName(exit.signal), timed_out: exit.timedOut };
 }
 
-function killOnAbort(process: AgentProcess, signal: AbortSignal | undefined): () => void {
-  const stop = () => process.kill();
+function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSignal | undefined): () => void {
+  const stop = () => {
+    if (!runtime.outlivesCaller) process.kill();
+  };
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
   return () => signal?.removeEventListener("abort", stop);
@@ -76,7 +78,7 @@ export async function exec(runtime: Runtime, request: ExecInput, { signal }: Con
   const process = sandbox.agent.start(spec, {
     onOutput: ({ stream, bytes }) => (stream === 1 ? stdout : stderr).push(bytes),
   });
-  const release = killOnAbort(process, signal);
+  const release = killOnAbort(runtime, process, signal);
   try {
     const whole = async () => {
       await process.started;
@@ -129,12 +131,13 @@ export async function streamExec(
 ): Promise<AsyncIterable<ExecEvent>> {
   const sandbox = runtime.registry.get(request.id);
   const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
-  const release = killOnAbort(process, signal);
+  const release = killOnAbort(runtime, process, signal);
   await answered("the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
   const finish = () => process.forget();
-  const owned = { process, finish, end: () => process[Symbol.asyncDispose](), release };
+  const end = () => (runtime.outlivesCaller ? process.detach() : process[Symbol.asyncDispose]());
+  const owned = { process, finish, end, release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }
 

@@ -66,6 +66,7 @@ export async function forkSnapshot(
     Promise.all(Array.from({ length: request.n }, (_, index) => runtime.forkSlots.run(() => one(index)))),
   );
   await giveBackIfAborted(runtime, entries, signal);
+  await Promise.all(entries.map((entry, index) => handOut(runtime, entries, entry, index)));
   log.info({
     event: "sandbox.fork",
     outcome: "ok",
@@ -89,6 +90,23 @@ export function admit(runtime: Runtime, n: number): void {
     );
   }
   runtime.pendingForks += n;
+}
+
+/** From now on a later daemon knows the child. One that cannot be made known is none. */
+async function handOut(
+  runtime: Runtime,
+  entries: ForkEntry[],
+  entry: ForkEntry,
+  index: number,
+): Promise<void> {
+  const sandbox = isSandbox(entry) ? runtime.registry.find(entry.id) : undefined;
+  if (!sandbox) return;
+  try {
+    await sandbox.record.commit();
+  } catch (error) {
+    entries[index] = { ...toErrorBody(error), index };
+    if (runtime.registry.find(sandbox.id)) await runtime.registry.remove(sandbox.id);
+  }
 }
 
 /** A caller that has gone cannot own children. */

@@ -12,7 +12,7 @@ import { requireCompatible } from "../compatibility.ts";
 import type { Context } from "../context.ts";
 import { prepareMachine, startMachine } from "../launch.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { writeRecord } from "../sandbox/record.ts";
+import type { Whereabouts } from "../sandbox/record.ts";
 import { childEnv, type Sandbox, type SavedState } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../take-instant.ts";
 import { pinBase, writeInstant } from "../write-instant.ts";
@@ -66,7 +66,7 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
     });
     sandbox.requireAlive();
     const saved: SavedState = { snapshot: await draft.publish(), savedAt: Date.now() / 1000 };
-    await writeRecord(sandbox, saved);
+    await sandbox.persist({ machine: undefined, saved });
     sandbox.requireAlive();
     sandbox.saved = saved;
     const machine = sandbox.leave();
@@ -99,7 +99,7 @@ export function resume(
       if (sandbox.state === "running") return sandbox.info();
       if (sandbox.unusable) throw sandbox.unusable;
       const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
-      await become(runtime, sandbox, snapshot, either);
+      await become(runtime, sandbox, snapshot, {}, either);
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
       log.info({ event: "sandbox.resume", outcome: "ok", sandbox: id });
@@ -118,35 +118,32 @@ export function rewind(
     sandbox.exclusively(open, async (either) => {
       const snapshot = await runtime.snapshot(to);
       await requireLineage(runtime, sandbox, snapshot);
-      await become(runtime, sandbox, snapshot, either);
+      const ahead = sandbox.saved;
+      // What was saved lies ahead of where the sandbox is now.
+      await become(runtime, sandbox, snapshot, { tag: to, saved: undefined }, either);
       sandbox.snapshotTag = to;
+      sandbox.saved = undefined;
       runtime.registry.schedule(sandbox);
-      await forgetState(runtime, sandbox);
+      if (ahead) {
+        await removeState(runtime, ahead).catch((error: unknown) =>
+          log.warn({ event: "sandbox.rewind", sandbox: id, error }),
+        );
+      }
       log.info({ event: "sandbox.rewind", outcome: "ok", sandbox: id, to });
       return sandbox.info();
     }),
   );
 }
 
-/** What was saved lies ahead of where the sandbox is now. Until the record says so it stays what a crash goes back to. */
-async function forgetState(runtime: Runtime, sandbox: Sandbox): Promise<void> {
-  const ahead = sandbox.saved;
-  if (!ahead && sandbox.facts.workspace === undefined) return;
-  try {
-    if (sandbox.facts.workspace === undefined) await removeTree(sandbox.home.recordPath);
-    else await writeRecord(sandbox, undefined);
-    sandbox.saved = undefined;
-    if (ahead) await removeState(runtime, ahead);
-  } catch (error) {
-    runtime.log.warn({ event: "sandbox.rewind", sandbox: sandbox.id, error });
-  }
-}
-
-/** Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers. */
+/**
+ * Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers and the record names it. What
+ * else changes with it goes into the same record.
+ */
 async function become(
   runtime: Runtime,
   sandbox: Sandbox,
   snapshot: StoredSnapshot,
+  changed: Partial<Whereabouts>,
   signal: AbortSignal,
 ): Promise<void> {
   const askedAt = performance.now();
@@ -165,6 +162,7 @@ async function become(
         pooled: false,
       });
       try {
+        await sandbox.persist({ ...changed, machine: next.facts });
         const before = sandbox.enter(next);
         await before?.end(
           new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {

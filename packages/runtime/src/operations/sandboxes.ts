@@ -6,7 +6,6 @@ import { mapPool, withDeadline } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { writeRecord } from "../sandbox/record.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 
 const pingMs = 10_000;
@@ -58,11 +57,18 @@ export async function setTtl(
   { id, ttl_secs: ttl }: ParsedOf<"setTtl">,
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
-  sandbox.ttlSecs = ttl ?? undefined;
-  if (sandbox.state === "running") sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
+  await sandbox.exclusively(undefined, async () => {
+    const { ttlSecs, expiresAt } = sandbox;
+    sandbox.ttlSecs = ttl ?? undefined;
+    if (sandbox.state === "running") sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
+    try {
+      await sandbox.persist();
+    } catch (error) {
+      Object.assign(sandbox, { ttlSecs, expiresAt });
+      throw error;
+    }
+  });
   runtime.registry.schedule(sandbox);
-  if (sandbox.saved || sandbox.facts.workspace !== undefined)
-    await sandbox.exclusively(undefined, () => writeRecord(sandbox, sandbox.saved));
   return sandbox.info();
 }
 

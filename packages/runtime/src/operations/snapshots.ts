@@ -14,6 +14,7 @@ import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { findStrays, removeStrays } from "../reap.ts";
+import { unclaimed } from "./system.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
 export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
@@ -154,7 +155,7 @@ export async function tree(runtime: Runtime): Promise<Tree> {
 export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boolean }): Promise<GcReport> {
   const images = await runtime.store.evict({ dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
-  const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
+  const strays = await findStrays(runtime.config, unclaimed(runtime));
   if (!dryRun) {
     for (const { tag } of failed) if (!runtime.branches.has(tag)) await runtime.store.removeFailed(tag);
     await removeStrays(runtime.config, strays);

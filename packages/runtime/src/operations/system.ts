@@ -6,7 +6,7 @@ import { missingPrograms } from "@forkd/image";
 import { kvmObstacle } from "@forkd/machine";
 import { agentPath } from "../config.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { findStrays, removeStrays } from "../reap.ts";
+import { findStrays, removeStrays, type Claim } from "../reap.ts";
 import { forkdVersion } from "../version.ts";
 
 const gib = 1024 ** 3;
@@ -119,12 +119,17 @@ function memory(): Check {
   return { name: "memory", outcome: "warn", detail, remedy: "kill sandboxes that are not needed" };
 }
 
+/** Sandbox directories that are not in the registry or the pool. */
+export function unclaimed(runtime: Runtime): (id: string) => Claim | undefined {
+  return (id) => (runtime.owns(id) ? undefined : { hasRecord: false });
+}
+
 /** Directories and processes of sandboxes that are not in the registry or the pool. */
 export async function cleanup(
   runtime: Runtime,
   { dry_run: dryRun }: { dry_run: boolean },
 ): Promise<CleanupReport> {
-  const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
+  const strays = await findStrays(runtime.config, unclaimed(runtime));
   if (!dryRun) await removeStrays(runtime.config, strays);
   return { removed: strays, dry_run: dryRun };
 }

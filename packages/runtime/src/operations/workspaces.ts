@@ -2,7 +2,6 @@
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { writeRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { admit, forkSnapshot, requireOne } from "./fork.ts";
 import { pause, resume } from "./pause.ts";
@@ -72,14 +71,7 @@ export function createWorkspace(
       requireOne(entries);
       const [entry] = entries;
       if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");
-      const sandbox = runtime.registry.get(entry.id);
-      try {
-        await writeRecord(sandbox, undefined);
-      } catch (error) {
-        await runtime.registry.remove(sandbox.id);
-        throw error;
-      }
-      return describe(sandbox, name);
+      return describe(runtime.registry.get(entry.id), name);
     })
     .finally(() => runtime.newWorkspaces.delete(name));
 }

@@ -1,15 +1,34 @@
-/** What becomes of a sandbox when the daemon stops: a workspace is saved, what was saved stays, the rest ends. */
+/**
+ * What becomes of a sandbox when the daemon stops. Kept ones run on and are taken up by the next daemon. Where they are to stop, a
+ * workspace is saved, what was saved stays, the rest ends.
+ */
 import { mapPool } from "@forkd/base";
+import type { OnStop } from "../config.ts";
 import { save } from "../operations/pause.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "./sandbox.ts";
 
-/** Ends every machine; gives how many ran. */
-export async function closeSandboxes(runtime: Runtime): Promise<number> {
+/** Gives how many machines were ended and how many run on. */
+export async function closeSandboxes(
+  runtime: Runtime,
+  onStop: OnStop,
+): Promise<{ stopped: number; kept: number }> {
   const all = runtime.registry.all();
   const running = all.filter(({ state }) => state === "running").length;
-  await mapPool(all, 16, (sandbox) => closeSandbox(runtime, sandbox));
-  return running;
+  await mapPool(all, 16, (sandbox) =>
+    onStop === "keep" ? keepSandbox(runtime, sandbox) : closeSandbox(runtime, sandbox),
+  );
+  return onStop === "keep" ? { stopped: 0, kept: running } : { stopped: running, kept: 0 };
+}
+
+async function keepSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
+  // A dead one releases itself; one whose record is damaged stays as it is.
+  runtime.registry.forget(sandbox.id);
+  try {
+    await sandbox.letGo();
+  } catch (error) {
+    runtime.log.error({ event: "sandbox.keep", outcome: "failed", sandbox: sandbox.id, error });
+  }
 }
 
 async function closeSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
@@ -20,14 +39,14 @@ async function closeSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
       runtime.log.error({ event: "workspace.suspend", outcome: "failed", sandbox: sandbox.id, error });
     }
   }
-  const comesBack = sandbox.saved !== undefined || sandbox.facts.workspace !== undefined;
-  if (!comesBack || sandbox.isDead) {
-    await runtime.registry.remove(sandbox.id);
-    return;
-  }
+  if (sandbox.isCondemned) return runtime.registry.forget(sandbox.id);
+  if (!sandbox.comesBack || sandbox.isDead) return runtime.registry.remove(sandbox.id);
   runtime.registry.forget(sandbox.id);
+  if (sandbox.state !== "running") return;
   try {
     await sandbox.stop();
+    // The next daemon does not look for a machine that was ended on purpose.
+    await sandbox.persist();
   } catch (error) {
     runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, error });
   }

@@ -8,6 +8,7 @@ import type { AgentClient, AgentProcess, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
 import type { SandboxPaths } from "../identity.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
+import type { MachineFacts } from "./record.ts";
 
 export type IncarnationParts = {
   number: number;
@@ -16,9 +17,13 @@ export type IncarnationParts = {
   machine: Machine;
   agent: AgentClient;
   kernels: Map<Language, WarmKernel>;
+  /** stamp of the flat image that it maps, if it maps one */
+  imageStamp: string | undefined;
   scope: Scope;
   readyMs: number;
   pooled: boolean;
+  /** default: the one that a machine begins with */
+  overlays?: number;
 };
 
 /** The VMM's sockets close a moment before its exit is known, and the exit says more. */
@@ -38,12 +43,13 @@ export class Incarnation implements AsyncDisposable {
   readonly attached = new Map<number, AgentProcess>();
   /** attachments for the moment, one at a time */
   readonly attaching = new Mutex();
-  /** kernels being started again, so that two callers do not start two */
+  /** kernels being started again or found again, so that two callers do not start two */
   readonly restarts = new Map<Language, Promise<WarmKernel>>();
   /** digests of disk layers that it has frozen, by path */
   readonly frozen = new Map<string, FileDigest>();
   /** overlays made so far, for their names */
-  overlays = 1;
+  overlays: number;
+  readonly #imageStamp: string | undefined;
   /** resolves when the machine or its agent has ended; never rejects */
   readonly ended: Promise<{ reason: string; console: string }>;
   readonly #scope: Scope;
@@ -59,6 +65,8 @@ export class Incarnation implements AsyncDisposable {
     this.readyMs = parts.readyMs;
     this.pooled = parts.pooled;
     this.#scope = parts.scope;
+    this.#imageStamp = parts.imageStamp;
+    this.overlays = parts.overlays ?? 1;
     const machineEnd = parts.machine.exited.then(({ text, console }) => ({ reason: text, console }));
     const agentEnd = parts.agent.closed.then(async (error) => {
       const exit = await Promise.race([
@@ -68,6 +76,29 @@ export class Incarnation implements AsyncDisposable {
       return exit ?? { reason: `agent: ${error?.message ?? "the guest closed its port"}`, console: "" };
     });
     this.ended = Promise.race([machineEnd, agentEnd]);
+  }
+
+  /** of its kernels, also those that are being started */
+  get languages(): Language[] {
+    return [...new Set([...this.kernels.keys(), ...this.restarts.keys()])];
+  }
+
+  /** For the record of its sandbox. */
+  get facts(): MachineFacts {
+    return {
+      number: this.number,
+      process: this.machine.process,
+      socketDir: this.paths.socketDir,
+      base: this.base,
+      imageStamp: this.#imageStamp,
+    };
+  }
+
+  /** Lets go of the machine, which runs on; nothing of it is removed. What callers have open into it rejects. */
+  async letGo(reason: AppError): Promise<void> {
+    this.#scope.keep();
+    await this.agent.close(reason);
+    await this.machine.leave();
   }
 
   /** Ends the machine; what callers have open into it rejects with the reason. */

@@ -1,16 +1,36 @@
 /**
- * The facts of a sandbox that outlive the daemon: `sandbox.json` in its home. Only a sandbox that can come back has one: it was
- * paused, or it is a workspace.
+ * The facts of a sandbox that outlive the daemon: `sandbox.json` in its home. A sandbox exists for a later daemon from the moment
+ * its record is there until the record is gone: being handed out is a rename, being killed begins with a removal, so nothing
+ * half made or half killed is ever taken for a sandbox.
  */
-import { basename, join } from "node:path";
+import { rename, rm } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { z } from "zod";
 import { AppError, sandboxIdSchema, tagSchema, workspaceNameSchema } from "@forkd/contract";
-import { readJson, writeFileAtomic } from "@forkd/base";
+import { fsyncPath, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
+import { hostBootId } from "@forkd/machine";
 import type { SandboxHome } from "../identity.ts";
 import type { SavedState, Sandbox, SandboxFacts } from "./sandbox.ts";
 
+export const recordVersion = 2;
+const stateName = z.string().regex(/^state-\d+$/);
+
+const machineSchema = z.strictObject({
+  number: z.int().min(0),
+  pid: z.int().min(1),
+  /** clock ticks since the boot of the host */
+  start_time: z.int().min(0),
+  host_boot_id: z.string(),
+  socket_dir: z.string(),
+  /** what it began from: a tagged snapshot, or with `state` a saved one of its own */
+  base: z.strictObject({ tag: z.string(), stamp: z.string(), state: stateName.optional() }),
+  /** of the flat image that it maps, if it maps one */
+  image_stamp: z.string().optional(),
+});
+export type MachineRecord = z.output<typeof machineSchema>;
+
 const recordSchema = z.strictObject({
-  version: z.literal(1),
+  version: z.literal(recordVersion),
   id: sandboxIdSchema,
   hostname: z.string(),
   machine_id: z.string(),
@@ -19,6 +39,7 @@ const recordSchema = z.strictObject({
   labels: z.record(z.string(), z.string()),
   index: z.int().min(0),
   ttl_secs: z.int().min(1).optional(),
+  expires_at_unix: z.number().optional(),
   created_at_unix: z.number(),
   workspace: workspaceNameSchema.optional(),
   owner: z.string().optional(),
@@ -26,7 +47,9 @@ const recordSchema = z.strictObject({
   /** machines that it has had */
   machines: z.int().min(0),
   /** directory of its saved state below its home */
-  saved: z.strictObject({ name: z.string().regex(/^state-\d+$/), at_unix: z.number() }).optional(),
+  saved: z.strictObject({ name: stateName, at_unix: z.number() }).optional(),
+  /** the one that it has; absent while it is paused */
+  machine: machineSchema.optional(),
 });
 export type SandboxRecord = z.output<typeof recordSchema>;
 
@@ -43,11 +66,22 @@ export function factsOf(record: SandboxRecord): SandboxFacts {
   };
 }
 
-/** `saved` is what the sandbox is to come back to. */
-export async function writeRecord(sandbox: Sandbox, saved: SavedState | undefined): Promise<void> {
+/** What a record says of a machine, known as soon as its process is there. */
+export type MachineFacts = {
+  number: number;
+  process: { pid: number; startTime: number };
+  socketDir: string;
+  base: { tag: string; stamp: string; dir: string };
+  imageStamp: string | undefined;
+};
+
+/** Where the sandbox is to be found again. */
+export type Whereabouts = { machine: MachineFacts | undefined; saved: SavedState | undefined; tag: string };
+
+export function recordOf(sandbox: Sandbox, { machine, saved, tag }: Whereabouts): SandboxRecord {
   const { facts } = sandbox;
-  const record: SandboxRecord = {
-    version: 1,
+  return {
+    version: recordVersion,
     id: facts.id,
     hostname: facts.identity.hostname,
     machine_id: facts.identity.machineId,
@@ -56,23 +90,109 @@ export async function writeRecord(sandbox: Sandbox, saved: SavedState | undefine
     labels: { ...facts.labels },
     index: facts.index,
     ...(sandbox.ttlSecs !== undefined && { ttl_secs: sandbox.ttlSecs }),
+    ...(machine && sandbox.expiresAt !== undefined && { expires_at_unix: sandbox.expiresAt }),
     created_at_unix: facts.createdAt,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     ...(facts.owner !== undefined && { owner: facts.owner }),
-    snapshot_tag: sandbox.snapshotTag,
+    snapshot_tag: tag,
     machines: sandbox.machineCount,
     ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),
+    ...(machine && { machine: machineRecord(machine, sandbox.home) }),
   };
-  await writeFileAtomic(sandbox.home.recordPath, `${JSON.stringify(record, null, 2)}\n`, 0o600);
+}
+
+function machineRecord(machine: MachineFacts, home: SandboxHome): MachineRecord {
+  const { base } = machine;
+  return {
+    number: machine.number,
+    pid: machine.process.pid,
+    start_time: machine.process.startTime,
+    host_boot_id: hostBootId(),
+    socket_dir: machine.socketDir,
+    base: {
+      tag: base.tag,
+      stamp: base.stamp,
+      ...(dirname(base.dir) === home.dir && { state: basename(base.dir) }),
+    },
+    ...(machine.imageStamp !== undefined && { image_stamp: machine.imageStamp }),
+  };
+}
+
+/** The one writer of one sandbox's record. */
+export class RecordFile {
+  readonly #path: string;
+  readonly #writes = new Mutex();
+  #staged: string | undefined;
+  #isGone = false;
+
+  constructor(home: SandboxHome) {
+    this.#path = home.recordPath;
+  }
+
+  /** Writes it, synced, under a name that means nothing yet. */
+  stage(record: SandboxRecord): Promise<void> {
+    return this.#writes.run(async () => {
+      this.#staged = await this.#writeBeside(record);
+    });
+  }
+
+  /** Gives what was staged its name. Does nothing if another record was written since. */
+  commit(): Promise<void> {
+    return this.#writes.run(async () => {
+      const staged = this.#staged;
+      if (staged === undefined) return;
+      this.#staged = undefined;
+      await this.#enthrone(staged);
+    });
+  }
+
+  write(record: SandboxRecord): Promise<void> {
+    return this.#writes.run(async () => {
+      const path = await this.#writeBeside(record);
+      await this.#enthrone(path);
+      if (this.#staged !== undefined) await rm(this.#staged, { force: true });
+      this.#staged = undefined;
+      await fsyncPath(dirname(this.#path));
+    });
+  }
+
+  /** From now on the sandbox is not one any more, and nothing can make it one again. */
+  remove(): Promise<void> {
+    this.#isGone = true;
+    return this.#writes.run(() => rm(this.#path, { force: true }));
+  }
+
+  #writeBeside(record: SandboxRecord): Promise<string> {
+    return writeFileBeside(this.#path, `${JSON.stringify(record, null, 2)}\n`, 0o600);
+  }
+
+  async #enthrone(path: string): Promise<void> {
+    if (this.#isGone) {
+      await rm(path, { force: true });
+      throw new AppError("cancelled", "The sandbox was killed");
+    }
+    await rename(path, this.#path);
+  }
 }
 
 /** undefined if there is none; throws if it cannot be understood. */
 export async function readRecord(home: SandboxHome): Promise<SandboxRecord | undefined> {
-  const content = await readJson(home.recordPath);
+  let content: unknown;
+  try {
+    content = await readJson(home.recordPath);
+  } catch (error) {
+    if (isErrno(error, "EACCES", "EIO", "EISDIR") || error instanceof SyntaxError)
+      throw damaged(home, String(error));
+    throw error;
+  }
   if (content === undefined) return undefined;
   const parsed = recordSchema.safeParse(content);
-  if (parsed.success) return parsed.data;
-  throw new AppError("internal", `Cannot read ${home.recordPath}: ${z.prettifyError(parsed.error)}`);
+  if (parsed.success && parsed.data.id === basename(home.dir)) return parsed.data;
+  throw damaged(home, parsed.success ? "it is of another sandbox" : z.prettifyError(parsed.error));
+}
+
+function damaged(home: SandboxHome, why: string): AppError {
+  return new AppError("internal", `Cannot read ${home.recordPath}: ${why}`);
 }
 
 export function savedDir(home: SandboxHome, name: string): string {

@@ -1,60 +1,227 @@
-/** Sandboxes that outlived the daemon, as paused ones: each from its record and its saved state. */
+/**
+ * Sandboxes that outlived the daemon: those whose machines live are taken up again, the others come back as paused ones, or are
+ * dead and tell why.
+ */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { toAppError } from "@forkd/contract";
-import { removeTree, Scope } from "@forkd/base";
-import { readSnapshot } from "@forkd/store";
+import { toAppError, type Language } from "@forkd/contract";
+import { mapPool, removeTree, Scope } from "@forkd/base";
+import { AgentClient, KernelClient, type Machine } from "@forkd/machine";
+import { memoryBytes, readSnapshot, snapshotFile } from "@forkd/store";
+import { correctClock } from "../guest-clock.ts";
 import { sandboxHome } from "../identity.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { sandboxIds } from "../reap.ts";
-import { factsOf, readRecord, savedDir, type SandboxRecord } from "./record.ts";
-import { Sandbox } from "./sandbox.ts";
+import { startKernel, type WarmKernel } from "../warm-kernel.ts";
+import { Incarnation } from "./incarnation.ts";
+import { factsOf, savedDir, type SandboxRecord } from "./record.ts";
+import { childEnv, Sandbox } from "./sandbox.ts";
+import { isVmm, type LiveMachine, type Survivor, type Survivors } from "./survivors.ts";
 
-/** Strays have been removed before. One that cannot be read costs itself only: it stays on disk, and the log tells. */
-export async function restoreSandboxes(runtime: Runtime): Promise<void> {
-  for (const id of await sandboxIds(runtime.config)) {
-    if (runtime.owns(id)) continue;
-    runtime.places.add(id);
+const attachedAtOnce = 16;
+
+/** Strays have been removed before. What goes wrong with one costs that one only, and is told. */
+export async function restoreSandboxes(runtime: Runtime, survivors: Survivors): Promise<void> {
+  const all = [...survivors.all.values()];
+  for (const { id } of all) runtime.places.add(id);
+  const restored = await mapPool(all, attachedAtOnce, async (survivor) => {
     try {
-      const record = await readRecord(sandboxHome(runtime.config, id));
-      if (record) runtime.registry.add(await restore(runtime, record));
+      return await restore(runtime, survivor);
     } catch (error) {
-      runtime.log.error({ event: "sandbox.restore", outcome: "failed", sandbox: id, error });
+      runtime.log.error({ event: "sandbox.restore", outcome: "failed", sandbox: survivor.id, error });
+      return undefined;
     }
-  }
+  });
+  const byAge = restored.filter((sandbox) => sandbox !== undefined);
+  byAge.sort((a, b) => a.facts.createdAt - b.facts.createdAt || a.facts.index - b.facts.index);
+  for (const sandbox of byAge) runtime.registry.add(sandbox);
+  if (all.length > 0) runtime.log.info({ event: "runtime.restore", sandboxes: counts(runtime) });
 }
 
-async function restore(runtime: Runtime, record: SandboxRecord): Promise<Sandbox> {
+function counts(runtime: Runtime): Record<string, number> {
+  const found: Record<string, number> = {};
+  for (const { state } of runtime.registry.all()) found[state] = (found[state] ?? 0) + 1;
+  return found;
+}
+
+async function restore(runtime: Runtime, survivor: Survivor): Promise<Sandbox> {
+  if (survivor.kind === "damaged") return restoreDamaged(runtime, survivor.id, survivor.problem.message);
+  const sandbox = await restoreHome(runtime, survivor.record);
+  if (survivor.kind === "live") await takeUp(runtime, sandbox, survivor.record, survivor.machine);
+  else if (survivor.lost) lose(runtime, sandbox, survivor.lost);
+  else if (!sandbox.saved && !sandbox.unusable)
+    sandbox.note = "its machine was lost before it was suspended; resume starts it anew from its snapshot";
+  return sandbox;
+}
+
+/** The sandbox without its machine. */
+async function restoreHome(runtime: Runtime, record: SandboxRecord): Promise<Sandbox> {
   const home = sandboxHome(runtime.config, record.id);
-  const homeScope = new Scope();
-  homeScope.defer(() => void runtime.places.delete(record.id));
-  homeScope.defer(() => removeTree(home.dir));
-  homeScope.defer(() => removeTree(home.socketDir));
   const sandbox = new Sandbox({
     facts: factsOf(record),
     home,
-    homeScope,
+    homeScope: homeScopeOf(runtime, record.id),
     snapshotTag: record.snapshot_tag,
     ttlSecs: record.ttl_secs,
     machines: record.machines,
   });
+  sandbox.lastActive = record.saved?.at_unix ?? record.created_at_unix;
   if (record.saved) {
-    sandbox.lastActive = record.saved.at_unix;
     try {
       const snapshot = await readSnapshot(savedDir(home, record.saved.name), record.id);
       sandbox.saved = { snapshot, savedAt: record.saved.at_unix };
     } catch (error) {
       sandbox.unusable = toAppError(error);
       sandbox.note = `its saved state cannot be used: ${sandbox.unusable.message}`;
+      return sandbox;
     }
-  } else {
-    sandbox.note = "its machine was lost before it was suspended; resume starts it anew from its snapshot";
-    sandbox.lastActive = record.created_at_unix;
   }
-  if (sandbox.unusable) return sandbox;
   // States and drafts that the record does not name were never finished, or are older.
-  for (const name of await readdir(home.dir)) {
-    if (name !== record.saved?.name && name !== "sandbox.json") await removeTree(join(home.dir, name));
-  }
+  const kept = new Set(["sandbox.json", record.saved?.name, String(record.machine?.number)]);
+  for (const name of await readdir(home.dir)) if (!kept.has(name)) await removeTree(join(home.dir, name));
   return sandbox;
+}
+
+function homeScopeOf(runtime: Runtime, id: string): Scope {
+  const home = sandboxHome(runtime.config, id);
+  const scope = new Scope();
+  scope.defer(() => void runtime.places.delete(id));
+  scope.defer(() => removeTree(home.dir));
+  scope.defer(() => removeTree(home.socketDir));
+  return scope;
+}
+
+/** Nothing is known of it but its name; what is on disk stays until it is killed, for whoever can read it. */
+function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox {
+  runtime.log.error({ event: "sandbox.restore", outcome: "damaged", sandbox: id, problem });
+  const sandbox = new Sandbox({
+    facts: {
+      id,
+      identity: { hostname: id, machineId: "", bootId: "" },
+      env: {},
+      labels: {},
+      index: 0,
+      createdAt: 0,
+      workspace: undefined,
+      owner: undefined,
+    },
+    home: sandboxHome(runtime.config, id),
+    homeScope: homeScopeOf(runtime, id),
+    snapshotTag: "unknown",
+    ttlSecs: undefined,
+    machines: 0,
+  });
+  sandbox.condemn(`its record is damaged: ${problem}. Its files stay until it is killed (forkd kill ${id})`);
+  return sandbox;
+}
+
+function lose(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  { reason, console }: { reason: string; console: string },
+): void {
+  runtime.log.warn({ event: "sandbox.lost", sandbox: sandbox.id, reason });
+  if (sandbox.unusable) return;
+  if (sandbox.comesBack)
+    sandbox.note = `its machine ended (${reason}); it can be resumed ${sandbox.comesBackFrom}`;
+  else sandbox.perish(reason, console);
+}
+
+/** A machine that cannot be taken up is ended: nobody else could use it. */
+async function takeUp(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  record: SandboxRecord,
+  live: LiveMachine,
+): Promise<void> {
+  const { base, paths } = live;
+  try {
+    const memoryFile = base.manifest.files.memory
+      ? snapshotFile(base, "memory")
+      : runtime.store.flatPath(base);
+    const machine = await runtime.engine.attach({
+      process: live.process,
+      place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
+      memoryFile,
+      memoryBytes: memoryBytes(base.manifest),
+    });
+    sandbox.enter(incarnationOf(runtime, sandbox, live, machine));
+    sandbox.expiresAt = record.expires_at_unix ?? sandbox.expiresAt;
+    sandbox.lastActive = Date.now() / 1000;
+    await removeUnusedDisks(paths.dir, machine);
+    runtime.log.info({ event: "sandbox.attached", sandbox: sandbox.id, pid: live.process.pid });
+  } catch (error) {
+    const reason = `it could not be taken up again: ${toAppError(error).message}`;
+    runtime.log.error({ event: "sandbox.attach", outcome: "failed", sandbox: sandbox.id, error });
+    if (isVmm(runtime.config, sandbox.id, live.record)) process.kill(live.process.pid, "SIGKILL");
+    for (const dir of [paths.socketDir, paths.dir]) await removeTree(dir);
+    lose(runtime, sandbox, { reason, console: "" });
+  }
+}
+
+function incarnationOf(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  { record, base, paths }: LiveMachine,
+  machine: Machine,
+): Incarnation {
+  const scope = new Scope();
+  scope.defer(runtime.images.hold(base.id));
+  scope.defer(() => removeTree(paths.dir));
+  scope.defer(() => removeTree(paths.socketDir));
+  scope.use(machine);
+  const agent = scope.use(
+    AgentClient.open(machine.agentSocket, {
+      atBoundary: false,
+      helloTimeoutMs: runtime.config.readyTimeoutMs,
+      log: runtime.log,
+    }),
+  );
+  // It may have stood still when the daemon ended.
+  void correctClock(agent);
+  const numbers = machine.disk.map(({ path }) => Number(/\/disk-(\d+)\.qcow2$/.exec(path)?.[1] ?? 0));
+  const incarnation = new Incarnation({
+    number: record.number,
+    base,
+    paths,
+    machine,
+    agent,
+    kernels: new Map(),
+    imageStamp: record.image_stamp,
+    scope,
+    readyMs: 0,
+    pooled: false,
+    overlays: Math.max(...numbers) + 1,
+  });
+  const env = childEnv(base.manifest.env, sandbox.facts);
+  for (const { language, argv, version } of base.manifest.kernels) {
+    const found = findKernel(agent, { language, argv, version, env });
+    incarnation.restarts.set(language, found);
+    found
+      .then((kernel) => incarnation.kernels.set(language, kernel))
+      .catch((error: unknown) =>
+        runtime.log.warn({ event: "kernel.recover", sandbox: sandbox.id, language, error }),
+      )
+      .finally(() => incarnation.restarts.delete(language));
+  }
+  return incarnation;
+}
+
+/** The kernel that runs in the guest, with what it did for a caller of the earlier daemon interrupted; or a new one. */
+async function findKernel(
+  agent: AgentClient,
+  spec: { language: Language; argv: readonly string[]; version: string; env: Record<string, string> },
+): Promise<WarmKernel> {
+  const { language, argv, version } = spec;
+  // One that does not answer has been ended.
+  const client = await KernelClient.recover(agent, language).catch(() => undefined);
+  return client ? { language, version, argv, client } : startKernel(agent, spec);
+}
+
+/** Overlays that were made ahead, or that a collapse has emptied, before anyone could remove them. */
+async function removeUnusedDisks(dir: string, machine: Machine): Promise<void> {
+  const used = new Set(machine.disk.map(({ path }) => path));
+  for (const name of await readdir(dir)) {
+    const path = join(dir, name);
+    if (/^disk-\d+\.qcow2$/.test(name) && !used.has(path)) await removeTree(path);
+  }
 }

@@ -14,6 +14,7 @@ import type { StoredSnapshot } from "@forkd/store";
 import type { GuestIdentity, SandboxHome, SandboxPaths } from "../identity.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
 import type { Incarnation } from "./incarnation.ts";
+import { RecordFile, recordOf, type Whereabouts } from "./record.ts";
 
 /** What a sandbox is, whichever machine it has. */
 export type SandboxFacts = {
@@ -35,6 +36,7 @@ export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
   readonly id: string;
   readonly home: SandboxHome;
+  readonly record: RecordFile;
   /** time to live, counted anew whenever a machine begins */
   ttlSecs: number | undefined;
   expiresAt: number | undefined;
@@ -50,6 +52,7 @@ export class Sandbox implements AsyncDisposable {
   saved: SavedState | undefined;
   /** why it cannot be resumed */
   unusable: AppError | undefined;
+  isCondemned = false;
   /** for a person: what is to know about a paused sandbox */
   note: string | undefined;
   readonly #homeScope: Scope;
@@ -74,6 +77,7 @@ export class Sandbox implements AsyncDisposable {
     this.facts = parts.facts;
     this.id = parts.facts.id;
     this.home = parts.home;
+    this.record = new RecordFile(parts.home);
     this.snapshotTag = parts.snapshotTag;
     this.ttlSecs = parts.ttlSecs;
     this.#homeScope = parts.homeScope;
@@ -151,14 +155,14 @@ export class Sandbox implements AsyncDisposable {
   }
 
   kernel(language: Language | undefined): WarmKernel {
-    const { kernels } = this.current;
+    const { kernels, languages } = this.current;
     const found = language === undefined ? kernels.values().next().value : kernels.get(language);
     if (found) return found;
-    const has = [...kernels.keys()].join(", ") || "none";
+    const has = languages.join(", ") || "none";
     throw new AppError(
       "unsupported",
       `Cannot eval ${language ?? "code"} in ${this.id}: its snapshot has no such warm interpreter (it has: ${has}). Add it to "languages" of the recipe`,
-      { details: { language, available: [...kernels.keys()] } },
+      { details: { language, available: languages } },
     );
   }
 
@@ -210,22 +214,53 @@ export class Sandbox implements AsyncDisposable {
     this.expiresAt = this.ttlSecs === undefined ? undefined : Date.now() / 1000 + this.ttlSecs;
     void next.ended.then(({ reason, console }) => {
       if (this.#current !== next || this.#deathReason !== undefined) return;
-      this.#console = console;
-      if (this.saved || this.facts.workspace !== undefined) return this.#fallBack(next, reason);
-      this.#deathReason = reason;
-      this.#ending.abort(new AppError("cancelled", "The sandbox ended"));
-      this.#die(reason);
+      if (this.comesBack) this.#fallBack(next, reason, console);
+      else this.perish(reason, console);
     });
     return before;
   }
 
+  /** Whether there is something to go back to when its machine is gone. */
+  get comesBack(): boolean {
+    return this.saved !== undefined || this.facts.workspace !== undefined;
+  }
+
+  /** Is dead from now on. */
+  perish(reason: string, console: string): void {
+    this.#console = console;
+    this.#deathReason = reason;
+    this.#ending.abort(new AppError("cancelled", "The sandbox ended"));
+    this.#die(reason);
+  }
+
+  /** Is dead from now on, but keeps what it has on the host until it is killed. */
+  condemn(reason: string): void {
+    this.#deathReason = reason;
+    this.isCondemned = true;
+  }
+
+  /** For the record, as it is now. */
+  get whereabouts(): Whereabouts {
+    return { machine: this.#current?.facts, saved: this.saved, tag: this.snapshotTag };
+  }
+
+  /** Makes a later daemon know what is so now, or with some of it changed, what is about to be so. */
+  async persist(changed: Partial<Whereabouts> = {}): Promise<void> {
+    await this.record.write(recordOf(this, { ...this.whereabouts, ...changed }));
+  }
+
   /** A machine that ended by itself costs what it did since the state that was saved, or since the snapshot. */
-  #fallBack(machine: Incarnation, reason: string): void {
+  #fallBack(machine: Incarnation, reason: string, console: string): void {
+    this.#console = console;
     this.leave();
-    const from = this.saved ? "from the state that was saved" : `anew from snapshot "${this.snapshotTag}"`;
-    this.note = `its machine ended (${reason}); it can be resumed ${from}`;
+    this.note = `its machine ended (${reason}); it can be resumed ${this.comesBackFrom}`;
     // What cannot be removed now is found as a stray.
     machine[Symbol.asyncDispose]().catch(() => undefined);
+  }
+
+  /** for a person */
+  get comesBackFrom(): string {
+    return this.saved ? "from the state that was saved" : `anew from snapshot "${this.snapshotTag}"`;
   }
 
   /** Has no machine any more: paused. The one before is given back for the caller to end. */
@@ -256,7 +291,7 @@ export class Sandbox implements AsyncDisposable {
       vcpus: shape?.machine.vcpus ?? 0,
       memory_mib: shape?.machine.memory_mib ?? 0,
       accelerator: shape?.machine.accelerator ?? "tcg",
-      languages: at ? [...at.kernels.keys()] : (shape?.kernels.map(({ language }) => language) ?? []),
+      languages: at ? at.languages : (shape?.kernels.map(({ language }) => language) ?? []),
       ready_ms: Math.round((at?.readyMs ?? 0) * 10) / 10,
       pooled: at?.pooled ?? false,
       ...(state === "paused" && this.saved && { paused_at_unix: this.saved.savedAt }),
@@ -271,12 +306,19 @@ export class Sandbox implements AsyncDisposable {
     await this.leave()?.[Symbol.asyncDispose]();
   }
 
+  /** The machine runs on for a later daemon; nothing is removed. */
+  async letGo(): Promise<void> {
+    const reason = new AppError("daemon_stopping", "The daemon is stopping; the sandbox goes on");
+    await this.leave()?.letGo(reason);
+  }
+
   /** Ends the machine and removes everything of the sandbox from the host. */
   [Symbol.asyncDispose](): Promise<void> {
     this.#deathReason ??= "killed";
     this.#ending.abort(new AppError("cancelled", "The sandbox was killed"));
     this.#release ??= (async () => {
       try {
+        await this.record.remove();
         await this.#current?.[Symbol.asyncDispose]();
       } finally {
         // What is under way may still write there.

@@ -5,6 +5,7 @@ import { appendFile, open, writeFile } from "node:fs/promises";
 import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import type {
+  AttachSpec,
   BootSpec,
   DiskLayer,
   Engine,
@@ -77,6 +78,32 @@ export class FakeEngine implements Engine {
   async boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<FakeMachine> {
     const machine = await this.#make(spec, options);
     machine.guest.run();
+    return machine;
+  }
+
+  /** thrown by attach() */
+  failAttach: string | undefined;
+
+  /** Machines of this engine that were left, or whose runtime was forgotten. */
+  async attach({ process, place }: AttachSpec): Promise<FakeMachine> {
+    const before = this.machines.findLast((machine) => machine.process.pid === process.pid);
+    if (this.failAttach !== undefined) throw new Error(this.failAttach);
+    if (!before || before.hasEnded) throw new Error(`no machine has pid ${process.pid}`);
+    before.guest.socket.destroy();
+    const path = join(place.socketDir, "again.sock");
+    const [near, far] = await this.#connect(path, {});
+    const guest = new FakeGuest(far, {});
+    const { pid } = process;
+    const machine = new FakeMachine(this, {
+      near,
+      guest,
+      agent: undefined,
+      script: {},
+      pid,
+      disk: before.disk,
+    });
+    guest.run();
+    this.machines.push(machine);
     return machine;
   }
 
@@ -159,8 +186,16 @@ export class FakeMachine implements PreparedMachine, Machine {
     this.exited = new Promise((resolve) => (this.#exit = resolve));
   }
 
+  hasEnded = false;
+  wasLeft = false;
+
+  async leave(): Promise<void> {
+    this.wasLeft = true;
+  }
+
   /** The process ends by itself. */
   die(text: string): void {
+    this.hasEnded = true;
     this.#exit({ text, exitCode: 1, signal: null, log: "last log", console: "last console" });
     this.guest.socket.destroy();
   }
@@ -250,6 +285,7 @@ export class FakeMachine implements PreparedMachine, Machine {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.disposals++;
+    this.hasEnded = true;
     this.#exit({ text: "stopped", exitCode: null, signal: "SIGKILL", log: "", console: "" });
     this.agentSocket.destroy();
     this.guest.socket.destroy();

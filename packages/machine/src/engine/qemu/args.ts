@@ -50,6 +50,10 @@ export function escapeComma(path: string): string {
   return path.replaceAll(",", ",,");
 }
 
+/** In the directory of a machine's sockets. */
+export const controlSocket = "qmp.sock";
+export const agentSocket = "agent.sock";
+
 /** Name of the nth read-only layer, from the bottom. */
 export function baseNode(index: number): string {
   return `base${index}`;
@@ -60,6 +64,11 @@ export function overlayName(index: number): string {
   return `disk${index}`;
 }
 
+/** Name of the node below a layer: QEMU tells the layer's path by it. */
+export function fileNode(layer: string): string {
+  return `${layer}-file`;
+}
+
 export function overlayNode(name: string, path: string, backing: string | null): Record<string, unknown> {
   return {
     driver: "qcow2",
@@ -67,7 +76,12 @@ export function overlayNode(name: string, path: string, backing: string | null):
     // An overlay lives as long as its machine; what is kept is synced when it is kept.
     cache: { direct: false, "no-flush": true },
     discard: "unmap",
-    file: { driver: "file", filename: path, cache: { direct: false, "no-flush": true } },
+    file: {
+      driver: "file",
+      "node-name": fileNode(name),
+      filename: path,
+      cache: { direct: false, "no-flush": true },
+    },
     backing,
   };
 }
@@ -78,7 +92,7 @@ function diskArgs(disk: DiskSpec): string[] {
   let below: string | undefined;
   layers.forEach((layer, index) => {
     const node = baseNode(index);
-    const file = { driver: "file", filename: layer.path, "read-only": true };
+    const file = { driver: "file", "node-name": fileNode(node), filename: layer.path, "read-only": true };
     args.push(
       "-blockdev",
       JSON.stringify({
@@ -115,11 +129,15 @@ function commonArgs(spec: BootSpec | RestoreSpec, share: boolean): string[] {
     "-object",
     `memory-backend-file,id=ram,size=${shape.memoryMib}M,mem-path=${escapeComma(spec.memoryFile)},share=${share ? "on" : "off"}`,
     ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
+    // For a later daemon: the first one's connection ends with it.
+    "-chardev",
+    `socket,id=qmp-again,path=${escapeComma(place.socketDir)}/${controlSocket},server=on,wait=off`,
+    ...["-mon", "chardev=qmp-again,mode=control"],
     "-chardev",
     `file,id=console,path=${escapeComma(place.consolePath)},append=on`,
     ...["-serial", "chardev:console"],
     "-chardev",
-    `socket,id=agent,path=${escapeComma(place.socketDir)}/agent.sock,server=on,wait=off`,
+    `socket,id=agent,path=${escapeComma(place.socketDir)}/${agentSocket},server=on,wait=off`,
     ...["-device", "virtio-serial-device,max_ports=2"],
     ...["-device", `virtserialport,chardev=agent,name=${agentPortName}`],
     ...diskArgs(spec.disk),

@@ -8,7 +8,7 @@
 import { z } from "zod";
 import { AppError } from "@forkd/contract";
 import type { DiskLayer, DiskSpec } from "../engine.ts";
-import { baseNode, overlayName, overlayNode } from "./args.ts";
+import { baseNode, fileNode, overlayName, overlayNode } from "./args.ts";
 import type { QmpClient } from "./qmp.ts";
 
 type Node = DiskLayer & { name: string };
@@ -27,20 +27,59 @@ const statsSchema = z.array(
 );
 const jobName = "collapse";
 
+const devicesSchema = z.array(
+  z.looseObject({
+    qdev: z.string().optional(),
+    inserted: z.looseObject({ "node-name": z.string(), backing_file_depth: z.number() }).optional(),
+  }),
+);
+const nodesSchema = z.array(
+  z.looseObject({ "node-name": z.string(), drv: z.string(), image: z.looseObject({ filename: z.string() }) }),
+);
+const jobsSchema = z.array(z.looseObject({ device: z.string() }));
+
 export class QemuDisk {
   readonly #execute: Execute;
   readonly #qmp: QmpClient;
   #nodes: Node[];
-  #overlays = 1;
+  /** number of the next overlay */
+  #overlays: number;
   #prepared: Node | undefined;
-  /** writes so far when the top layer was new; undefined where it holds something from the start */
-  #writesBefore: number | undefined = 0;
+  /** writes so far when the top layer was new; undefined where it may hold something */
+  #writesBefore: number | undefined;
 
-  constructor(spec: DiskSpec, execute: Execute, qmp: QmpClient) {
+  private constructor(execute: Execute, qmp: QmpClient, nodes: Node[], overlays: number) {
     this.#execute = execute;
     this.#qmp = qmp;
+    this.#nodes = nodes;
+    this.#overlays = overlays;
+  }
+
+  /** As the command line says, with a new overlay. */
+  static fresh(spec: DiskSpec, execute: Execute, qmp: QmpClient): QemuDisk {
     const base = [...spec.backing].reverse().map((layer, index) => ({ ...layer, name: baseNode(index) }));
-    this.#nodes = [...base, { path: spec.overlay, format: "qcow2", name: overlayName(0) }];
+    const top: Node = { path: spec.overlay, format: "qcow2", name: overlayName(0) };
+    const disk = new QemuDisk(execute, qmp, [...base, top], 1);
+    disk.#writesBefore = 0;
+    return disk;
+  }
+
+  /** As QEMU says, after a job that nobody waits for any more was ended and what is no part of the chain was removed. */
+  static async attach(execute: Execute, qmp: QmpClient): Promise<QemuDisk> {
+    await endJobs(execute, qmp);
+    const devices = devicesSchema.parse(await execute("query-block"));
+    const top = devices.find(({ qdev, inserted }) => qdev !== undefined && inserted)?.inserted;
+    const all = layersOf(nodesSchema.parse(await execute("query-named-block-nodes", { flat: true })));
+    const at = all.findIndex(({ name }) => name === top?.["node-name"]);
+    const last = all[at];
+    if (!top || !last) throw new AppError("engine_failed", "QEMU does not tell what its disk is made of");
+    // Layers are only ever added at the top or removed below it, from the lowest that is not kept.
+    const chain = [...all.slice(0, top.backing_file_depth), last];
+    if (top.backing_file_depth > at) throw new AppError("engine_failed", "QEMU has a disk layer of no name");
+    for (const { name } of all.toReversed())
+      if (!chain.some((node) => node.name === name)) await execute("blockdev-del", { "node-name": name });
+    const numbers = all.map(({ name }) => Number(/^disk(\d+)$/.exec(name)?.[1] ?? 0));
+    return new QemuDisk(execute, qmp, chain, Math.max(...numbers) + 1);
   }
 
   get layers(): readonly DiskLayer[] {
@@ -106,4 +145,32 @@ export class QemuDisk {
       stats.failed_unmap_operations
     );
   }
+}
+
+async function endJobs(execute: Execute, qmp: QmpClient): Promise<void> {
+  const ended = qmp.event(["BLOCK_JOB_CANCELLED", "BLOCK_JOB_COMPLETED"], ({ device }) => device === jobName);
+  ended.catch(() => undefined);
+  const jobs = jobsSchema.parse(await execute("query-block-jobs"));
+  if (!jobs.some(({ device }) => device === jobName)) return;
+  try {
+    await execute("block-job-cancel", { device: jobName });
+  } catch (error) {
+    // It may have ended by itself in between, and then the event has come.
+    if (!(error instanceof AppError) || error.details["qmp_class"] !== "DeviceNotActive") throw error;
+  }
+  await ended;
+}
+
+/** The layers among the nodes, from the bottom. */
+function layersOf(nodes: z.output<typeof nodesSchema>): Node[] {
+  const byName = new Map(nodes.map((node) => [node["node-name"], node]));
+  const layers = nodes.flatMap((node): (Node & { order: number })[] => {
+    const [, kind, number] = /^(base|disk)(\d+)$/.exec(node["node-name"]) ?? [];
+    const path = byName.get(fileNode(node["node-name"]))?.image.filename;
+    if (kind === undefined || path === undefined) return [];
+    const format = node.drv === "raw" ? "raw" : "qcow2";
+    const order = Number(number) + (kind === "base" ? 0 : 1e6);
+    return [{ path, format, name: node["node-name"], order }];
+  });
+  return layers.sort((a, b) => a.order - b.order).map(({ path, format, name }) => ({ path, format, name }));
 }

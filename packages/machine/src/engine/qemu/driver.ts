@@ -9,10 +9,12 @@ import { execFile } from "node:child_process";
 import { connect, type Socket } from "node:net";
 import { promisify } from "node:util";
 import { AppError } from "@forkd/contract";
-import { Scope } from "@forkd/base";
-import type { ProcessId } from "../../host/procfs.ts";
+import { Scope, withDeadline } from "@forkd/base";
+import { z } from "zod";
+import { isAlive, type ProcessId } from "../../host/procfs.ts";
 import { VmmProcess } from "../process.ts";
 import type {
+  AttachSpec,
   BootSpec,
   Capabilities,
   DiskLayer,
@@ -25,7 +27,7 @@ import type {
   RestoreSpec,
 } from "../engine.ts";
 import { MemoryCapture } from "../../memory/capture.ts";
-import { bootArgs, restoreArgs } from "./args.ts";
+import { agentSocket, bootArgs, controlSocket, restoreArgs } from "./args.ts";
 import { QemuDisk } from "./disk.ts";
 import { QmpClient } from "./qmp.ts";
 
@@ -37,6 +39,10 @@ type Running = {
   memory: { path: string; bytes: number };
   disk: QemuDisk;
 };
+
+/** How long QEMU may take to say what it does. */
+const attachMs = 30_000;
+const statusSchema = z.looseObject({ status: z.string() });
 
 export class QemuEngine implements Engine {
   readonly name = "qemu";
@@ -76,6 +82,42 @@ export class QemuEngine implements Engine {
     return new QemuPrepared(running);
   }
 
+  async attach({ process: id, place, memoryFile, memoryBytes }: AttachSpec): Promise<Machine> {
+    const path = `${place.socketDir}/${controlSocket}`;
+    if (!isAlive(id)) throw new AppError("engine_failed", `Process ${id.pid} has ended`);
+    const control = await connectSocket(path).catch((cause: unknown) => {
+      const why = cause instanceof Error ? cause.message : String(cause);
+      throw new AppError("engine_failed", `Cannot reach the VMM with pid ${id.pid}: ${why}`, { cause });
+    });
+    await using scope = new Scope();
+    // Until all is well the process is not ours to end.
+    scope.defer(() => void control.destroy());
+    const process = VmmProcess.attach(id, control, place);
+    const qmp = new QmpClient(control);
+    const execute = executeIn(process, qmp);
+    const take = async (): Promise<QemuDisk> => {
+      await orExit(process, qmp.open());
+      const disk = await QemuDisk.attach(execute, qmp);
+      const { status } = statusSchema.parse(await execute("query-status"));
+      // Stopped for a capture that will not be.
+      if (status === "paused") await execute("cont");
+      else if (status !== "running")
+        throw new AppError("engine_failed", `The VMM with pid ${id.pid} is in state "${status}"`);
+      return disk;
+    };
+    const disk = await withDeadline(take(), attachMs, () => {
+      const text = `The VMM with pid ${id.pid} did not answer within ${attachMs} ms`;
+      return new AppError("engine_failed", text);
+    });
+    const agent = await connectSocket(`${place.socketDir}/${agentSocket}`);
+    scope.keep();
+    const owned = new Scope();
+    owned.use(process);
+    owned.defer(() => void agent.destroy());
+    const memory = { path: memoryFile, bytes: memoryBytes };
+    return new QemuMachine({ process, qmp, agentSocket: agent, scope: owned, memory, disk });
+  }
+
   async #spawn(
     args: string[],
     { place, shape, memoryFile, disk }: BootSpec | RestoreSpec,
@@ -98,21 +140,27 @@ export class QemuEngine implements Engine {
     try {
       const qmp = new QmpClient(process.control);
       await orExit(process, qmp.open());
-      const agentSocket = await orExit(process, connectSocket(`${place.socketDir}/agent.sock`));
-      scope.defer(() => void agentSocket.destroy());
+      const socket = await orExit(process, connectSocket(`${place.socketDir}/${agentSocket}`));
+      scope.defer(() => void socket.destroy());
       signal?.throwIfAborted();
       return {
         process,
         qmp,
-        agentSocket,
+        agentSocket: socket,
         scope: scope.keep(),
         memory: { path: memoryFile, bytes: shape.memoryMib * 1024 * 1024 },
-        disk: new QemuDisk(disk, (command, args) => orExit(process, qmp.execute(command, args)), qmp),
+        disk: QemuDisk.fresh(disk, executeIn(process, qmp), qmp),
       };
     } finally {
       signal?.removeEventListener("abort", stop);
     }
   }
+}
+
+type Execute = (command: string, args?: Record<string, unknown>) => Promise<unknown>;
+
+function executeIn(process: VmmProcess, qmp: QmpClient): Execute {
+  return (command, args) => orExit(process, qmp.execute(command, args));
 }
 
 /** Waits for `work`; if the process ends first, that is the failure, with its log. */
@@ -235,6 +283,12 @@ class QemuMachine extends QemuProcess implements Machine {
 
   collapseDisk(keep: number): Promise<readonly DiskLayer[]> {
     return this.running.disk.collapse(keep);
+  }
+
+  async leave(): Promise<void> {
+    this.running.scope.keep();
+    this.running.agentSocket.destroy();
+    this.running.process.leave();
   }
 }
 

@@ -18,13 +18,14 @@ const messageSchema = z.looseObject({
 
 type Pending = { command: string; resolve: (value: unknown) => void; reject: (error: Error) => void };
 type Waiter = {
-  event: string;
+  events: readonly string[];
   matches: (data: Record<string, unknown>) => boolean;
   resolve: (data: Record<string, unknown>) => void;
   reject: (error: Error) => void;
 };
 
-const maxLine = 1 << 20;
+/** A long chain of disk layers is told in several hundred KiB. */
+const maxLine = 4 << 20;
 
 export class QmpClient {
   #socket: Socket;
@@ -39,7 +40,7 @@ export class QmpClient {
     this.#socket = socket;
     socket.setEncoding("utf8");
     this.#greeted = new Promise((resolve, reject) => {
-      this.#waiters.add({ event: "QMP", matches: () => true, resolve: () => resolve(), reject });
+      this.#waiters.add({ events: ["QMP"], matches: () => true, resolve: () => resolve(), reject });
     });
     // The failure is reported by whoever awaits it; nobody may be waiting when the process dies early.
     this.#greeted.catch(() => undefined);
@@ -65,20 +66,22 @@ export class QmpClient {
     });
   }
 
-  /** The data of the next event of that name that matches. */
+  /** The data of the next event of that name, or of one of those names, that matches. */
   event(
-    name: string,
+    name: string | readonly string[],
     matches: (data: Record<string, unknown>) => boolean = () => true,
   ): Promise<Record<string, unknown>> {
     if (this.#ended) return Promise.reject(this.#ended);
     return new Promise((resolve, reject) => {
-      this.#waiters.add({ event: name, matches, resolve, reject });
+      this.#waiters.add({ events: typeof name === "string" ? [name] : name, matches, resolve, reject });
     });
   }
 
   #read(chunk: string): void {
+    // What waits has no line end yet.
+    const searched = this.#buffer.length;
     this.#buffer += chunk;
-    for (let end = this.#buffer.indexOf("\n"); end >= 0; end = this.#buffer.indexOf("\n")) {
+    for (let end = this.#buffer.indexOf("\n", searched); end >= 0; end = this.#buffer.indexOf("\n")) {
       const line = this.#buffer.slice(0, end);
       this.#buffer = this.#buffer.slice(end + 1);
       if (line.trim() === "") continue;
@@ -112,7 +115,7 @@ export class QmpClient {
 
   #notify(name: string, data: Record<string, unknown>): void {
     for (const waiter of this.#waiters) {
-      if (waiter.event !== name || !waiter.matches(data)) continue;
+      if (!waiter.events.includes(name) || !waiter.matches(data)) continue;
       this.#waiters.delete(waiter);
       waiter.resolve(data);
     }

@@ -1,0 +1,134 @@
+/** Sandboxes outlive the daemon: what was handed out is there for the next one, as it was. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { existsSync, readdirSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { Forkd, Sandbox } from "@forkd/sdk";
+import { endDaemon, withDaemons } from "../support/daemon.ts";
+import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+
+async function again(forkd: Forkd, { id }: { id: string }): Promise<Sandbox> {
+  return forkd.sandboxes.get(id);
+}
+
+function byId<T extends { id: string }>(entries: T[]): T[] {
+  return entries.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+/** Says something to a VMM as an earlier daemon could have done in its last moment. */
+async function tellVmm(runtimeDir: string, { id }: Sandbox, ...commands: object[]): Promise<void> {
+  const socket = connect(join(runtimeDir, id, "0", "qmp.sock"));
+  await once(socket, "connect");
+  let text = "";
+  socket.setEncoding("utf8").on("data", (chunk: string) => (text += chunk));
+  for (const command of [{ execute: "qmp_capabilities" }, ...commands])
+    socket.write(`${JSON.stringify(command)}\n`);
+  await eventually("the VMM has answered", () => text.split('"return"').length > commands.length + 1);
+  socket.destroy();
+}
+
+test("after a kill -9 of the daemon every sandbox is there, with its memory, disk, kernels and commands", async () => {
+  await withDaemons(["python", "tiny"], async (start, dataDir) => {
+    const first = await start({ FORKD_POOL_SIZE: "1" });
+    const [busy, calm] = (await forkAll(first.forkd, "python", 2, { labels: { job: "x" } })) as [
+      Sandbox,
+      Sandbox,
+    ];
+    const [stopped, doomed] = (await forkAll(first.forkd, "tiny", 2)) as [Sandbox, Sandbox];
+    await calm.eval("x = [1, 2]");
+    await sh(calm, "echo kept > /root/note");
+    await calm.branch({ tag: "early" });
+    await sh(calm, "echo more >> /root/note");
+    const script = "for i in $(seq 1 40); do echo line $i; sleep 0.1; done; exit 7";
+    const { exec_id: background } = await calm.commands.background(["sh", "-c", script]);
+    const followed = await calm.commands.start(["sh", "-c", script]);
+    const result = followed.wait();
+    const evaluated = busy.eval("import time\ntime.sleep(60)").catch((error: unknown) => error);
+    // The pool holds a process that belongs to nobody.
+    await eventually("a VMM waits in the pool", async () =>
+      Object.values((await first.forkd.status()).pool).some((count) => count > 0),
+    );
+    const before = await first.forkd.sandboxes.list();
+    await endDaemon(first, "SIGKILL");
+    assert.match(String(await evaluated), /daemon/i);
+    for (const { pid } of before) assert.ok(processExists(pid));
+
+    // What a daemon may leave: a guest that stands still with an overlay that nothing uses; a VMM that ends by itself.
+    const spare = join(dataDir, "sandboxes", stopped.id, "0", "disk-1.qcow2");
+    await writeFile(spare, "");
+    await tellVmm(join(dataDir, "..", "run"), stopped, { execute: "stop" });
+    process.kill(doomed.info.pid ?? 0, "SIGKILL");
+
+    const second = await start();
+    const { forkd } = second;
+    const after = await forkd.sandboxes.list();
+    assert.deepEqual(
+      byId(after.filter(({ state }) => state === "running")),
+      byId(before.filter(({ id }) => id !== doomed.id)).map((info) => ({
+        ...info,
+        ready_ms: 0,
+        branch_count: 0,
+      })),
+    );
+    const dead = (await again(forkd, doomed)).info;
+    assert.deepEqual([dead.state, /ended while no daemon ran/.test(dead.reason ?? "")], ["dead", true]);
+    assert.equal(await sh(await again(forkd, stopped), "echo runs"), "runs");
+    assert.equal(existsSync(spare), false);
+    assert.equal((await (await again(forkd, busy)).eval("1 + 1")).result_json, 2);
+    const there = await again(forkd, calm);
+    assert.deepEqual((await there.eval("x + [3]")).result_json, [1, 2, 3]);
+    assert.equal(await sh(there, "cat /root/note"), "kept\nmore");
+
+    // The stream that was open goes on by itself; the command in the background is read from where one likes.
+    const { stdout, exit_code: code } = await result;
+    const lines = Array.from({ length: 40 }, (_, index) => `line ${index + 1}\n`).join("");
+    assert.deepEqual([stdout, code], [lines, 7]);
+    const tail = await (await there.commands.attach(background, { stdoutOffset: 7 })).wait();
+    assert.deepEqual([tail.stdout, tail.exit_code], [lines.slice(7), 7]);
+
+    // All that can be done with a sandbox can be done with these.
+    await there.branch({ tag: "late" });
+    const child = await forkd.forkOne("late");
+    assert.deepEqual((await child.eval("x")).result_json, [1, 2]);
+    assert.equal(await sh(child, "cat /root/note"), "kept\nmore");
+    await there.pause();
+    await there.resume();
+    assert.deepEqual((await there.eval("x")).result_json, [1, 2]);
+    await there.rewind("early");
+    assert.equal(await sh(there, "cat /root/note"), "kept");
+    await there.kill();
+    await rejectsWith(again(forkd, there), "sandbox_not_found");
+    await eventually("its VMM is gone", () => !processExists(there.info.pid));
+
+    // A death is noticed at once, also of a VMM that is no child of this daemon.
+    process.kill((await again(forkd, busy)).info.pid ?? 0, "SIGKILL");
+    await eventually("the death is seen", async () => (await again(forkd, busy)).info.state === "dead");
+    await forkd.call("killAll", {});
+    assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
+  });
+});
+
+test("a daemon that is asked to stop keeps its sandboxes, or ends them, as it is told", async () => {
+  await withDaemons(["tiny"], async (start, dataDir) => {
+    const first = await start({ FORKD_ON_STOP: "keep", FORKD_DRAIN_SECS: "0" });
+    const kept = await first.forkd.forkOne("tiny");
+    const run = await kept.commands.start(["sh", "-c", "echo on; sleep 3; echo off"]);
+    const result = run.wait();
+    await endDaemon(first, "SIGTERM");
+    assert.ok(processExists(kept.info.pid));
+    const second = await start();
+    assert.equal((await result).stdout, "on\noff\n");
+    assert.deepEqual(await second.forkd.shutdown({ sandboxes: "keep" }), { stopped: 0, kept: 1 });
+    if (second.process.exitCode === null) await once(second.process, "exit");
+    const third = await start();
+    assert.equal(await sh(await again(third.forkd, kept), "echo there"), "there");
+    assert.deepEqual(await third.forkd.shutdown({ sandboxes: "stop" }), { stopped: 1, kept: 0 });
+    if (third.process.exitCode === null) await once(third.process, "exit");
+    await eventually("its VMM is gone", () => !processExists(kept.info.pid));
+    assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
+  });
+});
