@@ -16,6 +16,7 @@ type Options = {
   maxSandboxes?: string;
   branchConcurrency?: string;
   memoryCacheMib?: string;
+  onStop?: string;
   logLevel?: string;
 };
 
@@ -31,6 +32,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--max-sandboxes <count>", "limit of live sandboxes")
     .option("--branch-concurrency <count>", "limit of branches under way")
     .option("--memory-cache-mib <mib>", "limit of flat memory images on disk")
+    .option("--on-stop <what>", "what becomes of running sandboxes when it stops: keep or stop")
     .option("--log-level <level>", "debug, info, warn, error or silent")
     .addHelpText("after", examples("forkd serve", "forkd serve --listen off --log-level debug"))
     .action(toAction(serve));
@@ -55,6 +57,7 @@ function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
     max_sandboxes: options.maxSandboxes,
     branch_concurrency: options.branchConcurrency,
     memory_cache_mib: options.memoryCacheMib,
+    on_stop: options.onStop,
     log_level: options.logLevel,
   };
 }
