@@ -1,6 +1,6 @@
-/** The daemon in this process. The only module of the CLI that loads it. */
+/** The daemon in this process. */
 import type { ServeOptions } from "@forkd/daemon";
-import type { Command } from "commander";
+import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import type { DaemonAddress } from "../daemon-process.ts";
 import { examples } from "../help.ts";
@@ -17,6 +17,8 @@ type Options = {
   branchConcurrency?: string;
   memoryCacheMib?: string;
   logLevel?: string;
+  logFile?: string;
+  logFallback?: string;
 };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -32,6 +34,8 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--branch-concurrency <count>", "limit of branches under way")
     .option("--memory-cache-mib <mib>", "limit of flat memory images on disk")
     .option("--log-level <level>", "debug, info, warn, error or silent")
+    .option("--log-file <path>", "where the log goes (default: stderr)")
+    .addOption(new Option("--log-fallback <path>", "the same, unless a setting says otherwise").hideHelp())
     .addHelpText("after", examples("forkd serve", "forkd serve --listen off --log-level debug"))
     .action(toAction(serve));
 }
@@ -40,7 +44,8 @@ async function serve(cli: Cli, options: Options): Promise<number> {
   // The daemon has its own handling of signals; closing the terminal does not end it.
   using _interrupts = cli.interrupts.takeOver(() => {});
   const daemon = await import("@forkd/daemon");
-  return daemon.serve({ flags: flagsOf(options), onReady: announce });
+  const defaults = { log_file: options.logFallback };
+  return daemon.serve({ flags: flagsOf(options), defaults, onReady: announce });
 }
 
 function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
@@ -56,6 +61,7 @@ function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
     branch_concurrency: options.branchConcurrency,
     memory_cache_mib: options.memoryCacheMib,
     log_level: options.logLevel,
+    log_file: options.logFile,
   };
 }
 
