@@ -29,8 +29,9 @@ export async function fixHost(
   options: InspectOptions & { readonly isRunning: boolean },
 ): Promise<Fixed[]> {
   const fixed: Fixed[] = [];
-  for (const { name, fix } of await findingsOf(env, options.boot, options.isRunning)) {
-    if (fix === undefined) continue;
+  // Nothing is started for it; what a boot needs is made only for whoever wants one.
+  for (const { name, fix } of await findingsOf(env, false, options.isRunning)) {
+    if (fix === undefined || (name === "boot" && !options.boot)) continue;
     const done = await fix().catch((error: unknown) => `could not be mended: ${toAppError(error).message}`);
     fixed.push({ name, done });
   }
@@ -46,8 +47,7 @@ async function findingsOf(env: Environment, boot: boolean, isRunning = false): P
   }
   return [
     ok("settings", "valid"),
-    // A running daemon tries boots itself: they are in its directories.
-    ...(await idleFindings(runtimeConfig(config), boot && !isRunning)),
+    ...(await idleFindings(runtimeConfig(config), boot)),
     ...(await placeFindings(config.values, isRunning)),
   ];
 }

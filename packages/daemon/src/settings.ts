@@ -27,7 +27,8 @@ export function describeSettings(config: Config, env: Environment = process.env)
     return {
       name,
       value: hide(config.values[name]),
-      source: config.sources[name],
+      // A setting without a default that nobody gave has no source.
+      source: config.sources[name] ?? "default",
       // The socket's default follows from another setting.
       default: name === "socket" ? "forkd.sock in runtime_dir" : hide(defaults[name]),
       meaning: settingMeanings[name]?.meaning ?? "",

@@ -65,6 +65,7 @@ async function daemonLog(cli: Cli, { follow, tail = usualTail, level = "debug" }
   for (const record of records) await print(record);
   if (!follow) return;
   for await (const record of followRecords(path, end, cli.signal)) if (wanted(record)) await print(record);
+  cli.signal.throwIfAborted();
 }
 
 /** The file of the settings, or that of `forkd up`. */

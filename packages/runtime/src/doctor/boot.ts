@@ -23,15 +23,19 @@ export type BootOptions = {
 
 export async function bootFindings(options: BootOptions): Promise<Finding[]> {
   const { config } = options;
-  if (!(await hasKernel(config))) return [await kvmFinding(), notTried(config)];
+  if (!(await hasKernel(config))) return lookedAt(options);
   const findings: Finding[] = [];
   if (config.accelerator !== "tcg") findings.push(await kvm(options));
   if (config.accelerator !== "kvm") findings.push(await tcg(options));
   return findings;
 }
 
-/** KVM without a try, for when a boot is too much. */
-export async function kvmFinding(): Promise<Finding> {
+/** Without a try, for when a boot is too much. */
+export async function lookedAt({ config }: BootOptions): Promise<Finding[]> {
+  return [await kvmFinding(), ...((await hasKernel(config)) ? [] : [notTried(config)])];
+}
+
+async function kvmFinding(): Promise<Finding> {
   const obstacle = await kvmObstacle();
   return obstacle === undefined ? ok("kvm", "nothing speaks against it (not tried)") : withoutKvm(obstacle);
 }

@@ -1,6 +1,6 @@
 /** The checks in their order, for a runtime that is open and for none. */
 import type { RuntimeConfig } from "../config.ts";
-import { bootFindings, kvmFinding, type BootOptions } from "./boot.ts";
+import { bootFindings, lookedAt, type BootOptions } from "./boot.ts";
 import { sandboxFinding, snapshotFinding } from "./data.ts";
 import { guarded, type Finding } from "./finding.ts";
 import { hostFindings } from "./host.ts";
@@ -19,7 +19,7 @@ export async function commonFindings(config: RuntimeConfig): Promise<Finding[]> 
 
 /** Starts guests if `boot`. */
 export async function acceleratorFindings(options: BootOptions, boot: boolean): Promise<Finding[]> {
-  return guarded("accelerators", async () => (boot ? bootFindings(options) : [await kvmFinding()]));
+  return guarded("accelerators", async () => (boot ? bootFindings(options) : lookedAt(options)));
 }
 
 /** Of a host on which no daemon runs. */

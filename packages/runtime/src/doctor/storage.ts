@@ -134,6 +134,7 @@ async function typeOf(path: string): Promise<string> {
 
 /** Tries it with a file of one block; false where nothing can be written. */
 async function canReflink(dir: string): Promise<boolean> {
+  if (!(await stat(dir)).isDirectory()) return false;
   const path = join(dir, `.forkd-doctor-${randomBytes(6).toString("hex")}`);
   try {
     await writeFile(path, Buffer.alloc(4096, 1), { mode: 0o600 });
