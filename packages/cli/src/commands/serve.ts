@@ -45,7 +45,8 @@ async function serve(cli: Cli, options: Options): Promise<number> {
   using _interrupts = cli.interrupts.takeOver(() => {});
   const daemon = await import("@forkd/daemon");
   const defaults = { log_file: options.logFallback };
-  return daemon.serve({ flags: flagsOf(options), defaults, onReady: announce });
+  // Awaited here, or the signals would be given back at once.
+  return await daemon.serve({ flags: flagsOf(options), defaults, onReady: announce });
 }
 
 function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
