@@ -24,7 +24,7 @@ export function parseRecord(line: string): LogRecord {
 }
 
 export function isAtLeast(record: LogRecord, level: string): boolean {
-  const own = levels.indexOf(String(record["level"]) as LogLevel);
+  const own = levels.findIndex((each) => each === record["level"]);
   return (own === -1 ? levels.length : own) >= levels.indexOf(level as LogLevel);
 }
 
@@ -33,15 +33,13 @@ export function formatRecord(record: LogRecord): string {
   const { time, level, event, msg, ...rest } = record;
   const when = typeof time === "string" ? time.replace("T", " ").replace(/\.\d+Z$/, "Z") : "-";
   const fields = Object.entries(rest).map(([key, value]) => `${key}=${formatValue(key, value)}`);
-  const parts = [
-    when,
-    String(level ?? "-")
-      .toUpperCase()
-      .padEnd(5),
-    String(event ?? "-"),
-    ...fields,
-  ];
-  return clean([...parts, ...(msg === undefined ? [] : [String(msg)])].join(" "));
+  const message = msg === undefined ? [] : [textOf(msg)];
+  return clean([when, textOf(level).toUpperCase().padEnd(5), textOf(event), ...fields, ...message].join(" "));
+}
+
+function textOf(value: unknown): string {
+  if (value === undefined) return "-";
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 function formatValue(key: string, value: unknown): string {

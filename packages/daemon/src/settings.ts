@@ -105,7 +105,9 @@ export async function unsetSetting(name: string, env: Environment = process.env)
   const known = Object.hasOwn(await readConfigFile(configFileOf({}, env)), name)
     ? name
     : requireSetting(name);
-  return change(known, env, ({ [known]: _, ...rest }) => rest);
+  return change(known, env, (content) =>
+    Object.fromEntries(Object.entries(content).filter(([each]) => each !== known)),
+  );
 }
 
 type FileContent = Readonly<Record<string, unknown>>;

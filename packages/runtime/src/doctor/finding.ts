@@ -19,8 +19,8 @@ export function fail(name: string, detail: string, remedy: string): Finding {
 }
 
 /** Without the fix, as it crosses the wire. */
-export function toCheck({ fix: _, ...check }: Finding): Check {
-  return check;
+export function toCheck({ name, outcome, detail, remedy }: Finding): Check {
+  return { name, outcome, detail, ...(remedy !== undefined && { remedy }) };
 }
 
 /** A check that itself fails is a finding, so that the others are still told. */
