@@ -85,5 +85,10 @@ export const settingMeanings: Readonly<Record<string, SettingMeaning>> = {
   },
   log_max_mib: { meaning: "MiB at which the log file is rotated; 0 leaves that to others" },
   log_keep: { meaning: "rotated log files that are kept" },
+  on_stop: {
+    meaning:
+      "what becomes of running sandboxes when the daemon stops: keep them for the next one, or save workspaces and end the rest",
+    allowed: "keep or stop",
+  },
   drain_secs: { meaning: "seconds that running requests get when the daemon stops" },
 };
