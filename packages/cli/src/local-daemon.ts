@@ -12,6 +12,17 @@ export async function settingNames(): Promise<string[]> {
   return [...(await import("@forkd/daemon")).settingNames];
 }
 
+/** Variables that begin like those of settings and are for others: the CLI, the SDK, the scripts in deploy/. */
+const otherVariables = /^FORKD_(URL|TOKEN|CA|RECIPES_DIR|COMMAND|RUN_[A-Z_]+)$/;
+
+/** Names of variables that look like settings and are none: most often misspelt ones. */
+export async function strayVariables(env: Environment): Promise<string[]> {
+  const known = new Set((await settingNames()).map((name) => `FORKD_${name.toUpperCase()}`));
+  return Object.keys(env).filter(
+    (name) => name.startsWith("FORKD_") && !known.has(name) && !otherVariables.test(name),
+  );
+}
+
 /** Throws invalid_request if a daemon would not start with them. */
 export async function localSettings(env: Environment): Promise<{ file: string; settings: SettingInfo[] }> {
   const daemon = await import("@forkd/daemon");

@@ -50,7 +50,9 @@ test("config set, get, unset and check work on config.json", async (t) => {
   assert.match(hidden.stderr, /no effect here: FORKD_MAX_SANDBOXES=5/);
   assert.equal((await runCli(["config", "unset", "max_sandboxes"], { env })).code, 0);
   assert.deepEqual(JSON.parse(await readFile(file, "utf8")), {});
-  assert.match((await runCli(["config", "check"], { env })).stdout, /^ok: \d+ settings/);
+  const check = await runCli(["config", "check"], { env: { ...env, FORKD_POOLSIZE: "1", FORKD_TOKEN: "x" } });
+  assert.match(check.stdout, /^ok: \d+ settings/);
+  assert.equal(check.stderr, "FORKD_POOLSIZE is in the environment, but there is no such setting.\n");
 });
 
 test("config refuses what a daemon would refuse", async (t) => {

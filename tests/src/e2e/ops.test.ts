@@ -111,14 +111,13 @@ test("systemd accepts the units, and the command of the unit starts, reloads and
   assert.equal(await health(socket), 200);
   await rename(logFile, `${logFile}.old`);
   child.kill("SIGHUP");
-  // The daemon answers a request after it has handled the signal that came before; both go through its event loop.
-  while (
-    !(await access(logFile).then(
+  // Signal and requests go through one event loop: some answers later the signal has been handled.
+  const isThere = () =>
+    access(logFile).then(
       () => true,
       () => false,
-    ))
-  )
-    await health(socket);
+    );
+  for (let asked = 0; asked < 100 && !(await isThere()); asked += 1) await health(socket);
   assert.match(await readFile(`${logFile}.old`, "utf8"), /"daemon\.start"/);
 
   // Before a stop the unit asks whether the whole system stops. Only then it takes the sandboxes down, and the daemon with them.
@@ -195,6 +194,10 @@ test("`up` outlives its shell and writes a log that is rotated; `logs --daemon` 
   assert.equal(Number(session), pid, "it leads a session of its own");
   process.kill(pid, "SIGHUP");
   assert.equal(await health(socket), 200);
+  await run(join(deploy, "docker/healthy"), { env });
+  await assert.rejects(run(join(deploy, "docker/healthy"), { env: { ...env, FORKD_RUNTIME_DIR: dir } }), {
+    code: 1,
+  });
   const log = await run(process.execPath, [cliPath, "logs", "--daemon"], { env });
   assert.match(log.stdout, / INFO +daemon\.start /);
   assert.deepEqual(
@@ -208,6 +211,21 @@ test("`up` outlives its shell and writes a log that is rotated; `logs --daemon` 
   };
   assert.equal(daemonPid, pid);
   assert.equal(settings.find(({ name }) => name === "log_file")?.running, join(dir, "data/daemon.log"));
+});
+
+test("a daemon that cannot start is explained, wherever its log goes", async () => {
+  await using scope = new Scope();
+  const { dir, env } = await place(scope);
+  const failing = { ...env, FORKD_QEMU_PATH: join(dir, "no-qemu"), FORKD_LOG_FILE: join(dir, "other.log") };
+  await assert.rejects(run(process.execPath, [cliPath, "up", "--json"], { env: failing }), (error) => {
+    const { code, stderr } = error as unknown as { code: number; stderr: string };
+    assert.equal(code, 8);
+    const body = JSON.parse(stderr) as { code: string; error: string };
+    assert.equal(body.code, "host_not_ready");
+    assert.match(body.error, /no-qemu/);
+    return true;
+  });
+  assert.match(await readFile(join(dir, "other.log"), "utf8"), /"daemon\.stop","outcome":"failed"/);
 });
 
 test("doctor starts a real guest, in the daemon and without one", async () => {

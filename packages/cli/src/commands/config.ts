@@ -106,7 +106,11 @@ async function report(cli: Cli, change: Change, verb: string): Promise<void> {
 
 async function check(cli: Cli): Promise<void> {
   const { file, settings } = await read(cli);
-  if (cli.out.json) return cli.out.document({ ok: true, file, settings: settings.length });
+  const { strayVariables } = await import("../local-daemon.ts");
+  const stray = await strayVariables(cli.environment.variables);
+  if (cli.out.json)
+    return cli.out.document({ ok: true, file, settings: settings.length, unknown_variables: stray });
+  for (const name of stray) cli.out.note(`${name} is in the environment, but there is no such setting.`);
   cli.out.line(`ok: ${settings.length} settings; the file is ${file}`);
 }
 

@@ -9,7 +9,9 @@ const oldestKernel = [5, 4] as const;
 const descriptorsPerSandbox = 4;
 const ownDescriptors = 256;
 /** processes and threads of one machine: QEMU's own, and one per vCPU */
-const tasksPerSandbox = 6;
+const tasksPerSandbox = 8;
+/** each follower of a console has one */
+const wantedInotify = 64;
 /** before this the clock is surely wrong: certificates and package lists would be refused */
 const earliest = Date.UTC(2025, 0, 1);
 
@@ -22,6 +24,7 @@ export async function hostFindings({ maxSandboxes }: { maxSandboxes: number }): 
     await overcommit(),
     await openFiles(maxSandboxes),
     await tasks(maxSandboxes),
+    await inotify(),
     clock(Date.now()),
   ];
 }
@@ -92,6 +95,13 @@ async function tasks(maxSandboxes: number): Promise<Finding> {
   const detail = `${limit} tasks, ${wanted} wanted for max_sandboxes = ${maxSandboxes}`;
   if (limit >= wanted) return ok("tasks", detail);
   return warn("tasks", detail, "Raise kernel.pid_max and kernel.threads-max, or lower max_sandboxes.");
+}
+
+async function inotify(): Promise<Finding> {
+  const limit = Number(await readFile("/proc/sys/fs/inotify/max_user_instances", "utf8"));
+  const detail = `${limit} instances per user; each \`logs -f\` takes one`;
+  if (limit >= wantedInotify) return ok("inotify", detail);
+  return warn("inotify", detail, "sysctl fs.inotify.max_user_instances=128");
 }
 
 /** Pure: the soft limit of that name in the text of /proc/PID/limits. */
