@@ -15,7 +15,10 @@ const allowed = {
   cli: ["contract", "sdk"],
 };
 /** file → packages it may import in addition */
-const exceptions = { "packages/cli/src/commands/serve.ts": ["daemon"] };
+const exceptions = {
+  "packages/cli/src/commands/serve.ts": ["daemon"],
+  "packages/cli/src/local-daemon.ts": ["daemon"],
+};
 const browserSafe = (file) =>
   file.startsWith("packages/contract/src/") ||
   (file.startsWith("packages/sdk/src/") && !/\/node[^/]*\.ts$/.test(file));

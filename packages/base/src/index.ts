@@ -3,6 +3,7 @@ export { mapPool, Semaphore } from "./pool.ts";
 export { Mutex } from "./mutex.ts";
 export { deadline, withDeadline } from "./deadline.ts";
 export { fsyncPath, isErrno, readJson, removeTree, writeFileAtomic, writeFileBeside } from "./atomic-file.ts";
+export { LogFile, type LogFileOptions } from "./log-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";
 export { nativeTool } from "./native-tool.ts";

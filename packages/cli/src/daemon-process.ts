@@ -29,7 +29,8 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   const signal = AbortSignal.any([cli.signal, AbortSignal.timeout(startLimitMs)]);
   const log = await open(logPath, "a", 0o600);
   const logStart = (await log.stat()).size;
-  const child = spawn(process.execPath, [mainPath, "serve", "--json", ...placeFlags(cli, dataDir), ...args], {
+  const own = ["serve", "--json", ...placeFlags(cli, dataDir), "--log-fallback", logPath];
+  const child = spawn(process.execPath, [mainPath, ...own, ...args], {
     detached: true,
     stdio: ["ignore", log.fd, log.fd, "ipc"],
     cwd: "/",

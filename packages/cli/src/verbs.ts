@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
-export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells";
+export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings";
 
 export type Verb = {
   readonly name: string;
@@ -29,6 +29,18 @@ export const verbs: readonly Verb[] = [
     name: "doctor",
     summary: "Check whether this host can run sandboxes",
     load: () => import("./commands/doctor.ts"),
+  },
+  {
+    name: "config",
+    summary: "Show and change the settings of the daemon",
+    subcommands: { show: undefined, get: "settings", set: "settings", unset: "settings", check: undefined },
+    load: () => import("./commands/config.ts"),
+  },
+  {
+    name: "service",
+    summary: "Install forkd as a service of systemd",
+    subcommands: { install: undefined, uninstall: undefined, print: undefined },
+    load: () => import("./commands/service.ts"),
   },
   {
     name: "build",
@@ -136,7 +148,7 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "logs",
-    summary: "Print the console of a sandbox",
+    summary: "Print the console of a sandbox, or the log of the daemon",
     completes: "sandboxes",
     load: () => import("./commands/logs.ts"),
   },

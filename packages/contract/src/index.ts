@@ -29,6 +29,7 @@ export type {
 export { fileEntrySchema } from "./files.ts";
 export type { FileEntry } from "./files.ts";
 export type { Check, CleanupReport, DoctorReport, Status } from "./system.ts";
+export type { SettingInfo } from "./config-routes.ts";
 export { routes } from "./routes.ts";
 export type { ParsedOf, RequestOf, ResponseOf, Route, RouteName, Routes } from "./routes.ts";
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";

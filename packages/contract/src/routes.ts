@@ -6,6 +6,7 @@
  */
 import { z } from "zod";
 import { branchRoutes } from "./branch-routes.ts";
+import { configRoutes } from "./config-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { route } from "./route.ts";
@@ -51,10 +52,10 @@ export const routes = {
   doctor: route({
     method: "get",
     path: "/v1/doctor",
-    summary: "Check the host",
+    summary: "Check the host; with boot=true also start a small guest on each accelerator",
     status: 200,
     kind: "json",
-    input: z.strictObject({}),
+    input: z.strictObject({ boot: flag.optional() }),
     output: doctorSchema,
   }),
   cleanup: route({
@@ -205,6 +206,7 @@ export const routes = {
   }),
 
   ...branchRoutes,
+  ...configRoutes,
   ...guestRoutes,
 } as const;
 

@@ -16,6 +16,8 @@ export type Check = z.output<typeof checkSchema>;
 export const doctorSchema = z.object({
   ok: z.boolean(),
   accelerator: acceleratorSchema,
+  /** null: none runs */
+  daemon: z.object({ pid: z.number(), version: z.string() }).nullable().optional(),
   checks: z.array(checkSchema),
 });
 export type DoctorReport = z.output<typeof doctorSchema>;

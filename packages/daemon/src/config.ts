@@ -15,7 +15,7 @@ const path = z
   .transform((value) => resolve(value));
 const count = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
 
-const settingsSchema = z.strictObject({
+export const settingsSchema = z.strictObject({
   /** snapshots, records, token */
   data_dir: path,
   /** sockets; short, because the length of a socket's path is limited */
@@ -49,6 +49,12 @@ const settingsSchema = z.strictObject({
   /** what becomes of running sandboxes when the daemon stops: the next one finds them, or they end */
   on_stop: z.enum(["keep", "stop"]),
   log_level: z.enum(["debug", "info", "warn", "error", "silent"]),
+  /** "stderr" or a path */
+  log_file: z.union([z.literal("stderr"), path]),
+  /** size at which the log file is rotated; 0: never */
+  log_max_mib: count(0, 1 << 20),
+  /** rotated log files that are kept */
+  log_keep: count(0, 100),
   /** longest wait for running requests when the daemon stops, in seconds */
   drain_secs: count(0, 3600),
 });
@@ -58,25 +64,41 @@ export type SettingName = keyof Settings;
 export type Source = "flag" | "environment" | "file" | "default";
 export type Config = { readonly values: Settings; readonly sources: Readonly<Record<SettingName, Source>> };
 export type Flags = { readonly [N in SettingName]?: string | number | undefined };
-type Environment = Readonly<Record<string, string | undefined>>;
-type Given = Readonly<Record<string, unknown>>;
+export type Environment = Readonly<Record<string, string | undefined>>;
+export type Given = Readonly<Record<string, unknown>>;
 
 export const settingNames = Object.keys(settingsSchema.shape) as SettingName[];
 
-export async function loadConfig(flags: Flags = {}, env: Environment = process.env): Promise<Config> {
+export type LoadOptions = {
+  /** instead of the usual defaults */
+  readonly defaults?: Flags;
+  /** instead of what config.json holds */
+  readonly file?: Given;
+};
+
+export async function loadConfig(
+  flags: Flags = {},
+  env: Environment = process.env,
+  options: LoadOptions = {},
+): Promise<Config> {
   const fromFlags = onlyGiven(flags);
   const fromEnvironment = onlyGiven(
     Object.fromEntries(settingNames.map((name) => [name, env[`FORKD_${name.toUpperCase()}`] || undefined])),
   );
-  const defaults = defaultsOf(env);
-  const dataDir = flags.data_dir ?? (env["FORKD_DATA_DIR"] || defaults.data_dir);
-  const fromFile = await readConfigFile(join(resolve(String(dataDir)), "config.json"));
+  const defaults = { ...defaultsOf(env), ...onlyGiven(options.defaults ?? {}) };
+  const fromFile = options.file ?? (await readConfigFile(configFileOf(flags, env)));
   return merge([
     ["flag", fromFlags],
     ["environment", fromEnvironment],
     ["file", fromFile],
     ["default", defaults],
   ]);
+}
+
+/** The file that a daemon with these flags and this environment reads. */
+export function configFileOf(flags: Flags = {}, env: Environment = process.env): string {
+  const dataDir = flags.data_dir ?? (env["FORKD_DATA_DIR"] || defaultsOf(env).data_dir);
+  return join(resolve(String(dataDir)), "config.json");
 }
 
 /** Pure. The first layer that names a setting wins. */
@@ -113,7 +135,7 @@ function onlyGiven(layer: Given): Given {
   return Object.fromEntries(Object.entries(layer).filter(([, value]) => value !== undefined));
 }
 
-function defaultsOf(env: Environment): Omit<Settings, "socket"> {
+export function defaultsOf(env: Environment): Omit<Settings, "socket"> {
   const facts = { env, uid: process.getuid?.() ?? 0, home: homedir() };
   return {
     data_dir: defaultDataDir(facts),
@@ -131,11 +153,14 @@ function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
     on_stop: runtimeDefaults.onStop,
     log_level: "info",
+    log_file: "stderr",
+    log_max_mib: 64,
+    log_keep: 4,
     drain_secs: 5,
   };
 }
 
-async function readConfigFile(file: string): Promise<Given> {
+export async function readConfigFile(file: string): Promise<Given> {
   let text: string;
   try {
     text = await readFile(file, "utf8");

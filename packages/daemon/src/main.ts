@@ -1,20 +1,26 @@
 /** The daemon as a process: settings, signals, exit code. */
-import { createLogger } from "@forkd/base";
+import { createLogger, LogFile, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
-import { loadConfig, type Config, type Flags } from "./config.ts";
+import { loadConfig, type Config, type Flags, type Settings } from "./config.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { runDaemon, type OpenedHandlers } from "./run-daemon.ts";
 
 export type ServeOptions = {
   readonly flags?: Flags;
+  /** settings that nobody has given, instead of the usual ones */
+  readonly defaults?: Flags;
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
 };
 
 /** Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal ends it at once. */
 export async function serve(options: ServeOptions = {}): Promise<number> {
-  const config = await loadConfig(options.flags);
-  const log = createLogger({ level: config.values.log_level });
+  const config = await loadConfig(options.flags, process.env, {
+    ...(options.defaults && { defaults: options.defaults }),
+  });
+  const { values } = config;
+  const logFile = openLogFile(values);
+  const log = createLogger({ level: values.log_level, ...(logFile && { destination: logFile }) });
   const stop = new AbortController();
   const onSignal = (name: NodeJS.Signals) => {
     log.info({ event: "daemon.signal", signal: name });
@@ -24,12 +30,17 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   // A promise that nobody looked after is a defect to be seen, not a reason to take every sandbox down.
   const onUnhandled = (error: unknown) => log.error({ event: "daemon.unhandled", error });
   process.on("unhandledRejection", onUnhandled);
+  // What SIGHUP opens anew. One that fails keeps what it has, and does not keep the others from theirs.
+  const hangups: (() => void)[] = [];
+  if (logFile) hangups.push(() => logFile.reopen());
+  const onHangup = () => hangUp(hangups, log);
+  process.on("SIGHUP", onHangup);
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
   try {
     const open = async (requestStop: () => void): Promise<OpenedHandlers> => {
       const runtime = await openRuntime(runtimeConfig(config), log);
-      const handlers = allHandlers({ runtime, version, stop: requestStop });
+      const handlers = allHandlers({ runtime, version, config, stop: requestStop });
       return {
         handlers,
         beforeCut: () => runtime.cutCallers(),
@@ -41,16 +52,37 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     return 0;
   } catch (error) {
     const failure = toAppError(error);
-    log.error({ event: "daemon.stop", outcome: "failed", errorCode: failure.code, err: failure });
+    const record = { event: "daemon.stop", outcome: "failed", errorCode: failure.code, err: failure };
+    log.error(record);
+    // Whoever started it looks at stderr.
+    if (logFile && !logFile.isSameAs(2)) createLogger({ level: "error" }).error(record);
     return errorCodes[failure.code].exit;
   } finally {
+    process.off("SIGHUP", onHangup);
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
     process.off("unhandledRejection", onUnhandled);
   }
 }
 
-function runtimeConfig({ values }: Config): RuntimeConfig {
+function openLogFile(values: Settings): LogFile | undefined {
+  if (values.log_file === "stderr") return undefined;
+  const maxBytes = values.log_max_mib * 1024 * 1024;
+  return new LogFile({ path: values.log_file, maxBytes, keep: values.log_keep });
+}
+
+function hangUp(reopens: readonly (() => void)[], log: Logger): void {
+  for (const reopen of reopens) {
+    try {
+      reopen();
+    } catch (error) {
+      log.error({ event: "daemon.hangup", outcome: "failed", error });
+    }
+  }
+  log.info({ event: "daemon.hangup", outcome: "ok" });
+}
+
+export function runtimeConfig({ values }: Config): RuntimeConfig {
   return {
     dataDir: values.data_dir,
     runtimeDir: values.runtime_dir,

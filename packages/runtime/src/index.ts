@@ -47,3 +47,5 @@ export {
   resumeWorkspace,
   suspendWorkspace,
 } from "./operations/workspaces.ts";
+export { idleFindings } from "./doctor/findings.ts";
+export { fail, ok, toCheck, warn, type Finding } from "./doctor/finding.ts";

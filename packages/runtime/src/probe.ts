@@ -21,10 +21,14 @@ export async function probeBoot(options: {
   tscKhz: number;
   accelerator: Accelerator;
   log: Logger;
+  deadlineMs?: number;
+  /** ids in use, of a runtime that is open: nothing of theirs is a stray */
+  places?: Set<string>;
 }): Promise<string | undefined> {
-  const { config, engine, accelerator, log } = options;
+  const { config, engine, accelerator, log, deadlineMs = probeMs } = options;
   // Named like a sandbox, so that what a killed daemon leaves of it is found.
   const id = newSandboxId();
+  options.places?.add(id);
   const home = sandboxHome(config, id);
   const { dir, socketDir, overlay, consolePath, logPath } = sandboxPaths(config, id, 0);
   try {
@@ -54,8 +58,8 @@ export async function probeBoot(options: {
       },
       {},
     );
-    const late = () => new Error(`a guest did not boot within ${probeMs} ms`);
-    const end = await withDeadline(machine.exited, probeMs, late);
+    const late = () => new Error(`a guest did not boot within ${deadlineMs} ms`);
+    const end = await withDeadline(machine.exited, deadlineMs, late);
     return end.console.includes("forkd: boot failed") ? undefined : `a guest did not boot: ${end.text}`;
   } catch (error) {
     log.warn({ event: "probe", accelerator, error });
@@ -63,5 +67,6 @@ export async function probeBoot(options: {
   } finally {
     await removeTree(home.socketDir);
     await removeTree(home.dir);
+    options.places?.delete(id);
   }
 }

@@ -61,8 +61,10 @@ export class Forkd {
     return this.#client.call("status", {}, options);
   }
 
-  doctor(options: CallOptions = {}): Promise<DoctorReport> {
-    return this.#client.call("doctor", {}, options);
+  /** With `boot` a small guest is started on each accelerator. */
+  doctor(options: CallOptions & { boot?: boolean } = {}): Promise<DoctorReport> {
+    const { boot, ...rest } = options;
+    return this.#client.call("doctor", boot ? { boot: "true" } : {}, rest);
   }
 
   cleanup(options: CallOptions & { dryRun?: boolean | undefined } = {}): Promise<CleanupReport> {

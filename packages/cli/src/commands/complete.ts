@@ -50,6 +50,7 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<st
 
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
+  if (kind === "settings") return (await import("../local-daemon.ts")).settingNames();
   if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
   const { findDaemon } = await import("../client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names

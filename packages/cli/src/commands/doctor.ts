@@ -1,36 +1,82 @@
 import { errorCodes } from "@forkd/contract/wire";
 import type { Check, DoctorReport } from "@forkd/contract";
 import type { Command } from "commander";
+import { usage } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { findDaemon } from "../client.ts";
 import { examples } from "../help.ts";
-import { checkHost } from "../host-checks.ts";
+import { fixHost, inspectHost, type Fixed } from "../local-daemon.ts";
 import type { Output } from "../output.ts";
 import { clean } from "../table.ts";
+import { ownVersion } from "../version.ts";
 
 const marks = { ok: ["green", "ok  "], warn: ["yellow", "warn"], fail: ["red", "FAIL"] } as const;
 
+type Options = { fix?: true; boot: boolean };
+
 export function define(command: Command, toAction: ToAction): void {
   command
+    .option(
+      "--fix",
+      "first mend what can safely be mended: missing directories, rights, stale sockets, parts not built",
+    )
+    .option("--no-boot", "do not start a small guest on each accelerator")
     .addHelpText(
       "after",
-      examples("forkd doctor", "forkd doctor --json | jq '.checks[] | select(.outcome != \"ok\")'"),
+      examples(
+        "forkd doctor",
+        "forkd doctor --fix",
+        "forkd doctor --json | jq '.checks[] | select(.outcome != \"ok\")'",
+      ),
     )
     .action(toAction(doctor));
 }
 
-async function doctor(cli: Cli): Promise<number> {
-  using _progress = cli.progress("Checking");
+async function doctor(cli: Cli, { fix, boot }: Options): Promise<number> {
+  const env = cli.environment.variables;
+  if (fix && cli.environment.url !== undefined)
+    throw usage("--fix mends this host, not the one of FORKD_URL");
+  using progress = cli.progress(boot ? "Checking, and starting a small guest" : "Checking");
   const forkd = await findDaemon(cli.signal);
+  const fixed = fix ? await fixHost(env, { boot, isRunning: forkd !== undefined }) : [];
   const report = forkd
-    ? await forkd.doctor({ signal: cli.signal })
-    : await checkHost(cli.environment.variables);
-  if (cli.out.json) cli.out.document(report);
-  else showReport(cli.out, report);
+    ? await forkd.doctor({ boot, signal: cli.signal })
+    : withIdleDaemon(await inspectHost(env, { boot }));
+  progress[Symbol.dispose]();
+  const checks = [...report.checks, ...(await versionChecks(report))];
+  if (cli.out.json) cli.out.document({ ...report, checks, ...(fix && { fixed }) });
+  else showReport(cli.out, { ...report, checks }, fixed);
   return report.ok ? 0 : errorCodes.host_not_ready.exit;
 }
 
-function showReport(out: Output, report: DoctorReport): void {
+function withIdleDaemon(report: DoctorReport): DoctorReport {
+  const daemon: Check = {
+    name: "daemon",
+    outcome: "warn",
+    detail: "not running, so this host was checked from here",
+    remedy: "forkd up",
+  };
+  return { ...report, checks: [daemon, ...report.checks] };
+}
+
+async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
+  if (!daemon) return [];
+  const own = await ownVersion();
+  if (daemon.version === own)
+    return [{ name: "versions", outcome: "ok", detail: `CLI and daemon are ${own}` }];
+  const detail = `the CLI is ${own}, the daemon ${daemon.version} (pid ${daemon.pid})`;
+  return [
+    {
+      name: "versions",
+      outcome: "warn",
+      detail,
+      remedy: "Start the daemon of this version: docs/operating.md.",
+    },
+  ];
+}
+
+function showReport(out: Output, report: DoctorReport, fixed: readonly Fixed[]): void {
+  for (const { name, done } of fixed) out.line(`${out.style("bold", "fix ")}  ${name}: ${clean(done)}`);
   const width = Math.max(...report.checks.map(({ name }) => name.length));
   for (const check of report.checks) showCheck(out, check, width);
   const count = (outcome: Check["outcome"]) =>

@@ -1,24 +1,97 @@
+import { access } from "node:fs/promises";
+import { join } from "node:path";
+import { AppError } from "@forkd/contract/wire";
+import { defaultDataDir } from "@forkd/sdk/node";
 import type { Command } from "commander";
-import { wholeNumber } from "../arguments.ts";
+import { usage, wholeNumber } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
+import {
+  formatRecord,
+  followRecords,
+  isAtLeast,
+  lastRecords,
+  logLevels,
+  type LogRecord,
+} from "../daemon-log.ts";
 import { examples } from "../help.ts";
 
-type Options = { follow?: true; tail?: number };
+type Options = { daemon?: true; follow?: true; tail?: number; level?: string };
+
+const usualTail = 100;
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
-    .option("-f, --follow", "go on as the guest writes")
-    .option("--tail <lines>", "start with the last lines", wholeNumber(1))
-    .addHelpText("after", examples("forkd logs 3f2a --tail 20", "forkd logs -f 3f2a"))
+    .argument("[id]", "sandbox or workspace; a unique beginning of an id is enough")
+    .option("--daemon", "the log of the daemon instead; works without one running")
+    .option("-f, --follow", "go on as it is written")
+    .option(
+      "-n, --tail <lines>",
+      "start with the last lines (with --daemon 100 unless given)",
+      wholeNumber(1),
+    )
+    .option("--level <level>", `with --daemon: ${logLevels.join(", ")} and worse`)
+    .addHelpText(
+      "after",
+      examples("forkd logs 3f2a --tail 20", "forkd logs -f 3f2a", "forkd logs --daemon -f --level warn"),
+    )
     .action(toAction(logs));
 }
 
-async function logs(cli: Cli, options: Options, prefix: string): Promise<void> {
+async function logs(cli: Cli, options: Options, prefix: string | undefined): Promise<void> {
+  if (options.level !== undefined && !logLevels.includes(options.level))
+    throw usage(`--level must be one of ${logLevels.join(", ")}.`);
+  if (options.daemon) {
+    if (prefix !== undefined) throw usage("give either an id or --daemon");
+    return daemonLog(cli, options);
+  }
+  if (prefix === undefined) throw usage("missing required argument 'id' (or give --daemon)");
+  if (options.level !== undefined) throw usage("--level goes with --daemon");
   const sandbox = await cli.sandbox(prefix);
   const decoder = new TextDecoder();
-  for await (const chunk of sandbox.logs({ ...options, signal: cli.signal })) {
+  const { follow, tail } = options;
+  const how = { ...(follow && { follow }), ...(tail !== undefined && { tail }), signal: cli.signal };
+  for await (const chunk of sandbox.logs(how)) {
     if (cli.out.json) await cli.out.event({ type: "console", data: decoder.decode(chunk, { stream: true }) });
     else await cli.out.bytes(chunk);
+  }
+}
+
+async function daemonLog(cli: Cli, { follow, tail = usualTail, level = "debug" }: Options): Promise<void> {
+  const path = await findLog(cli);
+  const wanted = (record: LogRecord) => isAtLeast(record, level);
+  const print = (record: LogRecord) =>
+    cli.out.json ? cli.out.event(record) : cli.out.bytes(`${formatRecord(record)}\n`);
+  const { records, end } = await lastRecords(path, tail, wanted);
+  for (const record of records) await print(record);
+  if (!follow) return;
+  for await (const record of followRecords(path, end, cli.signal)) if (wanted(record)) await print(record);
+  cli.signal.throwIfAborted();
+}
+
+/** The file of the settings, or that of `forkd up`. */
+async function findLog(cli: Cli): Promise<string> {
+  if (cli.environment.url !== undefined)
+    throw new AppError("unsupported", "Cannot read the log of a daemon elsewhere: FORKD_URL is set", {
+      details: { remedy: "Run this on the daemon's host." },
+    });
+  const { localSettings } = await import("../local-daemon.ts");
+  const { settings } = await localSettings(cli.environment.variables);
+  const named = settings.find(({ name }) => name === "log_file")?.value;
+  const path =
+    typeof named === "string" && named !== "stderr"
+      ? named
+      : join(defaultDataDir(cli.environment.variables), "daemon.log");
+  try {
+    await access(path);
+    return path;
+  } catch (cause) {
+    throw new AppError("file_not_found", `There is no log at ${path}`, {
+      details: {
+        path,
+        remedy:
+          "Under systemd the log is in the journal: journalctl -u forkd. Otherwise set log_file, or FORKD_DATA_DIR.",
+      },
+      cause,
+    });
   }
 }

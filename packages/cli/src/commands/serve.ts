@@ -1,6 +1,6 @@
-/** The daemon in this process. The only module of the CLI that loads it. */
+/** The daemon in this process. */
 import type { ServeOptions } from "@forkd/daemon";
-import type { Command } from "commander";
+import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import type { DaemonAddress } from "../daemon-process.ts";
 import { examples } from "../help.ts";
@@ -18,6 +18,8 @@ type Options = {
   memoryCacheMib?: string;
   onStop?: string;
   logLevel?: string;
+  logFile?: string;
+  logFallback?: string;
 };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -34,6 +36,8 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--memory-cache-mib <mib>", "limit of flat memory images on disk")
     .option("--on-stop <what>", "what becomes of running sandboxes when it stops: keep or stop")
     .option("--log-level <level>", "debug, info, warn, error or silent")
+    .option("--log-file <path>", "where the log goes (default: stderr)")
+    .addOption(new Option("--log-fallback <path>", "the same, unless a setting says otherwise").hideHelp())
     .addHelpText("after", examples("forkd serve", "forkd serve --listen off --log-level debug"))
     .action(toAction(serve));
 }
@@ -42,7 +46,9 @@ async function serve(cli: Cli, options: Options): Promise<number> {
   // The daemon has its own handling of signals; closing the terminal does not end it.
   using _interrupts = cli.interrupts.takeOver(() => {});
   const daemon = await import("@forkd/daemon");
-  return daemon.serve({ flags: flagsOf(options), onReady: announce });
+  const defaults = { log_file: options.logFallback };
+  // Awaited here, or the signals would be given back at once.
+  return await daemon.serve({ flags: flagsOf(options), defaults, onReady: announce });
 }
 
 function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
@@ -59,6 +65,7 @@ function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
     memory_cache_mib: options.memoryCacheMib,
     on_stop: options.onStop,
     log_level: options.logLevel,
+    log_file: options.logFile,
   };
 }
 

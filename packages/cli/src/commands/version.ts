@@ -1,7 +1,7 @@
-import { readFile } from "node:fs/promises";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
+import { ownVersion } from "../version.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command.addHelpText("after", examples("forkd version", "forkd version --json")).action(toAction(version));
@@ -16,13 +16,4 @@ async function version(cli: Cli): Promise<void> {
   if (cli.out.json) return cli.out.document({ cli: own, daemon: daemon ?? null });
   cli.out.line(`forkd ${own}`);
   cli.out.line(daemon === undefined ? "daemon not running" : `daemon ${daemon.version} (pid ${daemon.pid})`);
-}
-
-async function ownVersion(): Promise<string> {
-  const manifest: unknown = JSON.parse(
-    await readFile(new URL("../../../package.json", import.meta.url), "utf8"),
-  );
-  const found =
-    typeof manifest === "object" && manifest !== null && "version" in manifest ? manifest.version : undefined;
-  return String(found);
 }

@@ -1,6 +1,8 @@
 /** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
 import type { Runtime } from "@forkd/runtime";
+import type { Config } from "../config.ts";
 import type { Handlers } from "../router.ts";
+import { configHandlers } from "./config.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
@@ -11,6 +13,7 @@ import { workspaceHandlers } from "./workspaces.ts";
 export type Daemon = {
   readonly runtime: Runtime;
   readonly version: string;
+  readonly config: Config;
   /** asks the daemon to stop once the running requests have been answered */
   readonly stop: () => void;
 };
@@ -18,6 +21,7 @@ export type Daemon = {
 export function allHandlers(daemon: Daemon): Handlers {
   return {
     ...systemHandlers(daemon),
+    ...configHandlers(daemon),
     ...snapshotHandlers(daemon),
     ...sandboxHandlers(daemon),
     ...workspaceHandlers(daemon),

@@ -1,14 +1,23 @@
 /** The daemon itself. */
-import { cleanup, closeSandboxes, doctor, status } from "@forkd/runtime";
+import { cleanup, closeSandboxes, doctor, status, toCheck } from "@forkd/runtime";
+import { placeFindings } from "../place-findings.ts";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
-export function systemHandlers({ runtime, version, stop }: Daemon) {
+export function systemHandlers({ runtime, version, config, stop }: Daemon) {
   return {
     health: () => ({ ok: true }),
     version: () => ({ version, api: "v1", pid: process.pid }),
     status: () => status(runtime),
-    doctor: () => doctor(runtime),
+    doctor: async ({ boot = false }) => {
+      const report = await doctor(runtime, { boot });
+      const own = (await placeFindings(config.values, true)).map(toCheck);
+      return {
+        ...report,
+        ok: report.ok && own.every(({ outcome }) => outcome !== "fail"),
+        checks: [...report.checks, ...own],
+      };
+    },
     cleanup: (input) => cleanup(runtime, input),
     shutdown: async ({ sandboxes = runtime.onStop }) => {
       runtime.onStop = sandboxes;

@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { createLogger } from "../src/logger.ts";
+import { LogFile } from "../src/log-file.ts";
+import { temporaryDirectory } from "./support.ts";
+
+const line = (text: string) => `${text.padEnd(9, ".")}\n`;
+
+test("a log file is rotated when it is full, and the oldest goes", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "logs", "d.log");
+  const log = new LogFile({ path, maxBytes: 20, keep: 2 });
+  for (const text of ["1", "2", "3", "4", "5", "6", "7"]) log.write(line(text));
+  assert.deepEqual((await readdir(join(dir, "logs"))).sort(), ["d.log", "d.log.1", "d.log.2"]);
+  assert.equal(await readFile(path, "utf8"), line("7"));
+  assert.equal(await readFile(`${path}.1`, "utf8"), line("5") + line("6"));
+  assert.equal(await readFile(`${path}.2`, "utf8"), line("3") + line("4"));
+  assert.equal((await stat(path)).mode & 0o777, 0o600);
+});
+
+test("a log file goes on where an earlier process stopped, and counts what that wrote", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "d.log");
+  await writeFile(path, line("old") + line("old"));
+  new LogFile({ path, maxBytes: 20, keep: 0 }).write(line("new"));
+  assert.equal(await readFile(path, "utf8"), line("new"));
+  assert.deepEqual(await readdir(dir), ["d.log"]);
+});
+
+test("maxBytes 0 never rotates", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "d.log");
+  const log = new LogFile({ path, maxBytes: 0, keep: 4 });
+  for (let count = 0; count < 100; count += 1) log.write(line("x"));
+  assert.equal((await stat(path)).size, 1000);
+  assert.deepEqual(await readdir(dir), ["d.log"]);
+});
+
+test("reopen() goes on in the file that has the name now", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "d.log");
+  const log = new LogFile({ path, maxBytes: 0, keep: 0 });
+  log.write(line("a"));
+  await rename(path, `${path}-moved`);
+  log.write(line("b"));
+  log.reopen();
+  log.write(line("c"));
+  assert.equal(await readFile(`${path}-moved`, "utf8"), line("a") + line("b"));
+  assert.equal(await readFile(path, "utf8"), line("c"));
+});
+
+test("lines that a full disk refuses are counted, and told when there is room", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "d.log");
+  await symlink("/dev/full", path);
+  const log = new LogFile({ path, maxBytes: 0, keep: 0 });
+  log.write(line("a"));
+  log.write(line("b"));
+  await rm(path);
+  log.reopen();
+  log.write(line("c"));
+  const [first, second] = (await readFile(path, "utf8")).split("\n");
+  const { event, lines } = JSON.parse(first ?? "") as Record<string, unknown>;
+  assert.deepEqual({ event, lines }, { event: "log.lost", lines: 2 });
+  assert.equal(`${second}\n`, line("c"));
+});
+
+test("a file that cannot be moved is written on", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "d.log");
+  // What is in the way of the rotated file is a directory that is not empty.
+  const log = new LogFile({ path, maxBytes: 20, keep: 1 });
+  await mkdir(`${path}.1/x`, { recursive: true });
+  for (const text of ["1", "2", "3"]) log.write(line(text));
+  assert.equal(await readFile(path, "utf8"), line("1") + line("2") + line("3"));
+});
+
+test("a logger writes its records into it", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "d.log");
+  createLogger({ level: "info", destination: new LogFile({ path, maxBytes: 0, keep: 0 }) }).info({
+    event: "x",
+  });
+  assert.equal((JSON.parse(await readFile(path, "utf8")) as { event: string }).event, "x");
+});

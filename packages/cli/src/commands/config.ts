@@ -1,0 +1,137 @@
+/** Settings: read as a daemon would read them, and changed in config.json. Needs no daemon and starts none. */
+import type { SettingInfo } from "@forkd/contract";
+import { AppError } from "@forkd/contract/wire";
+import type { Command } from "commander";
+import type { Cli, ToAction } from "../cli.ts";
+import { addCommonOptions, examples } from "../help.ts";
+import { clean, renderTable, type Column } from "../table.ts";
+
+/** A setting, and what the running daemon uses where that differs. */
+type Shown = SettingInfo & { running?: SettingInfo["value"] };
+
+const columns: readonly Column<Shown>[] = [
+  { title: "SETTING", value: ({ name }) => name },
+  { title: "VALUE", value: ({ value }) => String(value) },
+  { title: "FROM", value: ({ source }) => source },
+  { title: "ALLOWED", value: ({ allowed }) => allowed },
+  { title: "MEANING", value: ({ meaning }) => meaning },
+];
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .enablePositionalOptions()
+    .addHelpText(
+      "after",
+      "\nA setting comes from a flag of `forkd serve`, else from its variable (FORKD_NAME), else from config.json in the\n" +
+        "data directory, else from its default. The daemon reads them when it starts.\n" +
+        examples("forkd config", "forkd config get max_sandboxes", "forkd config set max_sandboxes 200"),
+    );
+  const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
+  command.action(toAction(show));
+  add("show", "Show every setting: value, origin, range, meaning")
+    .addHelpText("after", examples("forkd config show", "forkd config show --json"))
+    .action(toAction(show));
+  add("get", "Print the value of one setting")
+    .argument("<name>", "setting")
+    .addHelpText("after", examples("forkd config get data_dir"))
+    .action(toAction(get));
+  add("set", "Write a setting into config.json")
+    .argument("<name>", "setting")
+    .argument("<value>", "value")
+    .addHelpText("after", examples("forkd config set log_level debug"))
+    .action(toAction(set));
+  add("unset", "Take a setting out of config.json")
+    .argument("<name>", "setting")
+    .addHelpText("after", examples("forkd config unset log_level"))
+    .action(toAction(unset));
+  add("check", "Say whether a daemon would start with the settings")
+    .addHelpText("after", examples("forkd config check"))
+    .action(toAction(check));
+}
+
+async function show(cli: Cli): Promise<void> {
+  const { file, settings } = await read(cli);
+  const running = await runningValues(cli);
+  const shown: Shown[] = settings.map((setting) => {
+    const value = running?.values.get(setting.name);
+    return value === undefined || value === setting.value ? setting : { ...setting, running: value };
+  });
+  if (cli.out.json) return cli.out.document({ file, daemon_pid: running?.pid ?? null, settings: shown });
+  await cli.out.bytes(renderTable(columns, shown));
+  cli.out.note(`The file is ${file}.`);
+  for (const { name, value, running: used } of shown) {
+    if (used === undefined) continue;
+    cli.out.note(
+      `The running daemon (pid ${running?.pid}) uses ${name} = ${clean(String(used))}, not ${clean(String(value))}.`,
+    );
+  }
+}
+
+async function get(cli: Cli, _options: unknown, name: string): Promise<void> {
+  const { requireSetting } = await import("../local-daemon.ts");
+  const wanted = await requireSetting(name);
+  const setting = (await read(cli)).settings.find((each) => each.name === wanted);
+  if (cli.out.json) return cli.out.document(setting);
+  cli.out.line(String(setting?.value));
+}
+
+async function set(cli: Cli, _options: unknown, name: string, value: string): Promise<void> {
+  const { setSetting } = await import("../local-daemon.ts");
+  await report(cli, await setSetting(name, value, cli.environment.variables), "Set");
+}
+
+async function unset(cli: Cli, _options: unknown, name: string): Promise<void> {
+  const { unsetSetting } = await import("../local-daemon.ts");
+  await report(cli, await unsetSetting(name, cli.environment.variables), "Unset");
+}
+
+type Change = Awaited<ReturnType<(typeof import("../local-daemon.ts"))["setSetting"]>>;
+
+async function report(cli: Cli, change: Change, verb: string): Promise<void> {
+  const { name, file, value, effective } = change;
+  const running = await runningValues(cli);
+  const needsRestart =
+    running !== undefined && effective !== undefined && running.values.get(name) !== effective.value;
+  if (cli.out.json) return cli.out.document({ name, value, file, effective, needs_restart: needsRestart });
+  cli.out.line(`${verb} ${name}${value === null ? "" : ` = ${clean(String(value))}`} in ${file}`);
+  if (effective?.source === "environment")
+    cli.out.note(
+      `It has no effect here: ${effective.variable}=${clean(String(effective.value))} in the environment wins.`,
+    );
+  if (needsRestart)
+    cli.out.note(
+      `The running daemon (pid ${running?.pid}) goes on with the old value until it is started anew.`,
+    );
+}
+
+async function check(cli: Cli): Promise<void> {
+  const { file, settings } = await read(cli);
+  const { strayVariables } = await import("../local-daemon.ts");
+  const stray = await strayVariables(cli.environment.variables);
+  if (cli.out.json)
+    return cli.out.document({ ok: true, file, settings: settings.length, unknown_variables: stray });
+  for (const name of stray) cli.out.note(`${name} is in the environment, but there is no such setting.`);
+  cli.out.line(`ok: ${settings.length} settings; the file is ${file}`);
+}
+
+async function read(cli: Cli): Promise<{ file: string; settings: SettingInfo[] }> {
+  const { localSettings } = await import("../local-daemon.ts");
+  return localSettings(cli.environment.variables);
+}
+
+type Running = { pid: number; values: Map<string, SettingInfo["value"]> };
+
+/** Of the daemon that answers. One that does not allow to ask, or is older than the question, is as good as none. */
+async function runningValues(cli: Cli): Promise<Running | undefined> {
+  const { findDaemon } = await import("../client.ts");
+  try {
+    const forkd = await findDaemon(cli.signal);
+    if (forkd === undefined) return undefined;
+    const { pid, settings } = await forkd.call("config", {}, { signal: cli.signal });
+    return { pid, values: new Map(settings.map(({ name, value }) => [name, value])) };
+  } catch (error) {
+    if (error instanceof AppError && ["not_found", "forbidden", "unauthenticated"].includes(error.code))
+      return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * Parts of the daemon that work without one running: its settings and its checks of the host. The daemon's package is large, so
+ * it is loaded when it is asked for.
+ */
+import type { DoctorReport, SettingInfo } from "@forkd/contract";
+
+type Environment = NodeJS.ProcessEnv;
+
+export type Fixed = { readonly name: string; readonly done: string };
+
+export async function settingNames(): Promise<string[]> {
+  return [...(await import("@forkd/daemon")).settingNames];
+}
+
+/** Variables that begin like those of settings and are for others: the CLI, the SDK, the scripts in deploy/. */
+const otherVariables = /^FORKD_(URL|TOKEN|CA|RECIPES_DIR|COMMAND|RUN_[A-Z_]+)$/;
+
+/** Names of variables that look like settings and are none: most often misspelt ones. */
+export async function strayVariables(env: Environment): Promise<string[]> {
+  const known = new Set((await settingNames()).map((name) => `FORKD_${name.toUpperCase()}`));
+  return Object.keys(env).filter(
+    (name) => name.startsWith("FORKD_") && !known.has(name) && !otherVariables.test(name),
+  );
+}
+
+/** Throws invalid_request if a daemon would not start with them. */
+export async function localSettings(env: Environment): Promise<{ file: string; settings: SettingInfo[] }> {
+  const daemon = await import("@forkd/daemon");
+  const config = await daemon.loadConfig({}, env);
+  return { file: daemon.configFileOf({}, env), settings: daemon.describeSettings(config, env) };
+}
+
+export async function setSetting(name: string, value: string, env: Environment) {
+  return (await import("@forkd/daemon")).setSetting(name, value, env);
+}
+
+export async function unsetSetting(name: string, env: Environment) {
+  return (await import("@forkd/daemon")).unsetSetting(name, env);
+}
+
+export async function requireSetting(name: string): Promise<string> {
+  return (await import("@forkd/daemon")).requireSetting(name);
+}
+
+/** The checks of a host on which no daemon runs. */
+export async function inspectHost(env: Environment, options: { boot: boolean }): Promise<DoctorReport> {
+  return (await import("@forkd/daemon")).inspectHost(env, options);
+}
+
+/** Does what the checks found and is safe to do; a daemon may be running. */
+export async function fixHost(
+  env: Environment,
+  options: { boot: boolean; isRunning: boolean },
+): Promise<Fixed[]> {
+  return (await import("@forkd/daemon")).fixHost(env, options);
+}

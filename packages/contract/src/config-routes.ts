@@ -1,0 +1,31 @@
+/** Settings of the daemon on the wire. Reading only: they are changed in the file, and by starting the daemon anew. */
+import { z } from "zod";
+import { route } from "./route.ts";
+
+const plainSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
+
+export const settingSchema = z.object({
+  name: z.string(),
+  /** "[hidden]" if it is a secret */
+  value: plainSchema,
+  source: z.enum(["flag", "environment", "file", "default"]),
+  default: plainSchema,
+  meaning: z.string(),
+  /** for a person */
+  allowed: z.string(),
+  /** environment variable */
+  variable: z.string(),
+});
+export type SettingInfo = z.output<typeof settingSchema>;
+
+export const configRoutes = {
+  config: route({
+    method: "get",
+    path: "/v1/config",
+    summary: "Settings that the daemon uses, and where each came from",
+    status: 200,
+    kind: "json",
+    input: z.strictObject({}),
+    output: z.object({ pid: z.number(), settings: z.array(settingSchema) }),
+  }),
+} as const;

@@ -1,0 +1,10 @@
+/** What the daemon was told. */
+import type { Handlers } from "../router.ts";
+import { describeSettings } from "../settings.ts";
+import type { Daemon } from "./all.ts";
+
+export function configHandlers({ config }: Daemon) {
+  return {
+    config: () => ({ pid: process.pid, settings: describeSettings(config) }),
+  } satisfies Partial<Handlers>;
+}

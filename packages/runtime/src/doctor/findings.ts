@@ -1,0 +1,32 @@
+/** The checks in their order, for a runtime that is open and for none. */
+import type { RuntimeConfig } from "../config.ts";
+import { bootFindings, lookedAt, type BootOptions } from "./boot.ts";
+import { sandboxFinding, snapshotFinding } from "./data.ts";
+import { guarded, type Finding } from "./finding.ts";
+import { hostFindings } from "./host.ts";
+import { programFindings } from "./programs.ts";
+import { storageFindings } from "./storage.ts";
+
+/** Of the host, its programs and its directories; with and without a runtime. */
+export async function commonFindings(config: RuntimeConfig): Promise<Finding[]> {
+  return [
+    ...(await guarded("host", () => hostFindings(config))),
+    ...(await guarded("programs", () => programFindings(config))),
+    ...(await guarded("directories", () => storageFindings(config))),
+    ...(await guarded("snapshots", async () => [await snapshotFinding(config)])),
+  ];
+}
+
+/** Starts guests if `boot`. */
+export async function acceleratorFindings(options: BootOptions, boot: boolean): Promise<Finding[]> {
+  return guarded("accelerators", async () => (boot ? bootFindings(options) : lookedAt(options)));
+}
+
+/** Of a host on which no daemon runs. */
+export async function idleFindings(config: RuntimeConfig, boot: boolean): Promise<Finding[]> {
+  return [
+    ...(await commonFindings(config)),
+    ...(await guarded("sandboxes", async () => [await sandboxFinding(config)])),
+    ...(await acceleratorFindings({ config }, boot)),
+  ];
+}
