@@ -8,6 +8,7 @@ import { z } from "zod";
 import { branchRoutes } from "./branch-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
+import { keyRoutes } from "./key-routes.ts";
 import { route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
@@ -27,6 +28,7 @@ export const routes = {
     summary: "Liveness; needs no token",
     status: 200,
     kind: "json",
+    scope: "open",
     input: z.strictObject({}),
     output: healthSchema,
   }),
@@ -36,6 +38,7 @@ export const routes = {
     summary: "Version of the daemon",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: versionSchema,
   }),
@@ -45,6 +48,7 @@ export const routes = {
     summary: "What the daemon holds",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: statusSchema,
   }),
@@ -54,6 +58,7 @@ export const routes = {
     summary: "Check the host",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: doctorSchema,
   }),
@@ -63,6 +68,7 @@ export const routes = {
     summary: "Remove what nothing refers to",
     status: 200,
     kind: "json",
+    scope: "admin",
     input: z.strictObject({ dry_run: z.boolean().default(false) }),
     output: cleanupSchema,
   }),
@@ -72,6 +78,7 @@ export const routes = {
     summary: "Stop every sandbox and the daemon",
     status: 200,
     kind: "json",
+    scope: "admin",
     input: z.strictObject({}),
     output: z.object({ stopped: z.number() }),
   }),
@@ -82,6 +89,7 @@ export const routes = {
     summary: "List snapshots",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: z.array(snapshotSchema),
   }),
@@ -91,6 +99,8 @@ export const routes = {
     summary: "Build a snapshot from a recipe or a root file system; writes lines of progress",
     status: 201,
     kind: "events",
+    // It reads any path of the host that the daemon can read, its token among them.
+    scope: "admin",
     input: createSnapshotSchema,
     output: buildEventSchema,
   }),
@@ -100,6 +110,7 @@ export const routes = {
     summary: "Everything about a snapshot",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({ tag: tagSchema, verify: flag.optional() }),
     output: snapshotDetailSchema,
   }),
@@ -109,6 +120,8 @@ export const routes = {
     summary: "Remove a snapshot",
     status: 204,
     kind: "json",
+    scope: "run",
+    adminInputs: ["force"],
     input: z
       .strictObject({
         tag: tagSchema,
@@ -130,6 +143,7 @@ export const routes = {
     summary: "List sandboxes",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({
       tag: tagSchema.optional(),
       label: z.string().optional(),
@@ -143,6 +157,7 @@ export const routes = {
     summary: "Fork children from a snapshot; one entry per child, sandbox or error",
     status: 201,
     kind: "json",
+    scope: "run",
     input: forkRequestSchema,
     output: forkResultSchema,
   }),
@@ -152,6 +167,7 @@ export const routes = {
     summary: "Kill all sandboxes that match; without a filter also end the VMM processes started ahead",
     status: 200,
     kind: "json",
+    scope: "run",
     input: z.strictObject({ tag: tagSchema.optional(), label: z.string().optional() }),
     output: z.object({ killed: z.array(z.string()) }),
   }),
@@ -161,6 +177,7 @@ export const routes = {
     summary: "One sandbox",
     status: 200,
     kind: "json",
+    scope: "read",
     input: inSandbox,
     output: sandboxSchema,
   }),
@@ -170,6 +187,7 @@ export const routes = {
     summary: "Kill a sandbox",
     status: 204,
     kind: "json",
+    scope: "run",
     input: inSandbox,
     output: none,
   }),
@@ -179,6 +197,7 @@ export const routes = {
     summary: "Set the time to live from now; null removes it",
     status: 200,
     kind: "json",
+    scope: "run",
     input: inSandbox.extend({ ttl_secs: z.int().min(1).max(31_536_000).nullable() }),
     output: sandboxSchema,
   }),
@@ -188,6 +207,7 @@ export const routes = {
     summary: "Ask the agent for a sign of life",
     status: 200,
     kind: "json",
+    scope: "run",
     input: inSandbox,
     output: z.object({ ok: z.boolean(), round_trip_ms: z.number() }),
   }),
@@ -197,11 +217,13 @@ export const routes = {
     summary: "Console of the guest",
     status: 200,
     kind: "bytes",
+    scope: "run",
     input: inSandbox.extend({ follow: flag.optional(), tail: z.coerce.number().int().min(1).optional() }),
     output: none,
   }),
 
   ...branchRoutes,
+  ...keyRoutes,
   ...guestRoutes,
 } as const;
 

@@ -3,18 +3,18 @@ import { chmod, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
-import { openToken } from "../src/middleware/auth.ts";
+import { openToken } from "../src/auth/token.ts";
 import { send, startServer, temporaryDir, token } from "./support.ts";
 
 const handlers = { health: () => ({ ok: true }), listSnapshots: async () => [] };
 const bearer = { authorization: `Bearer ${token}` };
 
-test("authorize() asks for no token on the unix socket", async () => {
+test("the gate asks for no token on the unix socket", async () => {
   await using server = await startServer(handlers);
   assert.equal((await send(server.socket, "/v1/snapshots")).status, 200);
 });
 
-test("authorize() asks for the token on TCP, except for /healthz", async () => {
+test("the gate asks for the token on TCP, except for /healthz", async () => {
   await using server = await startServer(handlers);
   assert.equal((await send(server.url, "/healthz")).status, 200);
   for (const headers of [
@@ -33,7 +33,7 @@ test("authorize() asks for the token on TCP, except for /healthz", async () => {
   assert.equal((await send(server.url, "/v1/snapshots", { headers: bearer })).status, 200);
 });
 
-test("authorize() refuses a foreign Host on TCP", async () => {
+test("the gate refuses a foreign Host on TCP", async () => {
   await using server = await startServer(handlers);
   for (const host of ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8889", "10.0.0.1"]) {
     const answer = await send(server.url, "/healthz", { headers: { host, ...bearer } });
@@ -45,7 +45,7 @@ test("authorize() refuses a foreign Host on TCP", async () => {
   }
 });
 
-test("authorize() refuses a foreign Origin on TCP", async () => {
+test("the gate refuses a foreign Origin on TCP", async () => {
   await using server = await startServer(handlers);
   for (const origin of ["https://evil.example", "null", "http://localhost:3000"]) {
     const answer = await send(server.url, "/v1/snapshots", { headers: { origin, ...bearer } });
@@ -64,11 +64,11 @@ test("a Host that is no host gets invalid_request", async () => {
 test("openToken() makes a token once and keeps the file private", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
-  const made = await openToken(dir);
+  const made = await openToken({ dataDir: dir });
   assert.match(made, /^[0-9a-f]{64}$/);
   assert.equal((await stat(join(dir, "token"))).mode & 0o777, 0o600);
   await chmod(join(dir, "token"), 0o644);
-  assert.equal(await openToken(dir), made);
+  assert.equal(await openToken({ dataDir: dir }), made);
   assert.equal((await stat(join(dir, "token"))).mode & 0o777, 0o600);
   assert.equal((await readFile(join(dir, "token"), "utf8")).trim(), made);
 });
@@ -77,5 +77,5 @@ test("openToken() refuses a token that is too short", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await writeFile(join(dir, "token"), "abc\n");
-  await assert.rejects(openToken(dir), { code: "host_not_ready" });
+  await assert.rejects(openToken({ dataDir: dir }), { code: "host_not_ready" });
 });

@@ -35,7 +35,7 @@ test("loadConfig() names the setting, the rule and the source", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await assert.rejects(
-    loadConfig({ data_dir: dir }, { FORKD_LISTEN: "0.0.0.0:80" }),
+    loadConfig({ data_dir: dir }, { FORKD_LISTEN: "everywhere:80" }),
     /listen \(from environment\): must be/,
   );
   await writeFile(join(dir, "config.json"), JSON.stringify({ pools: 1 }));
