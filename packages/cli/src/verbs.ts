@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
-export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells";
+export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "keys";
 
 export type Verb = {
   readonly name: string;
@@ -156,6 +156,12 @@ export const verbs: readonly Verb[] = [
     name: "cleanup",
     summary: "Remove what dead daemons and sandboxes left behind",
     load: () => import("./commands/cleanup.ts"),
+  },
+  {
+    name: "keys",
+    summary: "Keys for callers over HTTP: create, ls, rm",
+    subcommands: { create: undefined, ls: undefined, rm: "keys" },
+    load: () => import("./commands/keys.ts"),
   },
   {
     name: "completion",

@@ -60,7 +60,10 @@ export class Tls implements Disposable {
   /** Never rejects. Changes that come while the files are read make them be read once more. */
   reload(): Promise<void> {
     this.#again = true;
-    this.#loading ??= this.#load().finally(() => (this.#loading = undefined));
+    this.#loading ??= this.#load().finally(() => {
+      this.#loading = undefined;
+      if (this.#again) void this.reload();
+    });
     return this.#loading;
   }
 

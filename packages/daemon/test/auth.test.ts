@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { chmod, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Scope } from "@forkd/base";
+import { nullLogger, Scope } from "@forkd/base";
 import { openToken } from "../src/auth/token.ts";
 import { send, startServer, temporaryDir, token } from "./support.ts";
 
@@ -73,9 +73,58 @@ test("openToken() makes a token once and keeps the file private", async () => {
   assert.equal((await readFile(join(dir, "token"), "utf8")).trim(), made);
 });
 
-test("openToken() refuses a token that is too short", async () => {
+test("openToken() refuses tokens that can be guessed and says what to do", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
-  await writeFile(join(dir, "token"), "abc\n");
-  await assert.rejects(openToken({ dataDir: dir }), { code: "host_not_ready" });
+  for (const text of [
+    "",
+    "abc",
+    "changeme",
+    "changeme-changeme-please",
+    "CHANGE_ME_1234567890",
+    "REPLACE_ME_WITH_A_REAL_TOKEN",
+    "your-token-goes-here-1",
+    "aaaaaaaaaaaaaaaaaaaaaaaa",
+    "abababababababababab",
+    "0123456789abcdef0123456789abcdef",
+    "abcdefghijklmnopqrstuvwxyz",
+    "1234567890123456",
+    "two words of a token 12",
+    "correct-horse-password-9",
+  ]) {
+    await writeFile(join(dir, "token"), `${text}\n`);
+    await assert.rejects(
+      openToken({ dataDir: dir }),
+      (error: Error & { code: string }) => {
+        assert.equal(error.code, "host_not_ready", text);
+        assert.match(error.message, /token is refused: .*; remove the file to get a new one/s);
+        return true;
+      },
+      text,
+    );
+  }
+  for (const text of ["f3c9a17e5b20d846", "a-Long.Human~made+Token/17"]) {
+    await writeFile(join(dir, "token"), text);
+    assert.equal(await openToken({ dataDir: dir }), text);
+  }
+});
+
+test("openToken() does not make a file that the operator named", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const file = join(dir, "secret");
+  await assert.rejects(openToken({ dataDir: dir, file }), /check token_file/);
+  await assert.rejects(stat(file), { code: "ENOENT" });
+});
+
+test("with auth off TCP asks for no token, but still for the right Host and Origin", async () => {
+  await using server = await startServer(handlers, nullLogger(), { gate: { token: undefined } });
+  assert.equal((await send(server.url, "/v1/snapshots")).status, 200);
+  assert.equal((await send(server.url, "/v1/snapshots", { headers: { host: "evil.example" } })).status, 403);
+  const origin = "https://evil.example";
+  assert.equal((await send(server.url, "/v1/snapshots", { headers: { origin } })).status, 403);
+  assert.deepEqual(
+    (await server.audited()).map(({ principal }) => principal),
+    ["anonymous", null, null],
+  );
 });

@@ -56,6 +56,7 @@ async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (forkd === undefined) return [];
   const options = { signal: cli.signal };
   if (kind === "tags") return (await forkd.snapshots.list(options)).map(({ tag }) => tag);
+  if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
   if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
   const sandboxes = await forkd.sandboxes.list({}, options);
   return sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));

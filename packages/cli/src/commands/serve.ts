@@ -17,6 +17,13 @@ type Options = {
   branchConcurrency?: string;
   memoryCacheMib?: string;
   logLevel?: string;
+  auth?: string;
+  tokenFile?: string;
+  allowedHosts?: string;
+  tlsCert?: string;
+  tlsKey?: string;
+  allowPlainHttp?: true;
+  auditLog?: string;
 };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -24,7 +31,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--data-dir <dir>", "snapshots, records and the token")
     .option("--runtime-dir <dir>", "sockets")
     .option("--socket <path>", "unix socket (default: forkd.sock in the runtime directory)")
-    .option("--listen <host:port>", "loopback address for HTTP, or off")
+    .option("--listen <host:port>", "address for HTTP, or off")
     .option("--accelerator <name>", "auto, kvm or tcg")
     .option("--pool-size <count>", "machines started ahead per snapshot in use")
     .option("--fork-parallelism <count>", "children made at the same time")
@@ -32,7 +39,21 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--branch-concurrency <count>", "limit of branches under way")
     .option("--memory-cache-mib <mib>", "limit of flat memory images on disk")
     .option("--log-level <level>", "debug, info, warn, error or silent")
-    .addHelpText("after", examples("forkd serve", "forkd serve --listen off --log-level debug"))
+    .option("--auth <how>", "token, or off (only on a loopback address)")
+    .option("--token-file <path>", "file with the token (default: token in the data directory)")
+    .option("--allowed-hosts <names>", "comma-separated names by which the daemon may be called")
+    .option("--tls-cert <path>", "PEM file with the certificate for HTTPS")
+    .option("--tls-key <path>", "PEM file with its key")
+    .option("--allow-plain-http", "listen without TLS on an address that others can reach")
+    .option("--audit-log <path>", "audit log (default: audit.jsonl in the data directory), or off")
+    .addHelpText(
+      "after",
+      examples(
+        "forkd serve",
+        "forkd serve --listen off --log-level debug",
+        "forkd serve --listen 0.0.0.0:8889 --tls-cert cert.pem --tls-key key.pem",
+      ),
+    )
     .action(toAction(serve));
 }
 
@@ -56,6 +77,13 @@ function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
     branch_concurrency: options.branchConcurrency,
     memory_cache_mib: options.memoryCacheMib,
     log_level: options.logLevel,
+    auth: options.auth,
+    token_file: options.tokenFile,
+    allowed_hosts: options.allowedHosts,
+    tls_cert: options.tlsCert,
+    tls_key: options.tlsKey,
+    allow_plain_http: options.allowPlainHttp && "true",
+    audit_log: options.auditLog,
   };
 }
 

@@ -140,9 +140,13 @@ export class AuditLog implements AsyncDisposable {
   }
 
   #start(): void {
-    if (this.#busy || this.#closed) return;
+    if (this.#busy) return;
     clearTimeout(this.#retry);
-    this.#busy = this.#drain().finally(() => (this.#busy = undefined));
+    this.#busy = this.#drain().finally(() => {
+      this.#busy = undefined;
+      // A line may have come between the last look at the queue and now.
+      if (this.#error === undefined && this.#queue.length > 0) this.#start();
+    });
   }
 
   async #drain(): Promise<void> {
@@ -242,6 +246,7 @@ export class AuditLog implements AsyncDisposable {
     }
     this.#error = message;
     clearTimeout(this.#retry);
+    if (this.#closed) return;
     // Nothing tells when a disk has room again.
     this.#retry = setTimeout(() => this.#start(), this.#options.retryMs).unref();
   }
