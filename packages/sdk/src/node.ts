@@ -146,7 +146,7 @@ export function nodeTransport(target: Target): Transport {
       agent,
       method: request.method,
       path: prefix + request.path,
-      headers: { ...request.headers, ...authorization, ...lengthOf(request.body) },
+      headers: { "user-agent": "forkd-sdk", ...request.headers, ...authorization, ...lengthOf(request.body) },
       ...(signal && { signal }),
     });
     return exchange(outgoing, request, name);

@@ -61,7 +61,8 @@ async function serve(cli: Cli, options: Options): Promise<number> {
   // The daemon has its own handling of signals; closing the terminal does not end it.
   using _interrupts = cli.interrupts.takeOver(() => {});
   const daemon = await import("@forkd/daemon");
-  return daemon.serve({ flags: flagsOf(options), onReady: announce });
+  // Awaited here, or the signals would be given back at once.
+  return await daemon.serve({ flags: flagsOf(options), onReady: announce });
 }
 
 function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
