@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
-export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "keys";
+export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "keys" | "scopes";
 
 export type Verb = {
   readonly name: string;

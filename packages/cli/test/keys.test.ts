@@ -72,6 +72,8 @@ test("keys ls shows scope, limits, use and expiry, but no key", async () => {
   const rows = await runCli(["__complete", "--", "keys", "rm", ""], daemon);
   assert.equal(rows.stdout, "ci\nold\nz\n");
   assert.equal((await runCli(["__complete", "--", "keys", ""], daemon)).stdout, "create\nls\nrm\n");
+  const scopes = await runCli(["__complete", "--", "keys", "create", "x", "--scope", "r"], daemon);
+  assert.equal(scopes.stdout, "read\nrun\n");
 });
 
 test("keys rm removes each and exits with the first failure", async () => {

@@ -7,7 +7,7 @@ import { dirname } from "node:path";
 import { isErrno, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { Via } from "./auth/gate.ts";
-import { parseListen, type ListenAddress } from "./auth/listen-address.ts";
+import { isLoopback, parseListen, type ListenAddress } from "./auth/listen-address.ts";
 import type { Tls } from "./tls.ts";
 
 export type ServerOptions = {
@@ -144,6 +144,12 @@ async function listenTcp(server: http.Server, { host, port }: ListenAddress): Pr
       `Cannot listen on ${host} port ${port}: ${why}; choose another address for listen, or "off"`,
       { cause: error },
     );
+  }
+  // What this machine takes "localhost" for is not ours to say.
+  const bound = (server.address() as net.AddressInfo).address;
+  if (isLoopback(host) && !isLoopback(bound)) {
+    await closeServer(server, 0);
+    throw new AppError("host_not_ready", `Cannot listen on ${host}: it is ${bound} here; use 127.0.0.1`);
   }
 }
 

@@ -158,6 +158,32 @@ test("removing a key takes effect at once and cuts off what it has open", async 
   kept.request.destroy();
 });
 
+test("a key can remove itself and is told so", async () => {
+  await using server = await startServer({});
+  const { key } = await server.keys.create({ name: "self", scope: "admin" });
+  const remove = () => send(server.url, "/v1/keys/self", { method: "DELETE", headers: bearer(key) });
+  assert.equal((await remove()).status, 204);
+  assert.equal((await remove()).status, 401);
+});
+
+test("there are at most 1000 keys", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const record = (index: number) => ({
+    name: `k${index}`,
+    scope: "read",
+    sha256: digestOf(`k${index}`).toString("hex"),
+    created_at_unix: 1,
+  });
+  const keys = Array.from({ length: 1000 }, (_, index) => record(index));
+  await writeFile(join(dir, "keys.json"), JSON.stringify({ version: 1, keys }));
+  const store = await KeyStore.open(dir);
+  assert.equal(store.find(digestOf("k777"))?.name, "k777");
+  await assert.rejects(store.create({ name: "one-more", scope: "read" }), { code: "capacity_exhausted" });
+  await store.remove("k0");
+  assert.match((await store.create({ name: "one-more", scope: "read" })).key, /^fk_/);
+});
+
 test("a stream ends when its key expires", async () => {
   await using server = await startServer({
     attachExec: async (_, { signal }) =>

@@ -72,6 +72,15 @@ test("wrong tokens from one address are limited, and do not lock out who has the
   assert.equal((await send(server.url, "/v1/snapshots", bearer(token))).status, 200);
 });
 
+test("foreign Hosts from one address are limited too", async () => {
+  await using server = await startServer(handlers);
+  const codes = new Set<string>();
+  for (let at = 0; at < 40; at++)
+    codes.add((await send(server.url, "/healthz", { headers: { host: "evil.example" } })).json.code);
+  assert.deepEqual([...codes], ["forbidden", "rate_limited"]);
+  assert.equal((await send(server.url, "/healthz")).status, 200);
+});
+
 test("a stranger's body is not waited for", async () => {
   await using server = await startServer(handlers);
   const { hostname, port } = new URL(server.url);

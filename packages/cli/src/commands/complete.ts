@@ -28,6 +28,7 @@ const optionValues: Readonly<Record<string, Completes>> = {
   "--to": "tags",
   "--snapshot": "tags",
   "--from-sandbox": "sandboxes",
+  "--scope": "scopes",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
@@ -50,6 +51,7 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<st
 
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
+  if (kind === "scopes") return ["read", "run", "admin"];
   if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
   const { findDaemon } = await import("../client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names

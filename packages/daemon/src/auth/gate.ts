@@ -30,7 +30,7 @@ export type GateOptions = {
   readonly rate?: { readonly perSecond: number; readonly burst: number };
 };
 
-/** Wrong tokens from one address: so many at once, then one a second */
+/** Requests refused for their token, Host or Origin, from one address: so many at once, then one a second */
 const failures = { perSecond: 1, burst: 20 };
 
 export class Gate {
@@ -53,7 +53,11 @@ export class Gate {
   /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Undefined: nobody asked who it is. */
   identify(incoming: IncomingMessage, via: Via, scope: Route["scope"]): Principal | undefined {
     if (via === "unix") return anyone("local");
-    checkBrowserTraps(incoming, this.#options.allowedHosts ?? []);
+    try {
+      checkBrowserTraps(incoming, this.#options.allowedHosts ?? []);
+    } catch (error) {
+      throw this.#refused(incoming, error);
+    }
     if (scope === "open") return undefined;
     const principal = this.#tokenDigest === undefined ? anyone("anonymous") : this.#bearer(incoming);
     const wait = this.#rate.take(principal.name);
@@ -68,11 +72,14 @@ export class Gate {
     const key = this.#options.keys.find(digest);
     if (given !== undefined && isToken) return anyone("token");
     if (key && !key.isExpired()) return keyHolder(key);
-    // One who has the right key is let in however many wrong ones come from the same address, which may be a proxy's.
+    const wrong = () => new AppError("unauthenticated", "The token is wrong");
+    throw this.#refused(incoming, key ? expired(key) : given === undefined ? missing() : wrong());
+  }
+
+  /** One who has the right key is let in however many are refused at the same address, which may be a proxy's. */
+  #refused(incoming: IncomingMessage, why: unknown): unknown {
     const wait = this.#failures.take(networkOf(addressOf(incoming)));
-    if (wait > 0) throw rateLimited("Too many wrong tokens from this address", wait);
-    if (key) throw expired(key);
-    throw given === undefined ? missing() : new AppError("unauthenticated", "The token is wrong");
+    return wait > 0 ? rateLimited("Too many refused requests from this address", wait) : why;
   }
 }
 

@@ -153,7 +153,8 @@ export class KeyStore {
       const key = this.#keys.find((candidate) => candidate.name === name);
       if (key === undefined) throw new AppError("key_not_found", `No key has the name "${name}"`);
       await this.#write(this.#keys.filter((candidate) => candidate !== key));
-      key.cut();
+      // Not before the answer is on its way: the caller may use this very key.
+      setImmediate(() => key.cut());
     });
   }
 
