@@ -81,7 +81,7 @@ test("foreign Hosts from one address are limited too", async () => {
   assert.equal((await send(server.url, "/healthz")).status, 200);
 });
 
-test("a stranger's body is not waited for", async () => {
+test("a stranger's body is not waited for", { timeout: 60_000 }, async () => {
   await using server = await startServer(handlers);
   const { hostname, port } = new URL(server.url);
   const socket = net.connect(Number(port), hostname);
@@ -93,18 +93,24 @@ test("a stranger's body is not waited for", async () => {
   assert.match(text, /connection: close/i);
 });
 
-test("a head that does not come to its end is cut off, while others are served", async () => {
-  await using server = await startServer(handlers, nullLogger(), { server: { limits: { headersMs: 100 } } });
-  const { hostname, port } = new URL(server.url);
-  const slow = Array.from({ length: 20 }, () => net.connect(Number(port), hostname));
-  const closed = slow.map((socket) => once(socket, "close"));
-  for (const socket of slow) {
-    socket.resume();
-    socket.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
-  }
-  assert.equal((await send(server.url, "/healthz")).status, 200);
-  await Promise.all(closed);
-});
+test(
+  "a head that does not come to its end is cut off, while others are served",
+  { timeout: 60_000 },
+  async () => {
+    await using server = await startServer(handlers, nullLogger(), {
+      server: { limits: { headersMs: 100 } },
+    });
+    const { hostname, port } = new URL(server.url);
+    const slow = Array.from({ length: 20 }, () => net.connect(Number(port), hostname));
+    const closed = slow.map((socket) => once(socket, "close"));
+    for (const socket of slow) {
+      socket.resume();
+      socket.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
+    }
+    assert.equal((await send(server.url, "/healthz")).status, 200);
+    await Promise.all(closed);
+  },
+);
 
 test("a head that is too long is refused", async () => {
   await using server = await startServer(handlers);
