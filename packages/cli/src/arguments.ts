@@ -28,6 +28,22 @@ export function parseLifetime(text: string): number {
   return seconds;
 }
 
+/** "30d" from now, or a time such as "2027-01-31T12:00:00Z". */
+export function parseExpiry(text: string, nowMs = Date.now()): Date {
+  const at = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/i.test(text)
+    ? Date.parse(text)
+    : /^[\d.]+(ms|[smhd])/.test(text)
+      ? nowMs + parseLifetime(text) * 1000
+      : Number.NaN;
+  if (Number.isNaN(at)) {
+    throw new InvalidArgumentError(
+      'It must be a duration with a unit such as "30d", or a time such as "2027-01-31T12:00:00Z".',
+    );
+  }
+  if (at <= nowMs) throw new InvalidArgumentError("It must be in the future.");
+  return new Date(at);
+}
+
 /** A parser of whole numbers from `min` to `max`. */
 export function wholeNumber(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {

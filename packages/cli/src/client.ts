@@ -18,12 +18,18 @@ export async function findDaemon(signal: AbortSignal): Promise<Forkd | undefined
 
 /** The daemon, started if it is not running and belongs on this host. */
 export async function openDaemon(cli: Cli): Promise<Forkd> {
+  if (cli.environment.url !== undefined) return openRemote(cli);
   const running = await findDaemon(cli.signal);
   if (running !== undefined) return running;
-  const { url } = cli.environment;
-  if (url !== undefined) throw new AppError("daemon_unreachable", `Cannot reach the daemon at ${url}`);
   const { startDaemon } = await import("./daemon-process.ts");
   const { pid } = await startDaemon(cli);
   cli.out.note(`Started the daemon (pid ${pid}).`);
   return connect();
+}
+
+/** The daemon that FORKD_URL names; why it cannot be reached is the caller's to know. */
+async function openRemote(cli: Cli): Promise<Forkd> {
+  const forkd = await connect();
+  await forkd.call("health", {}, { signal: cli.signal });
+  return forkd;
 }

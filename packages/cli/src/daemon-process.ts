@@ -50,12 +50,23 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
 
 /** The daemon starts in "/", so relative paths of the environment are made absolute for it. */
 function placeFlags(cli: Cli, dataDir: string): string[] {
-  const { FORKD_RUNTIME_DIR: runtimeDir, FORKD_SOCKET: socket } = cli.environment.variables;
+  const {
+    FORKD_RUNTIME_DIR: runtimeDir,
+    FORKD_SOCKET: socket,
+    FORKD_TOKEN_FILE: tokenFile,
+    FORKD_TLS_CERT: tlsCert,
+    FORKD_TLS_KEY: tlsKey,
+    FORKD_AUDIT_LOG: auditLog,
+  } = cli.environment.variables;
   return [
     "--data-dir",
     dataDir,
     ...(runtimeDir ? ["--runtime-dir", resolve(runtimeDir)] : []),
     ...(socket ? ["--socket", resolve(socket)] : []),
+    ...(tokenFile ? ["--token-file", resolve(tokenFile)] : []),
+    ...(tlsCert ? ["--tls-cert", resolve(tlsCert)] : []),
+    ...(tlsKey ? ["--tls-key", resolve(tlsKey)] : []),
+    ...(auditLog ? ["--audit-log", auditLog === "off" ? auditLog : resolve(auditLog)] : []),
   ];
 }
 

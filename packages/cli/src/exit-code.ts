@@ -4,7 +4,10 @@ import { errorCodes, toErrorBody, AppError } from "@forkd/contract/wire";
 import type { ErrorBody, ErrorCode } from "@forkd/contract";
 
 const remedies: Partial<Record<ErrorCode, string>> = {
-  unauthenticated: "Set FORKD_TOKEN to the daemon's token.",
+  unauthenticated:
+    "Set FORKD_TOKEN to the daemon's token, or to a key that `forkd keys create NAME` made on the daemon's host.",
+  key_not_found: "`forkd keys ls` lists the keys.",
+  rate_limited: "Wait a moment, or raise rate_limit_per_second of the daemon.",
   sandbox_not_found: "`forkd ls --all` lists the sandboxes.",
   workspace_not_found: "`forkd workspace ls` lists the workspaces.",
   snapshot_not_found: "`forkd images` lists the snapshots; `forkd build RECIPE` makes one.",

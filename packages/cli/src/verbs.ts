@@ -3,7 +3,8 @@ import type { Command } from "commander";
 import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
-export type Completes = "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings";
+export type Completes =
+  "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "scopes";
 
 export type Verb = {
   readonly name: string;
@@ -168,6 +169,12 @@ export const verbs: readonly Verb[] = [
     name: "cleanup",
     summary: "Remove what dead daemons and sandboxes left behind",
     load: () => import("./commands/cleanup.ts"),
+  },
+  {
+    name: "keys",
+    summary: "Keys for callers over HTTP: create, ls, rm",
+    subcommands: { create: undefined, ls: undefined, rm: "keys" },
+    load: () => import("./commands/keys.ts"),
   },
   {
     name: "completion",

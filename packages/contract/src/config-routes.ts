@@ -25,6 +25,7 @@ export const configRoutes = {
     summary: "Settings that the daemon uses, and where each came from",
     status: 200,
     kind: "json",
+    scope: "admin",
     input: z.strictObject({}),
     output: z.object({ pid: z.number(), settings: z.array(settingSchema) }),
   }),

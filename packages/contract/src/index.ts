@@ -28,8 +28,10 @@ export type {
 } from "./exec.ts";
 export { fileEntrySchema } from "./files.ts";
 export type { FileEntry } from "./files.ts";
-export type { Check, CleanupReport, DoctorReport, Status } from "./system.ts";
 export type { SettingInfo } from "./config-routes.ts";
+export type { AuditStatus, Check, CleanupReport, DoctorReport, Status } from "./system.ts";
+export { keyNameSchema, keyScopeSchema, scopes } from "./keys.ts";
+export type { CreatedKey, KeyInfo, Scope } from "./keys.ts";
 export { routes } from "./routes.ts";
 export type { ParsedOf, RequestOf, ResponseOf, Route, RouteName, Routes } from "./routes.ts";
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";

@@ -63,6 +63,13 @@ function contentOf(route: Route): Json | undefined {
   return content;
 }
 
+/** The scopes stand where OpenAPI has the roles that a bearer must have. */
+function accessOf({ scope, adminInputs }: Route): Json {
+  if (scope === "open") return { security: [] };
+  const fields = adminInputs && `Needs the scope admin with ${adminInputs.join(", ")}.`;
+  return { ...(fields && { description: fields }), security: [{ token: [scope] }] };
+}
+
 export function openapi(version: string): Json {
   const paths: Record<string, Json> = {};
   const error = {
@@ -74,6 +81,7 @@ export function openapi(version: string): Json {
     (paths[route.path] ??= {})[route.method] = {
       operationId,
       summary: route.summary,
+      ...accessOf(route),
       ...requestOf(route),
       responses: {
         [route.status]: { description: "OK", ...(content && { content }) },
@@ -92,7 +100,14 @@ export function openapi(version: string): Json {
     paths,
     components: {
       schemas: { Error: errorSchema },
-      securitySchemes: { token: { type: "http", scheme: "bearer" } },
+      securitySchemes: {
+        token: {
+          type: "http",
+          scheme: "bearer",
+          description:
+            "The daemon's token, or a key of POST /v1/keys with the scope that the route names: read, run or admin; each includes those before it",
+        },
+      },
     },
     security: [{ token: [] }],
   };

@@ -1,5 +1,6 @@
 /** The form of a route, shared by the tables. */
 import type { z } from "zod";
+import type { Scope } from "./keys.ts";
 
 export type Route = {
   readonly method: "get" | "post" | "put" | "delete";
@@ -9,6 +10,10 @@ export type Route = {
   /** instead of `status` where the value's own `status` is "writing" */
   readonly pendingStatus?: 202;
   readonly kind: "json" | "events" | "bytes" | "upload";
+  /** what a caller must be allowed; `open` asks for no token */
+  readonly scope: Scope | "open";
+  /** fields of the input that need the scope `admin` when they are given and not false */
+  readonly adminInputs?: readonly string[];
   readonly input: z.ZodObject;
   /** of the value, or of one line */
   readonly output: z.ZodType;

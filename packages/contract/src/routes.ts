@@ -9,6 +9,7 @@ import { branchRoutes } from "./branch-routes.ts";
 import { configRoutes } from "./config-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
+import { keyRoutes } from "./key-routes.ts";
 import { route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
@@ -28,6 +29,7 @@ export const routes = {
     summary: "Liveness; needs no token",
     status: 200,
     kind: "json",
+    scope: "open",
     input: z.strictObject({}),
     output: healthSchema,
   }),
@@ -37,6 +39,7 @@ export const routes = {
     summary: "Version of the daemon",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: versionSchema,
   }),
@@ -46,6 +49,7 @@ export const routes = {
     summary: "What the daemon holds",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: statusSchema,
   }),
@@ -55,6 +59,7 @@ export const routes = {
     summary: "Check the host; with boot=true also start a small guest on each accelerator",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({ boot: flag.optional() }),
     output: doctorSchema,
   }),
@@ -64,6 +69,7 @@ export const routes = {
     summary: "Remove what nothing refers to",
     status: 200,
     kind: "json",
+    scope: "admin",
     input: z.strictObject({ dry_run: z.boolean().default(false) }),
     output: cleanupSchema,
   }),
@@ -73,6 +79,7 @@ export const routes = {
     summary: "Stop the daemon; running sandboxes are kept for the next one or stopped",
     status: 200,
     kind: "json",
+    scope: "admin",
     input: z.strictObject({
       /** default: what the daemon is set to */
       sandboxes: z.enum(["keep", "stop"]).optional(),
@@ -86,6 +93,7 @@ export const routes = {
     summary: "List snapshots",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({}),
     output: z.array(snapshotSchema),
   }),
@@ -95,6 +103,8 @@ export const routes = {
     summary: "Build a snapshot from a recipe or a root file system; writes lines of progress",
     status: 201,
     kind: "events",
+    // It reads any path of the host that the daemon can read, its token among them.
+    scope: "admin",
     input: createSnapshotSchema,
     output: buildEventSchema,
   }),
@@ -104,6 +114,7 @@ export const routes = {
     summary: "Everything about a snapshot",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({ tag: tagSchema, verify: flag.optional() }),
     output: snapshotDetailSchema,
   }),
@@ -113,6 +124,8 @@ export const routes = {
     summary: "Remove a snapshot",
     status: 204,
     kind: "json",
+    scope: "run",
+    adminInputs: ["force"],
     input: z
       .strictObject({
         tag: tagSchema,
@@ -134,6 +147,7 @@ export const routes = {
     summary: "List sandboxes",
     status: 200,
     kind: "json",
+    scope: "read",
     input: z.strictObject({
       tag: tagSchema.optional(),
       label: z.string().optional(),
@@ -147,6 +161,7 @@ export const routes = {
     summary: "Fork children from a snapshot; one entry per child, sandbox or error",
     status: 201,
     kind: "json",
+    scope: "run",
     input: forkRequestSchema,
     output: forkResultSchema,
   }),
@@ -156,6 +171,7 @@ export const routes = {
     summary: "Kill all sandboxes that match; without a filter also end the VMM processes started ahead",
     status: 200,
     kind: "json",
+    scope: "run",
     input: z.strictObject({ tag: tagSchema.optional(), label: z.string().optional() }),
     output: z.object({ killed: z.array(z.string()) }),
   }),
@@ -165,6 +181,7 @@ export const routes = {
     summary: "One sandbox",
     status: 200,
     kind: "json",
+    scope: "read",
     input: inSandbox,
     output: sandboxSchema,
   }),
@@ -174,6 +191,7 @@ export const routes = {
     summary: "Kill a sandbox",
     status: 204,
     kind: "json",
+    scope: "run",
     input: inSandbox,
     output: none,
   }),
@@ -183,6 +201,7 @@ export const routes = {
     summary: "Set the time to live from now; null removes it",
     status: 200,
     kind: "json",
+    scope: "run",
     input: inSandbox.extend({ ttl_secs: z.int().min(1).max(31_536_000).nullable() }),
     output: sandboxSchema,
   }),
@@ -192,6 +211,7 @@ export const routes = {
     summary: "Ask the agent for a sign of life",
     status: 200,
     kind: "json",
+    scope: "run",
     input: inSandbox,
     output: z.object({ ok: z.boolean(), round_trip_ms: z.number() }),
   }),
@@ -201,12 +221,14 @@ export const routes = {
     summary: "Console of the guest",
     status: 200,
     kind: "bytes",
+    scope: "run",
     input: inSandbox.extend({ follow: flag.optional(), tail: z.coerce.number().int().min(1).optional() }),
     output: none,
   }),
 
   ...branchRoutes,
   ...configRoutes,
+  ...keyRoutes,
   ...guestRoutes,
 } as const;
 

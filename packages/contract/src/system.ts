@@ -22,6 +22,16 @@ export const doctorSchema = z.object({
 });
 export type DoctorReport = z.output<typeof doctorSchema>;
 
+export const auditStatusSchema = z.object({
+  /** false while lines cannot be written */
+  ok: z.boolean(),
+  /** lines lost since the daemon started, because the queue was full */
+  dropped: z.number(),
+  /** why the last write failed, while it does */
+  error: z.string().optional(),
+});
+export type AuditStatus = z.output<typeof auditStatusSchema>;
+
 export const statusSchema = z.object({
   version: z.string(),
   pid: z.number(),
@@ -34,6 +44,8 @@ export const statusSchema = z.object({
   snapshots: z.number(),
   /** VMM processes started ahead, by tag */
   pool: z.record(z.string(), z.number()),
+  /** absent if it is off */
+  audit: auditStatusSchema.optional(),
 });
 export type Status = z.output<typeof statusSchema>;
 

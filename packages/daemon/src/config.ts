@@ -7,6 +7,8 @@ import { isErrno } from "@forkd/base";
 import { AppError, defaultDataDir, defaultRuntimeDir } from "@forkd/contract";
 import { runtimeDefaults } from "@forkd/runtime";
 import { z } from "zod";
+import { accessDefaults, accessSettings } from "./access-settings.ts";
+import { exposureProblem, listenPattern } from "./auth/listen-address.ts";
 import { issuesOf } from "./invalid-request.ts";
 
 const path = z
@@ -22,13 +24,10 @@ export const settingsSchema = z.strictObject({
   runtime_dir: path,
   /** the daemon's unix socket; default: forkd.sock in the runtime directory */
   socket: path,
-  /** loopback address and port, or "off" */
+  /** address and port, or "off" */
   listen: z
     .string()
-    .regex(
-      /^(off|(localhost|127\.0\.0\.1|\[::1\]):\d{1,5})$/,
-      'must be "off" or a loopback address such as "127.0.0.1:8889"',
-    ),
+    .regex(listenPattern, 'must be "off", or an IP address and a port such as "127.0.0.1:8889"'),
   /** guest agent and kernels */
   guest_dir: path,
   accelerator: z.enum(["auto", "kvm", "tcg"]),
@@ -57,6 +56,7 @@ export const settingsSchema = z.strictObject({
   log_keep: count(0, 100),
   /** longest wait for running requests when the daemon stops, in seconds */
   drain_secs: count(0, 3600),
+  ...accessSettings,
 });
 
 export type Settings = Readonly<z.output<typeof settingsSchema>>;
@@ -124,6 +124,8 @@ function merge(layers: readonly (readonly [Source, Given])[]): Config {
     );
     throw new AppError("invalid_request", `Invalid settings: ${text.join("; ")}`, { details: { issues } });
   }
+  const exposed = exposureProblem(settings.data);
+  if (exposed !== undefined) throw new AppError("invalid_request", `Invalid settings: ${exposed}`);
   // Every setting has a default, so every name has a source.
   return Object.freeze({
     values: Object.freeze(settings.data),
@@ -157,6 +159,7 @@ export function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     log_max_mib: 64,
     log_keep: 4,
     drain_secs: 5,
+    ...accessDefaults,
   };
 }
 

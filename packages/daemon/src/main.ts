@@ -4,7 +4,7 @@ import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
 import { loadConfig, type Config, type Flags, type Settings } from "./config.ts";
 import { allHandlers } from "./handlers/all.ts";
-import { runDaemon, type OpenedHandlers } from "./run-daemon.ts";
+import { runDaemon, type Access, type OpenedHandlers } from "./run-daemon.ts";
 
 export type ServeOptions = {
   readonly flags?: Flags;
@@ -38,9 +38,9 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
   try {
-    const open = async (requestStop: () => void): Promise<OpenedHandlers> => {
+    const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
       const runtime = await openRuntime(runtimeConfig(config), log);
-      const handlers = allHandlers({ runtime, version, config, stop: requestStop });
+      const handlers = allHandlers({ runtime, version, config, stop: requestStop, ...access });
       return {
         handlers,
         beforeCut: () => runtime.cutCallers(),

@@ -22,9 +22,11 @@ import {
   type RouteName,
   type Routes,
 } from "@forkd/contract";
+import type { Caller } from "@forkd/runtime";
 import { Hono, type Context } from "hono";
 import { sendError } from "./error-response.ts";
-import { authorize, type Via } from "./middleware/auth.ts";
+import type { Audit, Trail } from "./audit/audit.ts";
+import { requireInputScope, requireScope, type Gate, type Via } from "./auth/gate.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
 import { readInput } from "./request-input.ts";
 import { sendBytes, sendLines } from "./stream.ts";
@@ -34,6 +36,7 @@ export type RequestContext = {
   readonly signal: AbortSignal;
   readonly log: Logger;
   readonly requestId: string;
+  readonly caller?: Caller | undefined;
 };
 export type UploadContext = RequestContext & { readonly content: AsyncIterable<Uint8Array> };
 
@@ -60,13 +63,16 @@ type AnyHandler = (input: Record<string, unknown>, context: RequestContext | Upl
 export type RouterOptions = {
   readonly handlers: Handlers;
   readonly version: string;
-  readonly token: string;
+  readonly gate: Gate;
+  readonly audit: Audit;
   readonly log: Logger;
 };
 type Bindings = { incoming: IncomingMessage; outgoing: ServerResponse; via: Via };
 type Env = { Bindings: Bindings };
 /** Resolves with a failure that came after the status was sent. */
-type Run = (context: RequestContext) => Promise<AppError | undefined>;
+type Run = (context: RequestContext, trail: Trail) => Promise<AppError | undefined>;
+/** Name in the table, and who may ask. */
+type Asked = { readonly name: string; readonly scope: Route["scope"] };
 
 /** One listener per kind of socket. */
 export function router(options: RouterOptions): (via: Via) => RequestListener {
@@ -75,14 +81,18 @@ export function router(options: RouterOptions): (via: Via) => RequestListener {
     // Object.entries forgets that each handler belongs to the route of the same name.
     const handle = options.handlers[name as RouteName] as unknown as AnyHandler;
     app.on(route.method.toUpperCase(), route.path.replaceAll(/\{(\w+)\}/g, ":$1"), (c) =>
-      exchange(c, options, name, (context) => answer(route, handle, c, context)),
+      exchange(c, options, { name, scope: route.scope }, (context, trail) =>
+        answer(route, handle, c, { context, trail }),
+      ),
     );
   }
   app.get("/openapi.json", (c) =>
-    exchange(c, options, "openapi", async () => sendJson(c.env.outgoing, 200, openapi(options.version))),
+    exchange(c, options, { name: "openapi", scope: "read" }, async () =>
+      sendJson(c.env.outgoing, 200, openapi(options.version)),
+    ),
   );
   app.notFound((c) =>
-    exchange(c, options, "none", async () => {
+    exchange(c, options, { name: "none", scope: "read" }, async () => {
       throw noSuchRoute(c.req.method, c.req.path);
     }),
   );
@@ -100,32 +110,48 @@ export function router(options: RouterOptions): (via: Via) => RequestListener {
     });
 }
 
-async function exchange(c: Context<Env>, options: RouterOptions, route: string, run: Run): Promise<Response> {
+async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, run: Run): Promise<Response> {
   const { incoming, outgoing, via } = c.env;
   const startedAt = performance.now();
   const requestId = requestIdOf(incoming.headers["x-request-id"]);
   outgoing.setHeader("x-request-id", requestId);
+  outgoing.setHeader("x-content-type-options", "nosniff");
   const abort = new AbortController();
   outgoing.once("close", () => {
     if (!outgoing.writableFinished) abort.abort(new AppError("cancelled", "The client went away"));
   });
+  const trail = options.audit.begin({ incoming, via, requestId, route: asked.name });
+  let release = () => {};
   let failure: AppError | undefined;
   try {
-    authorize(incoming, via, options.token);
-    failure = await run({ signal: abort.signal, log: options.log.child({ requestId }), requestId });
+    const principal = (trail.principal = options.gate.identify(incoming, via, asked.scope));
+    if (principal) release = principal.hold(() => outgoing.destroy());
+    if (asked.scope !== "open") requireScope(principal, asked.scope);
+    const caller = principal?.caller;
+    failure = await run(
+      { signal: abort.signal, log: options.log.child({ requestId }), requestId, caller },
+      trail,
+    );
   } catch (error) {
     failure = toAppError(error);
+    // A stranger's body is not waited for.
+    if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
     sendError(outgoing, failure, requestId);
+  } finally {
+    release();
   }
   const gone = abort.signal.aborted;
+  const status = gone ? errorCodes.cancelled.status : outgoing.statusCode;
+  trail.end({ status, durationMs: performance.now() - startedAt, failure });
   record(
     options.log,
     {
-      route,
+      route: asked.name,
+      principal: trail.principal?.name,
       method: incoming.method,
       via,
       requestId,
-      status: gone ? errorCodes.cancelled.status : outgoing.statusCode,
+      status,
       startedAt,
       gone,
     },
@@ -138,14 +164,17 @@ async function answer(
   route: Route,
   handle: AnyHandler,
   c: Context<Env>,
-  context: RequestContext,
+  { context, trail }: { context: RequestContext; trail: Trail },
 ): Promise<AppError | undefined> {
   const { incoming, outgoing } = c.env;
   if (incoming.method === "HEAD" && route.kind !== "json") throw noSuchRoute("HEAD", c.req.path);
   const input = await readInput(route, incoming, c.req.param() as Record<string, string>);
+  trail.input(route, input);
+  requireInputScope(trail.principal, route, input);
   const result = await (route.kind === "upload"
     ? withContent(incoming, (content) => handle(input, { ...context, content }))
     : handle(input, context));
+  trail.result(result);
   const stream = { status: route.status, requestId: context.requestId };
   // The type Handlers ties the kind of the route to the form of its result.
   if (route.kind === "bytes") return sendBytes(outgoing, result as AsyncIterable<Uint8Array>, stream);
@@ -201,6 +230,7 @@ function noSuchRoute(method: string, path: string): AppError {
 
 type Facts = {
   route: string;
+  principal: string | undefined;
   method: string | undefined;
   via: Via;
   requestId: string;

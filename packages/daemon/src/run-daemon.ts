@@ -1,10 +1,10 @@
-/** The life of a daemon: lock, token, handlers, listen, tell where; wait; drain, undo all in reverse. */
+/** The life of a daemon: lock, access, handlers, listen, tell where; wait; drain, undo all in reverse. */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope, writeFileAtomic, type Logger } from "@forkd/base";
 import type { Config } from "./config.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
-import { openToken } from "./middleware/auth.ts";
+import { openAccess, type Access } from "./open-access.ts";
 import { identifyProcess } from "./process-identity.ts";
 import { router, type Handlers } from "./router.ts";
 import { openServer } from "./server.ts";
@@ -14,12 +14,13 @@ export type OpenedHandlers = AsyncDisposable & {
   /** the callers that are still there are about to be cut off */
   readonly beforeCut?: () => void;
 };
+export type { Access } from "./open-access.ts";
 export type DaemonOptions = {
   readonly config: Config;
   readonly log: Logger;
   readonly version: string;
   /** Called once the data directory is locked; `stop` makes the daemon stop. */
-  readonly open: (stop: () => void) => Promise<OpenedHandlers>;
+  readonly open: (stop: () => void, access: Access) => Promise<OpenedHandlers>;
   /** Asks the daemon to stop, as `stop` does. */
   readonly signal?: AbortSignal;
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
@@ -33,11 +34,18 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   await using scope = new Scope();
   await mkdir(settings.data_dir, { recursive: true, mode: 0o700 });
   scope.use(await lockDataDir(settings.data_dir));
-  const token = await openToken(settings.data_dir);
+  const access = scope.use(await openAccess(settings, log));
+  let started = false;
+  scope.defer(() => {
+    if (started) access.audit.event("daemon.stop", { pid: process.pid });
+  });
   const stopping = stopRequest(options.signal);
-  const { handlers, beforeCut } = scope.use(await options.open(stopping.stop));
-  const listener = router({ handlers, version, token, log });
-  const server = scope.use(await openServer({ socket: settings.socket, listen: settings.listen, listener }));
+  const { handlers, beforeCut } = scope.use(await options.open(stopping.stop, access));
+  const listener = router({ handlers, version, gate: access.gate, audit: access.audit, log });
+  const { socket, listen, max_connections: maxConnections } = settings;
+  const server = scope.use(
+    await openServer({ socket, listen, listener, tls: access.tls, limits: { maxConnections } }),
+  );
   const { url } = server;
 
   const recordFile = join(settings.data_dir, "daemon.json");
@@ -46,6 +54,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     version,
     socket: settings.socket,
     url: url ?? null,
+    token_file: access.tokenFile,
   };
   await writeFileAtomic(recordFile, `${JSON.stringify(record, undefined, 2)}\n`, 0o600);
   scope.defer(() => rm(recordFile, { force: true }));
@@ -59,6 +68,11 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     sources: options.config.sources,
     durationMs: Math.round(performance.now() - startedAt),
   });
+  access.audit.event("daemon.start", { version, pid: process.pid, url: url ?? null });
+  started = true;
+  const onHangup = () => void access.reload();
+  process.on("SIGHUP", onHangup);
+  scope.defer(() => void process.off("SIGHUP", onHangup));
   options.onReady?.({ socket: settings.socket, url });
 
   await stopping.asked;

@@ -1,17 +1,29 @@
-/** Listening: a unix socket for the owner, and TCP on the loopback for those with the token. Closing and draining. */
+/** Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining. */
 import { mkdir, rm, stat } from "node:fs/promises";
 import http from "node:http";
+import https from "node:https";
 import net from "node:net";
 import { dirname } from "node:path";
 import { isErrno, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import type { Via } from "./middleware/auth.ts";
+import type { Via } from "./auth/gate.ts";
+import { isLoopback, parseListen, type ListenAddress } from "./auth/listen-address.ts";
+import type { Tls } from "./tls.ts";
 
 export type ServerOptions = {
   readonly socket: string;
   /** "HOST:PORT" or "off" */
   readonly listen: string;
   readonly listener: (via: Via) => http.RequestListener;
+  /** of TCP */
+  readonly tls?: Tls | undefined;
+  readonly limits?: Limits | undefined;
+};
+/** What strangers on TCP may use up. */
+export type Limits = {
+  readonly maxConnections?: number;
+  /** how long the head of a request may take */
+  readonly headersMs?: number;
 };
 
 export interface Server extends AsyncDisposable {
@@ -24,16 +36,18 @@ export interface Server extends AsyncDisposable {
 /** sun_path of a unix socket holds this many bytes before its NUL */
 const maxSocketPath = 107;
 const keepAliveMs = 65_000;
-const headersMs = 60_000;
-const maxConnections = 4096;
+const headersMs = 20_000;
+const maxHeaderBytes = 16 * 1024;
+const defaultConnections = 4096;
 
 export async function openServer(options: ServerOptions): Promise<Server> {
   await using building = new Scope();
-  const unix = httpServer(options.listener("unix"));
+  const unix = httpServer(options.listener("unix"), {});
   await listenUnix(unix, options.socket);
   building.defer(() => closeServer(unix, 0));
-  const tcp = options.listen === "off" ? undefined : httpServer(options.listener("tcp"));
-  if (tcp) await listenTcp(tcp, options.listen);
+  const address = parseListen(options.listen);
+  const tcp = address && httpServer(options.listener("tcp"), options.limits ?? {}, options.tls);
+  if (tcp) await listenTcp(tcp, address);
   building.keep();
   const close = async (drainMs: number, beforeCut = () => {}) => {
     await Promise.all([closeServer(unix, drainMs, beforeCut), tcp && closeServer(tcp, drainMs, beforeCut)]);
@@ -41,19 +55,34 @@ export async function openServer(options: ServerOptions): Promise<Server> {
   return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
 }
 
-function httpServer(listener: http.RequestListener): http.Server {
-  const server = http.createServer(
-    // Bodies may take their time; headers may not, or idle connections would use up the descriptors.
-    { noDelay: true, requestTimeout: 0, headersTimeout: headersMs, keepAliveTimeout: keepAliveMs },
-    (incoming, outgoing) => {
-      // A kept connection of a server that no longer listens would hold close() until it times out.
-      outgoing.once("close", () => {
-        if (!server.listening) setImmediate(() => server.closeIdleConnections());
-      });
-      listener(incoming, outgoing);
-    },
-  );
-  server.maxConnections = maxConnections;
+/** Bodies may take their time; heads may not, or connections that say nothing would use up the descriptors. */
+function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): http.Server {
+  const headersTimeout = limits.headersMs ?? headersMs;
+  const options: http.ServerOptions = {
+    noDelay: true,
+    requestTimeout: 0,
+    headersTimeout,
+    connectionsCheckingInterval: Math.min(5000, headersTimeout),
+    keepAliveTimeout: keepAliveMs,
+    maxHeaderSize: maxHeaderBytes,
+  };
+  const onRequest: http.RequestListener = (incoming, outgoing) => {
+    // A kept connection of a server that no longer listens would hold close() until it times out.
+    outgoing.once("close", () => {
+      if (!server.listening) setImmediate(() => server.closeIdleConnections());
+    });
+    listener(incoming, outgoing);
+  };
+  const server = tls
+    ? secureServer({ ...options, handshakeTimeout: headersTimeout }, onRequest, tls)
+    : http.createServer(options, onRequest);
+  server.maxConnections = limits.maxConnections ?? defaultConnections;
+  return server;
+}
+
+function secureServer(options: https.ServerOptions, onRequest: http.RequestListener, tls: Tls): http.Server {
+  const server = https.createServer({ ...options, ...tls.options }, onRequest);
+  tls.attach(server);
   return server;
 }
 
@@ -104,19 +133,23 @@ async function removeStaleSocket(path: string): Promise<void> {
   await rm(path, { force: true });
 }
 
-async function listenTcp(server: http.Server, address: string): Promise<void> {
-  const colon = address.lastIndexOf(":");
-  const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
+async function listenTcp(server: http.Server, { host, port }: ListenAddress): Promise<void> {
   try {
-    await listening(server, { host, port: Number(address.slice(colon + 1)) });
+    await listening(server, { host, port });
   } catch (error) {
     if (!isErrno(error, "EADDRINUSE", "EACCES", "EADDRNOTAVAIL")) throw error;
     const why = error instanceof Error ? error.message : String(error);
     throw new AppError(
       "host_not_ready",
-      `Cannot listen on ${address}: ${why}; choose another address for listen, or "off"`,
+      `Cannot listen on ${host} port ${port}: ${why}; choose another address for listen, or "off"`,
       { cause: error },
     );
+  }
+  // What this machine takes "localhost" for is not ours to say.
+  const bound = (server.address() as net.AddressInfo).address;
+  if (isLoopback(host) && !isLoopback(bound)) {
+    await closeServer(server, 0);
+    throw new AppError("host_not_ready", `Cannot listen on ${host}: it is ${bound} here; use 127.0.0.1`);
   }
 }
 
@@ -130,10 +163,13 @@ function listening(server: http.Server, where: net.ListenOptions): Promise<void>
   });
 }
 
+/** For this machine: an address that stands for all of its own is replaced by the loopback's. */
 function urlOf(server: http.Server): string {
   // A server that listens on TCP has an AddressInfo.
   const { address, family, port } = server.address() as net.AddressInfo;
-  return `http://${family === "IPv6" ? `[${address}]` : address}:${port}`;
+  const host = { "0.0.0.0": "127.0.0.1", "::": "::1" }[address] ?? address;
+  const scheme = server instanceof https.Server ? "https" : "http";
+  return `${scheme}://${family === "IPv6" ? `[${host}]` : host}:${port}`;
 }
 
 function closeServer(server: http.Server, drainMs: number, beforeCut = () => {}): Promise<void> {

@@ -35,11 +35,53 @@ test("loadConfig() names the setting, the rule and the source", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await assert.rejects(
-    loadConfig({ data_dir: dir }, { FORKD_LISTEN: "0.0.0.0:80" }),
+    loadConfig({ data_dir: dir }, { FORKD_LISTEN: "everywhere:80" }),
     /listen \(from environment\): must be/,
   );
   await writeFile(join(dir, "config.json"), JSON.stringify({ pools: 1 }));
   await assert.rejects(loadConfig({ data_dir: dir }, {}), /pools \(from file\): is not a known field/);
   await writeFile(join(dir, "config.json"), "[]");
   await assert.rejects(loadConfig({ data_dir: dir }, {}), /must hold one JSON object/);
+});
+
+test("loadConfig() refuses to be reached by others without a token or without TLS, and names the remedy", async () => {
+  const data = { FORKD_DATA_DIR: "/nowhere" };
+  const load = (env: Record<string, string>) => loadConfig({}, { ...data, ...env });
+  for (const listen of ["0.0.0.0:8889", "[::]:8889", "192.0.2.1:8889", "[2001:db8::1]:8889"]) {
+    await assert.rejects(
+      load({ FORKD_LISTEN: listen }),
+      /listen: .*tls_cert and tls_key, or allow_plain_http=true/,
+    );
+    await assert.rejects(load({ FORKD_LISTEN: listen, FORKD_AUTH: "off" }), /auth: must not be "off"/);
+    const off = { FORKD_LISTEN: listen, FORKD_AUTH: "off", FORKD_ALLOW_PLAIN_HTTP: "true" };
+    await assert.rejects(load(off), /auth: must not be "off"/);
+    await assert.rejects(load({ ...off, FORKD_TLS_CERT: "/c", FORKD_TLS_KEY: "/k" }), /auth/);
+    assert.equal((await load({ FORKD_LISTEN: listen, FORKD_ALLOW_PLAIN_HTTP: "1" })).values.listen, listen);
+    await load({ FORKD_LISTEN: listen, FORKD_TLS_CERT: "/c", FORKD_TLS_KEY: "/k" });
+  }
+  for (const listen of ["127.0.0.1:1", "127.8.8.8:1", "localhost:1", "[::1]:1", "off"])
+    await load({ FORKD_LISTEN: listen, FORKD_AUTH: "off" });
+  await assert.rejects(load({ FORKD_TLS_CERT: "/c" }), /tls_key: must be given too/);
+  await assert.rejects(load({ FORKD_TLS_KEY: "/k" }), /tls_cert: must be given too/);
+  for (const listen of ["forkd.example:80", "0.0.0.0", "1.2.3.4:99999", ":80", "localhost:70000"])
+    await assert.rejects(load({ FORKD_LISTEN: listen }), /listen \(from environment\): must be/, listen);
+});
+
+test("loadConfig() reads lists and switches from text and from JSON", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const { values } = await loadConfig(
+    { data_dir: dir },
+    { FORKD_ALLOWED_HOSTS: "a.example, *.b:1,", FORKD_AUDIT_READS: "false", FORKD_AUDIT_LOG: "off" },
+  );
+  assert.deepEqual(values.allowed_hosts, ["a.example", "*.b:1"]);
+  assert.deepEqual([values.audit_reads, values.audit_log], [false, "off"]);
+  await writeFile(join(dir, "config.json"), JSON.stringify({ allowed_hosts: ["x"], audit_commands: true }));
+  const fromFile = (await loadConfig({ data_dir: dir }, {})).values;
+  assert.deepEqual([fromFile.allowed_hosts, fromFile.audit_commands], [["x"], true]);
+  await assert.rejects(loadConfig({ data_dir: dir }, { FORKD_ALLOWED_HOSTS: "http://x" }), /allowed_hosts/);
+  await assert.rejects(
+    loadConfig({ data_dir: dir }, { FORKD_AUDIT_READS: "maybe" }),
+    /audit_reads.*true or false/,
+  );
 });

@@ -1,12 +1,17 @@
 /** A real server with handlers of the test, and plain requests to it. */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { nullLogger, Scope, type Logger } from "@forkd/base";
 import { AppError, routes, type RouteName } from "@forkd/contract";
+import { AuditLog } from "../src/audit/audit-log.ts";
+import { Audit } from "../src/audit/audit.ts";
+import { Gate, type GateOptions } from "../src/auth/gate.ts";
+import { KeyStore } from "../src/auth/key-store.ts";
+import { keyHandlers } from "../src/handlers/keys.ts";
 import { router, type Handlers } from "../src/router.ts";
-import { openServer } from "../src/server.ts";
+import { openServer, type ServerOptions } from "../src/server.ts";
 
 export const token = "0123456789abcdef0123456789abcdef";
 export const sandboxId = "sb-0123456789abcdef01234567";
@@ -23,6 +28,18 @@ export type TestServer = AsyncDisposable & {
   socket: string;
   url: string;
   close: (drainMs: number) => Promise<void>;
+  dir: string;
+  keys: KeyStore;
+  auditFile: string;
+  auditLog: AuditLog;
+  /** everything that was written down so far */
+  audited: () => Promise<Record<string, unknown>[]>;
+};
+export type TestOptions = {
+  log?: Logger;
+  gate?: Partial<GateOptions>;
+  audit?: { reads?: boolean; commands?: boolean };
+  server?: Partial<ServerOptions>;
 };
 
 export async function temporaryDir(scope: Scope): Promise<string> {
@@ -31,18 +48,44 @@ export async function temporaryDir(scope: Scope): Promise<string> {
   return dir;
 }
 
-export async function startServer(some: Partial<Handlers>, log: Logger = nullLogger()): Promise<TestServer> {
+export async function startServer(
+  some: Partial<Handlers>,
+  log: Logger = nullLogger(),
+  options: TestOptions = {},
+): Promise<TestServer> {
   const scope = new Scope();
   const dir = await temporaryDir(scope);
   const socket = join(dir, "run", "forkd.sock");
-  const listener = router({ handlers: handlersWith(some), version: "1.2.3", token, log });
-  const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener }));
+  const keys = await KeyStore.open(dir);
+  const auditFile = join(dir, "audit.jsonl");
+  const auditLog = scope.use(await AuditLog.open({ path: auditFile, log }));
+  const audit = new Audit({ log: auditLog, reads: true, commands: false, ...options.audit });
+  const gate = new Gate({ token, keys, ...options.gate });
+  const handlers = handlersWith({ ...keyHandlers({ keys }), ...some });
+  const listener = router({ handlers, version: "1.2.3", gate, audit, log });
+  const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener, ...options.server }));
   return {
     socket,
     url: server.url ?? "",
     close: (drainMs) => server.close(drainMs),
+    dir,
+    keys,
+    auditFile,
+    auditLog,
+    audited: async () => {
+      await auditLog.settled();
+      return readLines(auditFile);
+    },
     [Symbol.asyncDispose]: () => scope[Symbol.asyncDispose](),
   };
+}
+
+export async function readLines(file: string): Promise<Record<string, unknown>[]> {
+  const text = await readFile(file, "utf8");
+  return text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
 /** `json` is read freely; what it holds is what the tests are about */

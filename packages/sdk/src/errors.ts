@@ -73,9 +73,12 @@ export function fromFailure(
   if (error instanceof AppError) return error;
   if (context.signal?.aborted) return cancelled(context.signal.reason);
   const why = causeOf(error);
+  const remedy = /certificate|self.signed|altname/i.test(why)
+    ? "set FORKD_CA to a file with the certificate to trust"
+    : "run forkd up";
   const message =
     context.phase === "connect"
-      ? `Cannot reach the daemon at ${context.target}: ${why}; run forkd up`
+      ? `Cannot reach the daemon at ${context.target}: ${why}; ${remedy}`
       : `Lost the connection to the daemon at ${context.target} before its answer was complete: ${why}`;
   return new AppError("daemon_unreachable", message, { cause: error, details: { target: context.target } });
 }

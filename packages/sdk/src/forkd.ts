@@ -12,6 +12,7 @@ import type {
 import { Client, type CallOptions, type JsonRoute } from "./client.ts";
 import type { ForkError } from "./errors.ts";
 import { fork, forkOne, type ForkOptions } from "./fork.ts";
+import { Keys } from "./keys.ts";
 import { Sandbox } from "./sandbox.ts";
 import { Snapshots } from "./snapshots.ts";
 import type { Transport } from "./transport.ts";
@@ -21,6 +22,7 @@ export class Forkd {
   readonly snapshots: Snapshots;
   readonly sandboxes: Sandboxes;
   readonly workspaces: Workspaces;
+  readonly keys: Keys;
   readonly #client: Client;
 
   constructor(options: { transport: Transport }) {
@@ -28,6 +30,7 @@ export class Forkd {
     this.snapshots = new Snapshots(this.#client);
     this.sandboxes = new Sandboxes(this.#client);
     this.workspaces = new Workspaces(this.#client);
+    this.keys = new Keys(this.#client);
   }
 
   /** Any route that answers with one JSON value, by its name in the route table. */

@@ -3,6 +3,7 @@ export type {
   BranchMode,
   BuildEvent,
   CleanupReport,
+  CreatedKey,
   DoctorReport,
   ErrorCode,
   EvalEvent,
@@ -12,8 +13,10 @@ export type {
   ExecResult,
   FileEntry,
   GcReport,
+  KeyInfo,
   Language,
   SandboxInfo,
+  Scope,
   SnapshotDetail,
   SnapshotInfo,
   Status,
@@ -26,6 +29,8 @@ export { Snapshots } from "./snapshots.ts";
 export type { Progress } from "./snapshots.ts";
 export type { DiffRequest, OutputEvent } from "./snapshot-diff.ts";
 export { Workspaces } from "./workspaces.ts";
+export { Keys } from "./keys.ts";
+export type { KeyOptions } from "./keys.ts";
 export { Sandbox } from "./sandbox.ts";
 export type { Branch, BranchOptions, EvalOptions } from "./sandbox.ts";
 export { Commands } from "./commands.ts";

@@ -16,13 +16,22 @@ import { cancelled, fromFailure } from "./errors.ts";
 import { Forkd } from "./forkd.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
-export type Target = { socket: string } | { url: string; token?: string | undefined };
+export type Target =
+  | { socket: string }
+  | {
+      url: string;
+      token?: string | undefined;
+      /** PEM of the certificates that alone are trusted; default: those that Node trusts */
+      ca?: string | undefined;
+    };
 export type ConnectOptions = {
   /** unix socket of the daemon */
   socket?: string | undefined;
   url?: string | undefined;
-  /** with `url`; default: the token file in the data directory */
+  /** with `url`; default: FORKD_TOKEN, or for a daemon on this machine the token file in the data directory */
   token?: string | undefined;
+  /** with an https `url`: PEM file with the certificates to trust; default: FORKD_CA */
+  caFile?: string | undefined;
   dataDir?: string | undefined;
 };
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -39,15 +48,13 @@ export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
 export async function findDaemon(options: ConnectOptions, env: Environment): Promise<Target> {
   const dataDir = options.dataDir ?? defaultDataDir(env);
   if (options.socket !== undefined) return { socket: options.socket };
-  if (options.url !== undefined) return { url: options.url, token: await findToken(options, env, dataDir) };
+  if (options.url !== undefined) return urlTarget(options.url, { options, env, dataDir });
   if (env["FORKD_SOCKET"] && options.dataDir === undefined) return { socket: env["FORKD_SOCKET"] };
   if (env["FORKD_URL"] && options.dataDir === undefined) {
-    return { url: env["FORKD_URL"], token: await findToken(options, env, dataDir) };
+    return urlTarget(env["FORKD_URL"], { options, env, dataDir });
   }
-  const record = await readIfPresent(join(dataDir, "daemon.json"));
-  const socket: unknown =
-    record === undefined ? undefined : (JSON.parse(record) as { socket?: unknown }).socket;
-  return { socket: typeof socket === "string" ? socket : join(defaultRuntimeDir(env), "forkd.sock") };
+  const { socket } = await readRecord(dataDir);
+  return { socket: socket ?? join(defaultRuntimeDir(env), "forkd.sock") };
 }
 
 /** Where the daemon of this user keeps snapshots unless told otherwise. */
@@ -64,12 +71,46 @@ function factsOf(env: Environment): DirectoryFacts {
   return { env, uid: process.getuid?.() ?? 0, home: homedir() };
 }
 
-async function findToken(
-  options: ConnectOptions,
-  env: Environment,
-  dataDir: string,
-): Promise<string | undefined> {
-  return options.token ?? (env["FORKD_TOKEN"] || (await readIfPresent(join(dataDir, "token")))?.trim());
+type Sources = { options: ConnectOptions; env: Environment; dataDir: string };
+
+async function urlTarget(url: string, sources: Sources): Promise<Target> {
+  const parsed = URL.canParse(url) ? new URL(url) : undefined;
+  if (parsed === undefined || !["http:", "https:"].includes(parsed.protocol)) {
+    const message = `"${url}" is no address of a daemon; give one such as https://127.0.0.1:8889`;
+    throw new AppError("invalid_request", message);
+  }
+  const caFile = sources.options.caFile ?? (sources.env["FORKD_CA"] || undefined);
+  const token = await findToken(parsed, sources);
+  if (parsed.protocol === "http:" || caFile === undefined) return { url, token };
+  const ca = await readIfPresent(caFile);
+  if (ca === undefined) throw new AppError("invalid_request", `There is no file ${caFile}; check FORKD_CA`);
+  return { url, token, ca };
+}
+
+/** The token of this machine's daemon goes to no other machine. */
+async function findToken(url: URL, { options, env, dataDir }: Sources): Promise<string | undefined> {
+  const given = options.token ?? (env["FORKD_TOKEN"] || undefined);
+  if (given !== undefined) return given;
+  const record = await readRecord(dataDir);
+  if (
+    !isLoopback(url.hostname) &&
+    !(record.url && URL.canParse(record.url) && new URL(record.url).host === url.host)
+  )
+    return undefined;
+  return (await readIfPresent(record.token_file ?? join(dataDir, "token")))?.trim();
+}
+
+function isLoopback(hostname: string): boolean {
+  return /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/i.test(hostname);
+}
+
+type DaemonRecord = { socket?: string; url?: string; token_file?: string };
+
+/** What the daemon wrote about itself; empty if none did. */
+async function readRecord(dataDir: string): Promise<DaemonRecord> {
+  const text = await readIfPresent(join(dataDir, "daemon.json"));
+  const fields = text === undefined ? {} : (JSON.parse(text) as Record<string, unknown>);
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => typeof value === "string"));
 }
 
 async function readIfPresent(path: string): Promise<string | undefined> {
@@ -84,7 +125,10 @@ async function readIfPresent(path: string): Promise<string | undefined> {
 export function nodeTransport(target: Target): Transport {
   const url = "url" in target ? new URL(target.url) : undefined;
   const secure = url?.protocol === "https:";
-  const agent = new (secure ? https : http).Agent({ keepAlive: true, timeout: idleMs });
+  const ca = "url" in target && target.ca !== undefined ? { ca: target.ca } : {};
+  const agent = secure
+    ? new https.Agent({ keepAlive: true, timeout: idleMs, minVersion: "TLSv1.2", ...ca })
+    : new http.Agent({ keepAlive: true, timeout: idleMs });
   const place = url
     ? {
         host: url.hostname.replace(/^\[|\]$/g, ""),
@@ -102,7 +146,7 @@ export function nodeTransport(target: Target): Transport {
       agent,
       method: request.method,
       path: prefix + request.path,
-      headers: { ...request.headers, ...authorization, ...lengthOf(request.body) },
+      headers: { "user-agent": "forkd-sdk", ...request.headers, ...authorization, ...lengthOf(request.body) },
       ...(signal && { signal }),
     });
     return exchange(outgoing, request, name);

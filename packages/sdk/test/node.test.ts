@@ -30,3 +30,44 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
     await rm(dir, { recursive: true });
   }
 });
+
+test("findDaemon() gives the token of this machine's daemon to no other machine", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-find-"));
+  try {
+    const env = { FORKD_DATA_DIR: dir };
+    await writeFile(join(dir, "token"), "from-file\n");
+    await writeFile(join(dir, "named"), "from-named\n");
+    const far = "https://forkd.example:8889";
+    assert.deepEqual(await findDaemon({ url: far }, env), { url: far, token: undefined });
+    assert.deepEqual(await findDaemon({ url: far }, { ...env, FORKD_TOKEN: "t" }), { url: far, token: "t" });
+    for (const url of ["http://localhost:1", "https://[::1]:1", "http://127.0.0.9"])
+      assert.deepEqual(await findDaemon({ url }, env), { url, token: "from-file" });
+    const record = { url: far, token_file: join(dir, "named") };
+    await writeFile(join(dir, "daemon.json"), JSON.stringify(record));
+    assert.deepEqual(await findDaemon({ url: far }, env), { url: far, token: "from-named" });
+    assert.deepEqual(await findDaemon({ url: "https://forkd.example" }, env), {
+      url: "https://forkd.example",
+      token: undefined,
+    });
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+});
+
+test("findDaemon() reads FORKD_CA for https and refuses what is no address", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-find-"));
+  try {
+    const ca = join(dir, "ca.pem");
+    await writeFile(ca, "PEM");
+    const env = { FORKD_DATA_DIR: dir, FORKD_CA: ca, FORKD_TOKEN: "t" };
+    const url = "https://forkd.example";
+    assert.deepEqual(await findDaemon({ url }, env), { url, token: "t", ca: "PEM" });
+    const plain = "http://127.0.0.1:1";
+    assert.deepEqual(await findDaemon({ url: plain }, env), { url: plain, token: "t" });
+    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), /check FORKD_CA/);
+    for (const bad of ["127.0.0.1:8889", "forkd.example", "ftp://x", ""])
+      await assert.rejects(findDaemon({ url: bad }, env), { code: "invalid_request" }, bad);
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+});

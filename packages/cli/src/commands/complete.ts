@@ -28,6 +28,7 @@ const optionValues: Readonly<Record<string, Completes>> = {
   "--to": "tags",
   "--snapshot": "tags",
   "--from-sandbox": "sandboxes",
+  "--scope": "scopes",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
@@ -51,12 +52,14 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<st
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
   if (kind === "settings") return (await import("../local-daemon.ts")).settingNames();
+  if (kind === "scopes") return ["read", "run", "admin"];
   if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
   const { findDaemon } = await import("../client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names
   if (forkd === undefined) return [];
   const options = { signal: cli.signal };
   if (kind === "tags") return (await forkd.snapshots.list(options)).map(({ tag }) => tag);
+  if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
   if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
   const sandboxes = await forkd.sandboxes.list({}, options);
   return sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));

@@ -20,6 +20,13 @@ type Options = {
   logLevel?: string;
   logFile?: string;
   logFallback?: string;
+  auth?: string;
+  tokenFile?: string;
+  allowedHosts?: string;
+  tlsCert?: string;
+  tlsKey?: string;
+  allowPlainHttp?: true;
+  auditLog?: string;
 };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -27,7 +34,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--data-dir <dir>", "snapshots, records and the token")
     .option("--runtime-dir <dir>", "sockets")
     .option("--socket <path>", "unix socket (default: forkd.sock in the runtime directory)")
-    .option("--listen <host:port>", "loopback address for HTTP, or off")
+    .option("--listen <host:port>", "address for HTTP, or off")
     .option("--accelerator <name>", "auto, kvm or tcg")
     .option("--pool-size <count>", "machines started ahead per snapshot in use")
     .option("--fork-parallelism <count>", "children made at the same time")
@@ -38,7 +45,21 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--log-level <level>", "debug, info, warn, error or silent")
     .option("--log-file <path>", "where the log goes (default: stderr)")
     .addOption(new Option("--log-fallback <path>", "the same, unless a setting says otherwise").hideHelp())
-    .addHelpText("after", examples("forkd serve", "forkd serve --listen off --log-level debug"))
+    .option("--auth <how>", "token, or off (only on a loopback address)")
+    .option("--token-file <path>", "file with the token (default: token in the data directory)")
+    .option("--allowed-hosts <names>", "comma-separated names by which the daemon may be called")
+    .option("--tls-cert <path>", "PEM file with the certificate for HTTPS")
+    .option("--tls-key <path>", "PEM file with its key")
+    .option("--allow-plain-http", "listen without TLS on an address that others can reach")
+    .option("--audit-log <path>", "audit log (default: audit.jsonl in the data directory), or off")
+    .addHelpText(
+      "after",
+      examples(
+        "forkd serve",
+        "forkd serve --listen off --log-level debug",
+        "forkd serve --listen 0.0.0.0:8889 --tls-cert cert.pem --tls-key key.pem",
+      ),
+    )
     .action(toAction(serve));
 }
 
@@ -66,6 +87,13 @@ function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
     on_stop: options.onStop,
     log_level: options.logLevel,
     log_file: options.logFile,
+    auth: options.auth,
+    token_file: options.tokenFile,
+    allowed_hosts: options.allowedHosts,
+    tls_cert: options.tlsCert,
+    tls_key: options.tlsKey,
+    allow_plain_http: options.allowPlainHttp && "true",
+    audit_log: options.auditLog,
   };
 }
 

@@ -1,10 +1,13 @@
 /** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
 import type { Runtime } from "@forkd/runtime";
 import type { Config } from "../config.ts";
+import type { Audit } from "../audit/audit.ts";
+import type { KeyStore } from "../auth/key-store.ts";
 import type { Handlers } from "../router.ts";
 import { configHandlers } from "./config.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
+import { keyHandlers } from "./keys.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
 import { systemHandlers } from "./system.ts";
@@ -16,6 +19,8 @@ export type Daemon = {
   readonly config: Config;
   /** asks the daemon to stop once the running requests have been answered */
   readonly stop: () => void;
+  readonly keys: KeyStore;
+  readonly audit: Audit;
 };
 
 export function allHandlers(daemon: Daemon): Handlers {
@@ -27,5 +32,6 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...workspaceHandlers(daemon),
     ...execHandlers(daemon),
     ...fileHandlers(daemon),
+    ...keyHandlers(daemon),
   };
 }

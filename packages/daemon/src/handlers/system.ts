@@ -4,11 +4,14 @@ import { placeFindings } from "../place-findings.ts";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
-export function systemHandlers({ runtime, version, config, stop }: Daemon) {
+export function systemHandlers({ runtime, version, config, stop, audit }: Daemon) {
   return {
     health: () => ({ ok: true }),
     version: () => ({ version, api: "v1", pid: process.pid }),
-    status: () => status(runtime),
+    status: async () => {
+      const auditStatus = audit.status();
+      return { ...(await status(runtime)), ...(auditStatus && { audit: auditStatus }) };
+    },
     doctor: async ({ boot = false }) => {
       const report = await doctor(runtime, { boot });
       const own = (await placeFindings(config.values, true)).map(toCheck);

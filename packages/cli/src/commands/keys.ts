@@ -1,0 +1,101 @@
+import type { KeyInfo, Scope } from "@forkd/contract";
+import { Option, type Command } from "commander";
+import { parseExpiry, wholeNumber } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { forEach } from "../for-each.ts";
+import { addCommonOptions, examples } from "../help.ts";
+import { formatAge, type Column } from "../table.ts";
+
+type CreateOptions = { scope: Scope; expires?: Date; maxSandboxes?: number; maxMemoryMib?: number };
+
+const columns: readonly Column<KeyInfo>[] = [
+  { title: "NAME", value: ({ name }) => name },
+  { title: "SCOPE", value: ({ scope }) => scope },
+  { title: "SANDBOXES", value: ({ max_sandboxes }) => String(max_sandboxes ?? "-"), align: "right" },
+  {
+    title: "MEMORY",
+    value: ({ max_memory_mib }) => (max_memory_mib === undefined ? "-" : `${max_memory_mib} MiB`),
+    align: "right",
+  },
+  { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix) },
+  {
+    title: "USED",
+    value: ({ last_used_unix }) => (last_used_unix === undefined ? "-" : formatAge(last_used_unix)),
+  },
+  { title: "EXPIRES", value: describeExpiry },
+];
+
+function describeExpiry({ expires_at_unix: at, expired }: KeyInfo): string {
+  if (at === undefined) return "never";
+  return `${new Date(at * 1000).toISOString().replace(".000", "")}${expired ? " (expired)" : ""}`;
+}
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .enablePositionalOptions()
+    .addHelpText(
+      "after",
+      "\nA key lets a program call the daemon over HTTP. Give it to the program as FORKD_TOKEN.\n" +
+        examples(
+          "forkd keys create ci --scope run --expires 30d --max-sandboxes 20",
+          "forkd keys ls",
+          "forkd keys rm ci",
+        ),
+    );
+  const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
+  add("create", "Make a key; its text is shown once")
+    .argument("<name>", "name, which its sandboxes have as their owner")
+    .addOption(
+      new Option("--scope <scope>", "read: lists; run: also sandboxes; admin: everything")
+        .choices(["read", "run", "admin"])
+        .default("run"),
+    )
+    .option(
+      "--expires <when>",
+      "duration from now such as 30d, or time such as 2027-01-31T12:00:00Z",
+      (text) => parseExpiry(text),
+    )
+    .option("--max-sandboxes <count>", "limit of its sandboxes", wholeNumber(1, 100_000))
+    .option("--max-memory-mib <mib>", "limit of the memory of all its sandboxes", wholeNumber(1, 1 << 30))
+    .addHelpText(
+      "after",
+      examples("forkd keys create ci --scope run --expires 30d", "key=$(forkd keys create ci -q)"),
+    )
+    .action(toAction(create));
+  add("ls", "List keys, without their text")
+    .addHelpText("after", examples("forkd keys ls", "forkd keys ls --json | jq -r '.[].name'"))
+    .action(toAction(ls));
+  add("rm", "Remove keys; what they have open is cut off")
+    .argument("<name...>", "keys")
+    .addHelpText("after", examples("forkd keys rm ci"))
+    .action(toAction(rm));
+}
+
+async function create(cli: Cli, options: CreateOptions, name: string): Promise<void> {
+  const forkd = await cli.daemon();
+  const { scope, expires, maxSandboxes, maxMemoryMib } = options;
+  const request = { scope, expiresAt: expires, maxSandboxes, maxMemoryMib, signal: cli.signal };
+  const created = await forkd.keys.create(name, request);
+  if (cli.out.json) return cli.out.document(created);
+  cli.out.line(created.key);
+  const until = created.expires_at_unix === undefined ? "" : `, until ${describeExpiry(created)}`;
+  cli.out.note(`Key ${name} has the scope ${created.scope}${until}. It is not shown again.`);
+}
+
+async function ls(cli: Cli): Promise<void> {
+  const forkd = await cli.daemon();
+  const keys = await forkd.keys.list({ signal: cli.signal });
+  if (cli.out.quiet && !cli.out.json) {
+    for (const { name } of keys) cli.out.line(name);
+    return;
+  }
+  cli.out.rows(columns, keys);
+  if (keys.length === 0) cli.out.note("No keys; `forkd keys create NAME` makes one.");
+}
+
+async function rm(cli: Cli, _options: unknown, names: string[]): Promise<number> {
+  const forkd = await cli.daemon();
+  return forEach(cli.out, { items: names, name: "name", done: "removed" }, (name) =>
+    forkd.keys.remove(name, { signal: cli.signal }),
+  );
+}

@@ -1,0 +1,154 @@
+/** One line of the audit log per request: who, what, on which objects, with which outcome. */
+import { createHash } from "node:crypto";
+import type { IncomingMessage } from "node:http";
+import type { AppError, AuditStatus, Route } from "@forkd/contract";
+import type { Principal, Via } from "../auth/gate.ts";
+import { addressOf, networkOf } from "../auth/peer.ts";
+import { RateLimiter } from "../auth/rate-limit.ts";
+import type { AuditLog } from "./audit-log.ts";
+import { ObjectCollector } from "./objects.ts";
+
+export type AuditSettings = {
+  /** undefined: off */
+  readonly log: AuditLog | undefined;
+  /** requests that only look, if they succeed */
+  readonly reads: boolean;
+  /** arguments and code in full, beside their digests */
+  readonly commands: boolean;
+};
+
+/** Asked all the time by machines, and of no interest */
+const skipped = new Set(["health", "metrics"]);
+const maxPath = 1024;
+const maxCode = 65_536;
+const maxUserAgent = 256;
+
+export type RequestFacts = {
+  readonly incoming: IncomingMessage;
+  readonly via: Via;
+  readonly requestId: string;
+  /** name in the table */
+  readonly route: string;
+};
+export type Outcome = {
+  readonly status: number;
+  readonly durationMs: number;
+  readonly failure: AppError | undefined;
+};
+
+export class Audit {
+  readonly #settings: AuditSettings;
+  /** Refusals by a rate limit are told of once a second for each caller, or a flood of them would be one of lines too. */
+  readonly #refusals = new RateLimiter({ perSecond: 1, burst: 1 });
+  #suppressed = 0;
+
+  constructor(settings: AuditSettings) {
+    this.#settings = settings;
+  }
+
+  begin(facts: RequestFacts): Trail {
+    return new Trail(facts, this.#settings.commands, (trail, outcome) => this.#end(trail, outcome));
+  }
+
+  event(event: "daemon.start" | "daemon.stop", fields: Readonly<Record<string, unknown>>): void {
+    this.#settings.log?.write({ event, ...fields });
+  }
+
+  reopen(): void {
+    this.#settings.log?.reopen();
+  }
+
+  /** undefined if it is off */
+  status(): AuditStatus | undefined {
+    return this.#settings.log?.status();
+  }
+
+  #end(trail: Trail, outcome: Outcome): void {
+    const { log, reads } = this.#settings;
+    const { incoming, route } = trail.facts;
+    if (log === undefined || skipped.has(route)) return;
+    const isRead = incoming.method === "GET" || incoming.method === "HEAD";
+    if (isRead && !reads && outcome.status < 400) return;
+    if (outcome.failure?.code === "rate_limited") {
+      const name = trail.principal?.name ?? networkOf(addressOf(incoming));
+      if (this.#refusals.take(name) > 0) {
+        this.#suppressed += 1;
+        return;
+      }
+    }
+    if (this.#suppressed > 0) {
+      log.write({ event: "audit.suppressed", count: this.#suppressed, code: "rate_limited" });
+      this.#suppressed = 0;
+    }
+    log.write(trail.line(outcome));
+  }
+}
+
+/** What is learnt of a request while it runs. */
+export class Trail {
+  principal: Principal | undefined;
+  readonly facts: RequestFacts;
+  readonly #commands: boolean;
+  readonly #onEnd: (trail: Trail, outcome: Outcome) => void;
+  #objects: ObjectCollector | undefined;
+  #command: Readonly<Record<string, unknown>> | undefined;
+
+  constructor(facts: RequestFacts, commands: boolean, onEnd: (trail: Trail, outcome: Outcome) => void) {
+    this.facts = facts;
+    this.#commands = commands;
+    this.#onEnd = onEnd;
+  }
+
+  input(route: Route, input: Readonly<Record<string, unknown>>): void {
+    this.#objects = new ObjectCollector(route.path);
+    this.#objects.input(input);
+    if (this.facts.route === "exec") {
+      const args = input["args"] as readonly string[];
+      this.#command = {
+        argv_sha256: sha256(args.join("\0")),
+        ...(this.#commands && { argv: args }),
+      };
+    } else if (this.facts.route === "eval") {
+      const code = String(input["code"]);
+      this.#command = { code_sha256: sha256(code), ...(this.#commands && { code: code.slice(0, maxCode) }) };
+    }
+  }
+
+  /** Of requests that change something: what a list shows was not touched. */
+  result(result: unknown): void {
+    if (this.facts.incoming.method !== "GET") this.#objects?.result(result);
+  }
+
+  end(outcome: Outcome): void {
+    this.#onEnd(this, outcome);
+  }
+
+  line({ status, durationMs, failure }: Outcome): Record<string, unknown> {
+    const { incoming, via, requestId, route } = this.facts;
+    const peer = addressOf(incoming);
+    const path = (incoming.url ?? "").replace(/\?.*/s, "").slice(0, maxPath);
+    const objects = this.#objects?.all();
+    const userAgent = incoming.headers["user-agent"]?.slice(0, maxUserAgent);
+    return {
+      event: "request",
+      request_id: requestId,
+      principal: this.principal?.name ?? null,
+      ...(this.principal && { scope: this.principal.scope }),
+      via,
+      ...(peer !== "" && { peer }),
+      method: incoming.method,
+      route,
+      path,
+      ...(objects && { objects }),
+      ...this.#command,
+      status,
+      ...(failure && { code: failure.code }),
+      duration_ms: Math.round(durationMs * 1000) / 1000,
+      ...(userAgent !== undefined && { user_agent: userAgent }),
+    };
+  }
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}

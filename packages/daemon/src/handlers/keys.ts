@@ -1,0 +1,13 @@
+import type { Handlers } from "../router.ts";
+import type { Daemon } from "./all.ts";
+
+export function keyHandlers({ keys }: Pick<Daemon, "keys">) {
+  return {
+    listKeys: () => keys.list(),
+    createKey: (input) => keys.create(input),
+    removeKey: async (input) => {
+      await keys.remove(input.name);
+      return undefined;
+    },
+  } satisfies Partial<Handlers>;
+}
