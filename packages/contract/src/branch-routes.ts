@@ -10,9 +10,11 @@ import {
   treeSchema,
   workspaceNameSchema,
   workspaceSchema,
+  workspaceStatusSchema,
 } from "./branch.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { route } from "./route.ts";
+import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
+import { idempotencyKeyHeader, route } from "./route.ts";
 import { sandboxSchema } from "./sandbox.ts";
 import { snapshotSchema } from "./snapshot.ts";
 
@@ -29,6 +31,7 @@ export const branchRoutes = {
     status: 201,
     pendingStatus: 202,
     kind: "json",
+    headers: [idempotencyKeyHeader],
     input: branchRequestSchema,
     output: branchResultSchema,
   }),
@@ -89,10 +92,18 @@ export const branchRoutes = {
   listWorkspaces: route({
     method: "get",
     path: "/v1/workspaces",
-    summary: "List workspaces",
+    summary: "List workspaces, the oldest first",
     status: 200,
     kind: "json",
-    input: z.strictObject({}),
+    repeatable: ["label"],
+    answerHeaders: nextPageHeaders,
+    input: z.strictObject({
+      ...pageFields,
+      tag: tagSchema.optional(),
+      label: labelFilterSchema.optional(),
+      state: workspaceStatusSchema.optional(),
+      owner: z.string().max(256).optional(),
+    }),
     output: z.array(workspaceSchema),
   }),
   createWorkspace: route({
@@ -101,6 +112,7 @@ export const branchRoutes = {
     summary: "Fork a sandbox with a name, which survives the daemon once it was suspended",
     status: 201,
     kind: "json",
+    headers: [idempotencyKeyHeader],
     input: createWorkspaceSchema,
     output: workspaceSchema,
   }),

@@ -29,6 +29,11 @@ export type {
 export { fileEntrySchema } from "./files.ts";
 export type { FileEntry } from "./files.ts";
 export type { Check, CleanupReport, DoctorReport, Status } from "./system.ts";
+export { controlTypes, eventTypes, matchesType } from "./event-types.ts";
+export { eventSchema } from "./events.ts";
+export type { EventsRequest, EventType, ForkdEvent } from "./events.ts";
+export { idempotencyKeyHeader } from "./route.ts";
+export type { SandboxStats, Stats } from "./stats.ts";
 export { routes } from "./routes.ts";
 export type { ParsedOf, RequestOf, ResponseOf, Route, RouteName, Routes } from "./routes.ts";
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";

@@ -2,15 +2,24 @@
  * The table of routes. Server, OpenAPI document and client are driven by it.
  *
  * `input` holds path parameters, query (GET, DELETE, PUT) and JSON body (POST) in one object. `kind` says what the body
- * of the answer is: one JSON value, lines of JSON (`events`), raw bytes (`bytes`), or raw bytes in the request (`upload`).
+ * of the answer is: one JSON value, lines of JSON (`events`), server-sent events (`sse`), raw bytes (`bytes`), plain text
+ * (`text`), or raw bytes in the request (`upload`).
  */
 import { z } from "zod";
 import { branchRoutes } from "./branch-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
+import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
+import { observeRoutes } from "./observe-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { route } from "./route.ts";
+import { idempotencyKeyHeader, route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
-import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
+import {
+  buildEventSchema,
+  createSnapshotSchema,
+  snapshotDetailSchema,
+  snapshotSchema,
+  snapshotStatusSchema,
+} from "./snapshot.ts";
 import { cleanupSchema, doctorSchema, healthSchema, statusSchema, versionSchema } from "./system.ts";
 
 export type { Route } from "./route.ts";
@@ -79,10 +88,17 @@ export const routes = {
   listSnapshots: route({
     method: "get",
     path: "/v1/snapshots",
-    summary: "List snapshots",
+    summary: "List snapshots, ordered by tag",
     status: 200,
     kind: "json",
-    input: z.strictObject({}),
+    answerHeaders: nextPageHeaders,
+    input: z.strictObject({
+      ...pageFields,
+      tag: tagSchema.optional(),
+      state: snapshotStatusSchema.optional(),
+      parent: tagSchema.optional().meta({ description: "Only direct layers over this snapshot" }),
+      branched_from: sandboxIdSchema.optional(),
+    }),
     output: z.array(snapshotSchema),
   }),
   createSnapshot: route({
@@ -127,13 +143,18 @@ export const routes = {
   listSandboxes: route({
     method: "get",
     path: "/v1/sandboxes",
-    summary: "List sandboxes",
+    summary: "List sandboxes, the oldest first",
     status: 200,
     kind: "json",
+    repeatable: ["label"],
+    answerHeaders: nextPageHeaders,
     input: z.strictObject({
+      ...pageFields,
       tag: tagSchema.optional(),
-      label: z.string().optional(),
+      label: labelFilterSchema.optional(),
       state: sandboxStateSchema.optional(),
+      workspace: tagSchema.optional(),
+      owner: z.string().max(256).optional(),
     }),
     output: z.array(sandboxSchema),
   }),
@@ -143,6 +164,7 @@ export const routes = {
     summary: "Fork children from a snapshot; one entry per child, sandbox or error",
     status: 201,
     kind: "json",
+    headers: [idempotencyKeyHeader],
     input: forkRequestSchema,
     output: forkResultSchema,
   }),
@@ -152,7 +174,8 @@ export const routes = {
     summary: "Kill all sandboxes that match; without a filter also end the VMM processes started ahead",
     status: 200,
     kind: "json",
-    input: z.strictObject({ tag: tagSchema.optional(), label: z.string().optional() }),
+    repeatable: ["label"],
+    input: z.strictObject({ tag: tagSchema.optional(), label: labelFilterSchema.optional() }),
     output: z.object({ killed: z.array(z.string()) }),
   }),
   getSandbox: route({
@@ -203,6 +226,7 @@ export const routes = {
 
   ...branchRoutes,
   ...guestRoutes,
+  ...observeRoutes,
 } as const;
 
 export type Routes = typeof routes;

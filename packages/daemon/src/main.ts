@@ -4,6 +4,8 @@ import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
 import { loadConfig, type Config, type Flags } from "./config.ts";
 import { allHandlers } from "./handlers/all.ts";
+import { HttpMetrics } from "./http-metrics.ts";
+import type { Observed } from "./router.ts";
 import { runDaemon, type OpenedHandlers } from "./run-daemon.ts";
 
 export type ServeOptions = {
@@ -29,8 +31,11 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   try {
     const open = async (requestStop: () => void): Promise<OpenedHandlers> => {
       const runtime = await openRuntime(runtimeConfig(config), log);
-      const handlers = allHandlers({ runtime, version, stop: requestStop });
-      return { handlers, [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose]() };
+      const http = new HttpMetrics();
+      const handlers = allHandlers({ runtime, version, stop: requestStop, http });
+      const observe = (request: Observed) => http.seen(request);
+      const stopping = () => runtime.events.close();
+      return { handlers, observe, stopping, [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose]() };
     };
     await runDaemon({ ...options, config, log, version, open, signal: stop.signal });
     log.info({ event: "daemon.stop", outcome: "ok" });

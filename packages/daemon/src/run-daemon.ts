@@ -6,10 +6,16 @@ import type { Config } from "./config.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
 import { openToken } from "./middleware/auth.ts";
 import { identifyProcess } from "./process-identity.ts";
-import { router, type Handlers } from "./router.ts";
+import { Idempotency } from "./idempotency/idempotency.ts";
+import { router, type Handlers, type RouterOptions } from "./router.ts";
 import { openServer } from "./server.ts";
 
-export type OpenedHandlers = AsyncDisposable & { readonly handlers: Handlers };
+export type OpenedHandlers = AsyncDisposable & {
+  readonly handlers: Handlers;
+  readonly observe?: RouterOptions["observe"];
+  /** called when the daemon stops taking requests */
+  readonly stopping?: () => void;
+};
 export type DaemonOptions = {
   readonly config: Config;
   readonly log: Logger;
@@ -31,8 +37,9 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   scope.use(await lockDataDir(settings.data_dir));
   const token = await openToken(settings.data_dir);
   const stopping = stopRequest(options.signal);
-  const { handlers } = scope.use(await options.open(stopping.stop));
-  const listener = router({ handlers, version, token, log });
+  const { handlers, observe, stopping: onStopping } = scope.use(await options.open(stopping.stop));
+  const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
+  const listener = router({ handlers, version, token, log, idempotency, observe });
   const server = scope.use(await openServer({ socket: settings.socket, listen: settings.listen, listener }));
   const { url } = server;
 
@@ -59,6 +66,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
 
   await stopping.asked;
   const stoppedAt = performance.now();
+  onStopping?.();
   await server.close(settings.drain_secs * 1000);
   log.info({ event: "daemon.drain", outcome: "ok", durationMs: Math.round(performance.now() - stoppedAt) });
 }

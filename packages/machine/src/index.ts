@@ -26,7 +26,7 @@ export { createOverlay, emptyOverlay } from "./disk/qcow2.ts";
 export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
 export { hostCpuIdentity } from "./host/cpu.ts";
 export { measureTscKhz } from "./host/tsc.ts";
-export { identify, isAlive, memoryUse, type MemoryUse, type ProcessId } from "./host/procfs.ts";
+export { cpuSeconds, identify, isAlive, memoryUse, type MemoryUse, type ProcessId } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
 export { AgentProcess } from "./agent/process.ts";
 export type { AgentExit, AgentOutput } from "./agent/replies.ts";

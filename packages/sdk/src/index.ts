@@ -10,12 +10,16 @@ export type {
   ExecEvent,
   ExecInfo,
   ExecResult,
+  EventType,
   FileEntry,
+  ForkdEvent,
   GcReport,
   Language,
   SandboxInfo,
+  SandboxStats,
   SnapshotDetail,
   SnapshotInfo,
+  Stats,
   Status,
   Tree,
   WorkspaceInfo,
@@ -38,4 +42,5 @@ export { CommandError, ForkError } from "./errors.ts";
 export { outputBytes } from "./output.ts";
 export { fetchTransport } from "./transport.ts";
 export type { Fetch, Transport, TransportRequest, TransportResponse } from "./transport.ts";
-export type { CallOptions, Content, JsonRoute } from "./client.ts";
+export type { EventOptions } from "./events.ts";
+export type { CallOptions, Content, CreateOptions, JsonRoute } from "./client.ts";

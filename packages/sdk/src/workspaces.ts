@@ -1,5 +1,5 @@
 /** Workspaces: sandboxes with a name, which survive the daemon once they were suspended. */
-import type { WorkspaceInfo } from "@forkd/contract";
+import type { RequestOf, WorkspaceInfo } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import type { ForkOptions } from "./fork.ts";
 import { Sandbox } from "./sandbox.ts";
@@ -11,8 +11,12 @@ export class Workspaces {
     this.#client = client;
   }
 
-  list(options: CallOptions = {}): Promise<WorkspaceInfo[]> {
-    return this.#client.call("listWorkspaces", {}, options);
+  /** All that match, the oldest first; with `limit` that many at most. */
+  list(
+    filter: Omit<RequestOf<"listWorkspaces">, "limit" | "cursor"> & { limit?: number | undefined } = {},
+    options: CallOptions = {},
+  ): Promise<WorkspaceInfo[]> {
+    return this.#client.list("listWorkspaces", filter, options);
   }
 
   get(name: string, options: CallOptions = {}): Promise<WorkspaceInfo> {
@@ -23,7 +27,7 @@ export class Workspaces {
   create(
     name: string,
     snapshotTag: string,
-    options: Pick<ForkOptions, "env" | "labels" | "signal"> = {},
+    options: Pick<ForkOptions, "env" | "labels" | "signal" | "idempotencyKey"> = {},
   ): Promise<WorkspaceInfo> {
     const { env, labels } = options;
     return this.#client.call("createWorkspace", { name, snapshot_tag: snapshotTag, env, labels }, options);

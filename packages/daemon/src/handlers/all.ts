@@ -1,8 +1,10 @@
 /** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
 import type { Runtime } from "@forkd/runtime";
+import type { HttpMetrics } from "../http-metrics.ts";
 import type { Handlers } from "../router.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
+import { observeHandlers } from "./observe.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
 import { systemHandlers } from "./system.ts";
@@ -13,6 +15,7 @@ export type Daemon = {
   readonly version: string;
   /** asks the daemon to stop once the running requests have been answered */
   readonly stop: () => void;
+  readonly http: HttpMetrics;
 };
 
 export function allHandlers(daemon: Daemon): Handlers {
@@ -23,5 +26,6 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...workspaceHandlers(daemon),
     ...execHandlers(daemon),
     ...fileHandlers(daemon),
+    ...observeHandlers(daemon),
   };
 }

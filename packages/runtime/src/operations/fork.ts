@@ -54,10 +54,14 @@ export async function forkSnapshot(
         pooled: pooled !== undefined,
       });
       runtime.registry.add(sandbox);
+      runtime.events.sandbox("sandbox.created", sandbox.info());
+      runtime.metrics.readySeconds.observe(sandbox.info().ready_ms / 1000);
       return sandbox.info();
     } catch (error) {
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
-      return { ...toErrorBody(error), index };
+      const body = toErrorBody(error);
+      runtime.metrics.childFailures.add({ code: body.code });
+      return { ...body, index };
     } finally {
       runtime.pendingForks--;
     }
@@ -66,6 +70,7 @@ export async function forkSnapshot(
     Promise.all(Array.from({ length: request.n }, (_, index) => runtime.forkSlots.run(() => one(index)))),
   );
   await giveBackIfAborted(runtime, entries, signal);
+  runtime.metrics.forkSeconds.observe((performance.now() - askedAt) / 1000);
   log.info({
     event: "sandbox.fork",
     outcome: "ok",

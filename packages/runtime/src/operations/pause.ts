@@ -31,6 +31,7 @@ export function pause(
       const startedAt = performance.now();
       await save(runtime, sandbox, either);
       runtime.registry.schedule(sandbox);
+      runtime.events.sandbox("sandbox.paused", sandbox.info());
       log.info({
         event: "sandbox.pause",
         outcome: "ok",
@@ -102,6 +103,7 @@ export function resume(
       await become(runtime, sandbox, snapshot, either);
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
+      runtime.events.sandbox("sandbox.resumed", sandbox.info());
       log.info({ event: "sandbox.resume", outcome: "ok", sandbox: id });
       return sandbox.info();
     }),
@@ -122,6 +124,7 @@ export function rewind(
       sandbox.snapshotTag = to;
       runtime.registry.schedule(sandbox);
       await forgetState(runtime, sandbox);
+      runtime.events.sandbox("sandbox.rewound", sandbox.info());
       log.info({ event: "sandbox.rewind", outcome: "ok", sandbox: id, to });
       return sandbox.info();
     }),

@@ -52,6 +52,8 @@ export class Sandbox implements AsyncDisposable {
   unusable: AppError | undefined;
   /** for a person: what is to know about a paused sandbox */
   note: string | undefined;
+  /** called when its machine ended by itself and it is paused */
+  onFallBack: (() => void) | undefined;
   readonly #homeScope: Scope;
   #current: Incarnation | undefined;
   #machines: number;
@@ -226,6 +228,7 @@ export class Sandbox implements AsyncDisposable {
     this.note = `its machine ended (${reason}); it can be resumed ${from}`;
     // What cannot be removed now is found as a stray.
     machine[Symbol.asyncDispose]().catch(() => undefined);
+    this.onFallBack?.();
   }
 
   /** Has no machine any more: paused. The one before is given back for the caller to end. */
