@@ -8,7 +8,7 @@
 type Labels = Readonly<Record<string, string>>;
 type Sample = { readonly suffix?: string; readonly labels: Labels; readonly value: number };
 
-const maxSeries = 256;
+const maxSeries = 1000;
 
 export interface Metric {
   readonly name: string;

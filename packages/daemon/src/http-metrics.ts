@@ -8,6 +8,9 @@ const bounds = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 
 /** Routes whose answer lasts as long as the client likes: their time would say nothing. */
 const endless = new Set(["events", "logs", "attachExec"]);
 
+/** What is measured is a timer of this length; what is told is how late it was. */
+const tickMs = 10;
+
 export class HttpMetrics {
   readonly #seconds = new Histogram(
     "forkd_http_request_seconds",
@@ -17,7 +20,7 @@ export class HttpMetrics {
   );
   readonly #requests = new Counter("forkd_requests_total", "Requests, by route and status");
   readonly #failures = new Counter("forkd_failures_total", "Requests that failed, by code of the error");
-  readonly #delay = monitorEventLoopDelay({ resolution: 20 });
+  readonly #delay = monitorEventLoopDelay({ resolution: tickMs });
 
   constructor() {
     this.#delay.enable();
@@ -33,7 +36,8 @@ export class HttpMetrics {
   /** The delay of the event loop is that since the last call. */
   async all(): Promise<Metric[]> {
     const files = (await readdir("/proc/self/fd")).length;
-    const seconds = (nanoseconds: number) => (Number.isFinite(nanoseconds) ? nanoseconds / 1e9 : 0);
+    const seconds = (nanoseconds: number) =>
+      Number.isFinite(nanoseconds) ? Math.max(0, nanoseconds / 1e9 - tickMs / 1000) : 0;
     const { mean, max } = this.#delay;
     const p99 = this.#delay.percentile(99);
     this.#delay.reset();

@@ -37,6 +37,10 @@ export type CreateOptions = CallOptions & {
 };
 type SendOptions = CreateOptions & { headers?: Readonly<Record<string, string>> };
 export type ListRoute = "listSandboxes" | "listSnapshots" | "listWorkspaces";
+/** What to list, and how many at most. */
+export type ListFilter<N extends ListRoute> = Omit<RequestOf<N>, "limit" | "cursor"> & {
+  limit?: number | undefined;
+};
 export type Content = string | Uint8Array | AsyncIterable<Uint8Array>;
 
 /** Longest page that the daemon gives */
@@ -62,10 +66,7 @@ export class Client {
   /** All entries of a list, page after page; with `limit` that many at most. */
   async list<N extends ListRoute>(
     name: N,
-    {
-      limit = Number.POSITIVE_INFINITY,
-      ...filter
-    }: Omit<RequestOf<N>, "limit"> & { limit?: number | undefined },
+    { limit = Number.POSITIVE_INFINITY, ...filter }: ListFilter<N>,
     options: CallOptions = {},
   ): Promise<ResponseOf<N>> {
     const all: unknown[] = [];

@@ -11,7 +11,7 @@ import type {
   Status,
   Tree,
 } from "@forkd/contract";
-import { Client, type CallOptions, type CreateOptions, type JsonRoute } from "./client.ts";
+import { Client, type CallOptions, type CreateOptions, type JsonRoute, type ListFilter } from "./client.ts";
 import type { ForkError } from "./errors.ts";
 import { followEvents, type EventOptions } from "./events.ts";
 import { fork, forkOne, type ForkOptions } from "./fork.ts";
@@ -104,10 +104,7 @@ export class Sandboxes {
   }
 
   /** All that match, the oldest first; with `limit` that many at most. */
-  list(
-    filter: Omit<RequestOf<"listSandboxes">, "limit" | "cursor"> & { limit?: number | undefined } = {},
-    options: CallOptions = {},
-  ): Promise<SandboxInfo[]> {
+  list(filter: ListFilter<"listSandboxes"> = {}, options: CallOptions = {}): Promise<SandboxInfo[]> {
     return this.#client.list("listSandboxes", filter, options);
   }
 

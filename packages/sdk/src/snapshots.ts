@@ -1,7 +1,7 @@
 /** Snapshots of the daemon: made, awaited, flattened, removed. */
 import { AppError } from "@forkd/contract/wire";
 import type { BuildEvent, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
+import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
 import { snapshotDiff, type DiffRequest } from "./snapshot-diff.ts";
 
@@ -15,11 +15,8 @@ export class Snapshots {
   }
 
   /** All that match, by tag; with `limit` that many at most. */
-  list(
-    filter: Omit<RequestOf<"listSnapshots">, "limit" | "cursor"> & { limit?: number | undefined } = {},
-    options: CallOptions = {},
-  ): Promise<SnapshotInfo[]> {
-    return this.#client.list("listSnapshots", filter, options);
+  list({ signal, ...filter }: CallOptions & ListFilter<"listSnapshots"> = {}): Promise<SnapshotInfo[]> {
+    return this.#client.list("listSnapshots", filter, { signal });
   }
 
   /** `verify` reads every byte and compares checksums. */
@@ -62,7 +59,9 @@ export class Snapshots {
 
   /** undefined while it is written */
   async #settled(tag: string, options: CallOptions): Promise<SnapshotInfo | undefined> {
-    const [snapshot] = (await this.list({ tag }, options)).filter((candidate) => candidate.tag === tag);
+    const [snapshot] = (await this.list({ tag, signal: options.signal })).filter(
+      (candidate) => candidate.tag === tag,
+    );
     if (snapshot === undefined)
       throw new AppError("snapshot_not_found", `No snapshot has the tag "${tag}"`, { details: { tag } });
     if (snapshot.status === "ready") return snapshot;

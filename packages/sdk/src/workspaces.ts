@@ -1,6 +1,6 @@
 /** Workspaces: sandboxes with a name, which survive the daemon once they were suspended. */
-import type { RequestOf, WorkspaceInfo } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
+import type { WorkspaceInfo } from "@forkd/contract";
+import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { ForkOptions } from "./fork.ts";
 import { Sandbox } from "./sandbox.ts";
 
@@ -12,11 +12,8 @@ export class Workspaces {
   }
 
   /** All that match, the oldest first; with `limit` that many at most. */
-  list(
-    filter: Omit<RequestOf<"listWorkspaces">, "limit" | "cursor"> & { limit?: number | undefined } = {},
-    options: CallOptions = {},
-  ): Promise<WorkspaceInfo[]> {
-    return this.#client.list("listWorkspaces", filter, options);
+  list({ signal, ...filter }: CallOptions & ListFilter<"listWorkspaces"> = {}): Promise<WorkspaceInfo[]> {
+    return this.#client.list("listWorkspaces", filter, { signal });
   }
 
   get(name: string, options: CallOptions = {}): Promise<WorkspaceInfo> {

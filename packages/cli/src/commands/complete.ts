@@ -28,6 +28,9 @@ const optionValues: Readonly<Record<string, Completes>> = {
   "--to": "tags",
   "--snapshot": "tags",
   "--from-sandbox": "sandboxes",
+  "--sandbox": "sandboxes",
+  "--parent": "tags",
+  "--type": "event types",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
@@ -51,6 +54,7 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<st
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
   if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
+  if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
   const { findDaemon } = await import("../client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names
   if (forkd === undefined) return [];
