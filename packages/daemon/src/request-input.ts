@@ -30,7 +30,7 @@ function queryOf(url: string, repeatable: readonly string[]): Record<string, str
   const query: Record<string, string | string[]> = {};
   for (const [key, value] of new URLSearchParams(url.slice(at + 1))) {
     if (repeatable.includes(key)) {
-      query[key] = [...(query[key] ?? []), value];
+      query[key] = [query[key] ?? [], value].flat();
       continue;
     }
     if (Object.hasOwn(query, key)) throw invalidRequest([{ path: key, message: "is given twice" }]);
