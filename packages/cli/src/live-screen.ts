@@ -17,7 +17,7 @@ export function liveScreen(render: () => string, everyMs: number): LiveScreen {
     const lines = render().replace(/\n$/, "").split("\n");
     const shown =
       lines.length <= rows ? lines : [...lines.slice(0, rows - 1), `… and ${lines.length - rows + 1} more`];
-    stdout.write(home + shown.map((line) => line.slice(0, cols) + eraseLine).join("\n") + eraseBelow);
+    stdout.write(home + shown.map((line) => line.slice(0, cols - 1) + eraseLine).join("\n") + eraseBelow);
   };
   stdout.write(enter);
   const restore = () => void stdout.write(leave);
