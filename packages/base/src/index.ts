@@ -8,3 +8,4 @@ export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
+export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

@@ -88,6 +88,13 @@ export function parseLabel(text: string): string {
   return text;
 }
 
+/** Collects labels to filter by: `name` or `name=value`. */
+export function collectLabelFilter(text: string, previous: string[] = []): string[] {
+  if (text === "" || text.startsWith("="))
+    throw new InvalidArgumentError("It must be name=value, or a name.");
+  return [...previous, text];
+}
+
 /** Collects `python` or `python=WARM-UP CODE`. */
 export function collectLanguage(
   text: string,

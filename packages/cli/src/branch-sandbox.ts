@@ -9,11 +9,12 @@ export async function branchSandbox(
   cli: Cli,
   prefix: string,
   request: Omit<RequestOf<"branch">, "id">,
+  idempotencyKey?: string,
 ): Promise<number> {
   const forkd = await cli.daemon();
   const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
   using progress = cli.progress(`Branching ${id}`);
-  const result = await forkd.call("branch", { id, ...request }, { signal: cli.signal });
+  const result = await forkd.call("branch", { id, ...request }, { signal: cli.signal, idempotencyKey });
   progress[Symbol.dispose]();
   if (cli.out.json) {
     cli.out.document(result);

@@ -15,6 +15,7 @@ export type ChildOptions = {
   label?: Record<string, string>;
   ttl?: number;
   vary?: string;
+  idempotencyKey?: string;
 };
 type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "vary">;
 
@@ -23,7 +24,8 @@ export function addChildOptions(command: Command): Command {
     .option("-e, --env <name=value>", "environment of every child (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "label of every child (repeatable)", collectLabel)
     .option("--ttl <duration>", "kill the children after this time", parseLifetime)
-    .option("--vary <file>", "JSON list with {env, values} for each child in turn; - reads stdin");
+    .option("--vary <file>", "JSON list with {env, values} for each child in turn; - reads stdin")
+    .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer");
 }
 
 /** The part of a request that the options give. */

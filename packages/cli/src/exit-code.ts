@@ -19,6 +19,7 @@ const remedies: Partial<Record<ErrorCode, string>> = {
     "Kill its sandboxes with `forkd kill --tag TAG`, remove the layers over it with --cascade, or use --force.",
   snapshot_incompatible: "Build it again on this host with --force.",
   snapshot_corrupt: "Remove it with `forkd rmi TAG` and build it again.",
+  idempotency_mismatch: "Use a new --idempotency-key, or repeat the first request exactly.",
   sandbox_paused: "`forkd resume ID` goes on with it.",
   sandbox_dead: "`forkd ls --all` says why it died; `forkd logs ID` has its console.",
   agent_unreachable: "`forkd logs ID` shows the console of the guest.",

@@ -60,3 +60,16 @@ export class Interrupts {
 export function signalExitCode(name: InterruptName): number {
   return 128 + constants.signals[name];
 }
+
+/** For verbs that go on until they are interrupted: that is no failure and needs no words. */
+export async function untilInterrupted(
+  interrupts: Interrupts,
+  work: () => Promise<void>,
+): Promise<number | void> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!interrupts.signal.aborted) throw error;
+    return interrupts.received === undefined ? 0 : signalExitCode(interrupts.received);
+  }
+}

@@ -4,7 +4,7 @@ import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
 export type Completes =
-  "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "scopes";
+  "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "scopes" | "event types";
 
 export type Verb = {
   readonly name: string;
@@ -93,6 +93,16 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/run.ts"),
   },
   { name: "ls", alias: "ps", summary: "List sandboxes", load: () => import("./commands/ls.ts") },
+  {
+    name: "top",
+    summary: "Watch CPU, memory and disk of sandboxes",
+    load: () => import("./commands/top.ts"),
+  },
+  {
+    name: "events",
+    summary: "Follow what happens to sandboxes and snapshots",
+    load: () => import("./commands/events.ts"),
+  },
   {
     name: "branch",
     summary: "Capture a running sandbox as a snapshot; it goes on",

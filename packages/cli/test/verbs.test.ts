@@ -19,7 +19,7 @@ test("ls prints a table, ids with -q and the answer itself with --json", async (
     JSON.parse((await runCli(["--json", "ls"], { socket })).stdout),
     twoSandboxes["GET /v1/sandboxes"].json,
   );
-  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes");
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?limit=1000");
 });
 
 test("ls leaves dead sandboxes out unless asked", async () => {
@@ -32,7 +32,7 @@ test("ls leaves dead sandboxes out unless asked", async () => {
   assert.match(some.stdout, new RegExp(`${idA}  py +paused `));
   assert.ok(!some.stdout.includes(idB));
   assert.match((await runCli(["ls", "-a"], daemon)).stdout, new RegExp(`${idB}  py +dead \\(killed\\)`));
-  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?tag=py");
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?tag=py&limit=1000");
 });
 
 test("ids may be abbreviated; an ambiguous one names its matches", async () => {

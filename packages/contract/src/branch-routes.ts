@@ -10,9 +10,11 @@ import {
   treeSchema,
   workspaceNameSchema,
   workspaceSchema,
+  workspaceStatusSchema,
 } from "./branch.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { route } from "./route.ts";
+import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
+import { idempotencyKeyHeader, route } from "./route.ts";
 import { sandboxSchema } from "./sandbox.ts";
 import { snapshotSchema } from "./snapshot.ts";
 
@@ -30,6 +32,7 @@ export const branchRoutes = {
     pendingStatus: 202,
     kind: "json",
     scope: "run",
+    headers: [idempotencyKeyHeader],
     input: branchRequestSchema,
     output: branchResultSchema,
   }),
@@ -96,11 +99,19 @@ export const branchRoutes = {
   listWorkspaces: route({
     method: "get",
     path: "/v1/workspaces",
-    summary: "List workspaces",
+    summary: "List workspaces, the oldest first",
     status: 200,
     kind: "json",
     scope: "read",
-    input: z.strictObject({}),
+    repeatable: ["label"],
+    answerHeaders: nextPageHeaders,
+    input: z.strictObject({
+      ...pageFields,
+      tag: tagSchema.optional(),
+      label: labelFilterSchema.optional(),
+      state: workspaceStatusSchema.optional(),
+      owner: z.string().max(256).optional(),
+    }),
     output: z.array(workspaceSchema),
   }),
   createWorkspace: route({
@@ -110,6 +121,7 @@ export const branchRoutes = {
     status: 201,
     kind: "json",
     scope: "run",
+    headers: [idempotencyKeyHeader],
     input: createWorkspaceSchema,
     output: workspaceSchema,
   }),

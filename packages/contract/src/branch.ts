@@ -81,13 +81,15 @@ export const rewindRequestSchema = z.strictObject({
 
 export const workspaceNameSchema = tagSchema.meta({ description: "Name of a workspace" });
 
+/** `stale`: its machine was lost before it was ever suspended; resume starts it anew from its snapshot */
+export const workspaceStatusSchema = z.enum(["running", "suspended", "stale", "dead"]);
+
 export const workspaceSchema = z.object({
   /** of its sandbox, which it keeps for life */
   id: sandboxIdSchema,
   name: workspaceNameSchema,
   source_snapshot_tag: tagSchema,
-  /** `stale`: its machine was lost before it was ever suspended; resume starts it anew from its snapshot */
-  status: z.enum(["running", "suspended", "stale", "dead"]),
+  status: workspaceStatusSchema,
   live_sandbox_id: sandboxIdSchema.optional(),
   created_at_unix: z.number(),
   last_active_unix: z.number(),

@@ -28,6 +28,7 @@ export const errorCodes = {
   already_exists: { status: 409, exit: 4, retryable: false },
   data_dir_in_use: { status: 409, exit: 4, retryable: false },
   body_too_large: { status: 413, exit: 2, retryable: false },
+  idempotency_mismatch: { status: 422, exit: 2, retryable: false },
   guest_refused: { status: 422, exit: 9, retryable: false },
   capacity_exhausted: { status: 429, exit: 6, retryable: true },
   rate_limited: { status: 429, exit: 6, retryable: true },

@@ -25,6 +25,8 @@ function requestOf(route: Route): Json {
   });
   const parameters = inPath.map((name) => parameter(name, "path"));
   if (route.method !== "post") parameters.push(...rest.map((name) => parameter(name, "query")));
+  for (const { name, description } of route.headers ?? [])
+    parameters.push({ name, in: "header", required: false, schema: { type: "string", description } });
   const body: Json = {};
   if (route.method === "post" && rest.length > 0) {
     const needed = rest.filter((name) => required.has(name));
@@ -58,6 +60,8 @@ function contentOf(route: Route): Json | undefined {
     content["application/octet-stream"] = { schema: { type: "string", format: "binary" } };
   else if (route.kind === "events")
     content["application/x-ndjson"] = { schema: toJson(route.output, "output") };
+  else if (route.kind === "sse") content["text/event-stream"] = { schema: toJson(route.output, "output") };
+  else if (route.kind === "text") content["text/plain"] = { schema: { type: "string" } };
   else content["application/json"] = { schema: toJson(route.output, "output") };
   if (route.streamed) content["application/x-ndjson"] = { schema: toJson(route.streamed, "output") };
   return content;
@@ -68,6 +72,15 @@ function accessOf({ scope, adminInputs }: Route): Json {
   if (scope === "open") return { security: [] };
   const fields = adminInputs && `Needs the scope admin with ${adminInputs.join(", ")}.`;
   return { ...(fields && { description: fields }), security: [{ token: [scope] }] };
+}
+
+function headersOf({ answerHeaders = [] }: Route): Json {
+  if (answerHeaders.length === 0) return {};
+  const headers = answerHeaders.map(({ name, description }) => [
+    name,
+    { description, schema: { type: "string" } },
+  ]);
+  return { headers: Object.fromEntries(headers) };
 }
 
 export function openapi(version: string): Json {
@@ -84,7 +97,7 @@ export function openapi(version: string): Json {
       ...accessOf(route),
       ...requestOf(route),
       responses: {
-        [route.status]: { description: "OK", ...(content && { content }) },
+        [route.status]: { description: "OK", ...headersOf(route), ...(content && { content }) },
         ...(route.pendingStatus && {
           [route.pendingStatus]: { description: "Under way", ...(content && { content }) },
         }),

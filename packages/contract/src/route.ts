@@ -2,6 +2,14 @@
 import type { z } from "zod";
 import type { Scope } from "./keys.ts";
 
+export type HeaderNote = { readonly name: string; readonly description: string };
+
+/** On calls that make something: the same key and the same request give the same answer, once made. */
+export const idempotencyKeyHeader = {
+  name: "Idempotency-Key",
+  description: "1 to 128 printable characters; a call repeated with it is answered as the first was",
+} as const satisfies HeaderNote;
+
 export type Route = {
   readonly method: "get" | "post" | "put" | "delete";
   readonly path: string;
@@ -9,11 +17,17 @@ export type Route = {
   readonly status: 200 | 201 | 204;
   /** instead of `status` where the value's own `status` is "writing" */
   readonly pendingStatus?: 202;
-  readonly kind: "json" | "events" | "bytes" | "upload";
   /** what a caller must be allowed; `open` asks for no token */
   readonly scope: Scope | "open";
   /** fields of the input that need the scope `admin` when they are given and not false */
   readonly adminInputs?: readonly string[];
+  readonly kind: "json" | "events" | "bytes" | "upload" | "sse" | "text";
+  /** query fields that may be given more than once */
+  readonly repeatable?: readonly string[];
+  /** headers of the request that have a meaning of their own here */
+  readonly headers?: readonly HeaderNote[];
+  /** headers of the answer, likewise */
+  readonly answerHeaders?: readonly HeaderNote[];
   readonly input: z.ZodObject;
   /** of the value, or of one line */
   readonly output: z.ZodType;

@@ -2,17 +2,26 @@
  * The table of routes. Server, OpenAPI document and client are driven by it.
  *
  * `input` holds path parameters, query (GET, DELETE, PUT) and JSON body (POST) in one object. `kind` says what the body
- * of the answer is: one JSON value, lines of JSON (`events`), raw bytes (`bytes`), or raw bytes in the request (`upload`).
+ * of the answer is: one JSON value, lines of JSON (`events`), server-sent events (`sse`), raw bytes (`bytes`), plain text
+ * (`text`), or raw bytes in the request (`upload`).
  */
 import { z } from "zod";
 import { branchRoutes } from "./branch-routes.ts";
 import { configRoutes } from "./config-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
+import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
+import { observeRoutes } from "./observe-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { keyRoutes } from "./key-routes.ts";
-import { route } from "./route.ts";
+import { idempotencyKeyHeader, route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
-import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
+import {
+  buildEventSchema,
+  createSnapshotSchema,
+  snapshotDetailSchema,
+  snapshotSchema,
+  snapshotStatusSchema,
+} from "./snapshot.ts";
 import { cleanupSchema, doctorSchema, healthSchema, statusSchema, versionSchema } from "./system.ts";
 
 export type { Route } from "./route.ts";
@@ -90,11 +99,18 @@ export const routes = {
   listSnapshots: route({
     method: "get",
     path: "/v1/snapshots",
-    summary: "List snapshots",
+    summary: "List snapshots, ordered by tag",
     status: 200,
     kind: "json",
     scope: "read",
-    input: z.strictObject({}),
+    answerHeaders: nextPageHeaders,
+    input: z.strictObject({
+      ...pageFields,
+      tag: tagSchema.optional(),
+      state: snapshotStatusSchema.optional(),
+      parent: tagSchema.optional().meta({ description: "Only direct layers over this snapshot" }),
+      branched_from: sandboxIdSchema.optional(),
+    }),
     output: z.array(snapshotSchema),
   }),
   createSnapshot: route({
@@ -144,14 +160,19 @@ export const routes = {
   listSandboxes: route({
     method: "get",
     path: "/v1/sandboxes",
-    summary: "List sandboxes",
+    summary: "List sandboxes, the oldest first",
     status: 200,
     kind: "json",
     scope: "read",
+    repeatable: ["label"],
+    answerHeaders: nextPageHeaders,
     input: z.strictObject({
+      ...pageFields,
       tag: tagSchema.optional(),
-      label: z.string().optional(),
+      label: labelFilterSchema.optional(),
       state: sandboxStateSchema.optional(),
+      workspace: tagSchema.optional(),
+      owner: z.string().max(256).optional(),
     }),
     output: z.array(sandboxSchema),
   }),
@@ -162,6 +183,7 @@ export const routes = {
     status: 201,
     kind: "json",
     scope: "run",
+    headers: [idempotencyKeyHeader],
     input: forkRequestSchema,
     output: forkResultSchema,
   }),
@@ -172,7 +194,8 @@ export const routes = {
     status: 200,
     kind: "json",
     scope: "run",
-    input: z.strictObject({ tag: tagSchema.optional(), label: z.string().optional() }),
+    repeatable: ["label"],
+    input: z.strictObject({ tag: tagSchema.optional(), label: labelFilterSchema.optional() }),
     output: z.object({ killed: z.array(z.string()) }),
   }),
   getSandbox: route({
@@ -230,6 +253,7 @@ export const routes = {
   ...configRoutes,
   ...keyRoutes,
   ...guestRoutes,
+  ...observeRoutes,
 } as const;
 
 export type Routes = typeof routes;

@@ -53,4 +53,7 @@ export const wireRoutes = {
   moveFile: { method: "post", path: "/v1/sandboxes/{id}/files/move", kind: "json" },
   removeFile: { method: "post", path: "/v1/sandboxes/{id}/files/remove", kind: "json" },
   chmodFile: { method: "post", path: "/v1/sandboxes/{id}/files/chmod", kind: "json" },
+  events: { method: "get", path: "/v1/events", kind: "sse" },
+  stats: { method: "get", path: "/v1/stats", kind: "json" },
+  metrics: { method: "get", path: "/metrics", kind: "text" },
 } as const;

@@ -3,6 +3,7 @@
  * from the main entry, which costs nothing at run time.
  */
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
+export { eventTypes } from "./event-types.ts";
 export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export { wireRoutes } from "./wire-routes.ts";

@@ -59,8 +59,15 @@ test("openapi() puts every input of a route in path, query or body", () => {
   for (const [name, route] of all) {
     const { parameters, requestBody } = operationOf(route);
     const body = requestBody?.content["application/json"]?.schema["properties"] ?? {};
-    const described = [...parameters.map((parameter) => parameter.name), ...Object.keys(body)];
+    const fields = parameters.filter((parameter) => parameter.in !== "header");
+    const described = [...fields.map((parameter) => parameter.name), ...Object.keys(body)];
     assert.deepEqual(described.sort(), Object.keys(route.input.shape).sort(), name);
+    const headers = parameters.filter((parameter) => parameter.in === "header");
+    assert.deepEqual(
+      headers.map((header) => header.name),
+      route.headers?.map((header) => header.name) ?? [],
+      name,
+    );
     if (route.method === "get") assert.equal(requestBody, undefined, name);
   }
 });

@@ -4,6 +4,8 @@ import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
 import { loadConfig, type Config, type Flags, type Settings } from "./config.ts";
 import { allHandlers } from "./handlers/all.ts";
+import { HttpMetrics } from "./http-metrics.ts";
+import type { Observed } from "./router.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./run-daemon.ts";
 
 export type ServeOptions = {
@@ -40,9 +42,12 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   try {
     const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
       const runtime = await openRuntime(runtimeConfig(config), log);
-      const handlers = allHandlers({ runtime, version, config, stop: requestStop, ...access });
+      const http = new HttpMetrics();
+      const handlers = allHandlers({ runtime, version, config, stop: requestStop, http, ...access });
       return {
         handlers,
+        observe: (request: Observed) => http.seen(request),
+        stopping: () => runtime.events.close(),
         beforeCut: () => runtime.cutCallers(),
         [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
       };

@@ -12,7 +12,7 @@ export async function readInput(
   incoming: IncomingMessage,
   pathParameters: Record<string, string>,
 ): Promise<Record<string, unknown>> {
-  const query = queryOf(incoming.url ?? "");
+  const query = queryOf(incoming.url ?? "", route.repeatable ?? []);
   if (route.method === "post" && Object.keys(query).length > 0) {
     throw invalidRequest(
       Object.keys(query).map((path) => ({ path, message: "belongs into the JSON body, not the query" })),
@@ -24,11 +24,15 @@ export async function readInput(
   return input.data;
 }
 
-function queryOf(url: string): Record<string, string> {
+function queryOf(url: string, repeatable: readonly string[]): Record<string, string | string[]> {
   const at = url.indexOf("?");
   if (at < 0) return {};
-  const query: Record<string, string> = {};
+  const query: Record<string, string | string[]> = {};
   for (const [key, value] of new URLSearchParams(url.slice(at + 1))) {
+    if (repeatable.includes(key)) {
+      query[key] = [query[key] ?? [], value].flat();
+      continue;
+    }
     if (Object.hasOwn(query, key)) throw invalidRequest([{ path: key, message: "is given twice" }]);
     query[key] = value;
   }

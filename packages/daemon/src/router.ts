@@ -8,6 +8,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import { getRequestListener } from "@hono/node-server";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Logger } from "@forkd/base";
+import type { Listener } from "@forkd/runtime";
 import {
   AppError,
   errorCodes,
@@ -27,8 +28,12 @@ import { Hono, type Context } from "hono";
 import { sendError } from "./error-response.ts";
 import type { Audit, Trail } from "./audit/audit.ts";
 import { requireInputScope, requireScope, type Gate, type Via } from "./auth/gate.ts";
+import { Idempotency } from "./idempotency/idempotency.ts";
+import { keyOf } from "./idempotency/key.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
+import { answerPage, Page } from "./page.ts";
 import { readInput } from "./request-input.ts";
+import { sendEvents } from "./event-stream.ts";
 import { sendBytes, sendLines } from "./stream.ts";
 
 /** `signal` fires when the client goes away before the answer is complete. */
@@ -37,14 +42,17 @@ export type RequestContext = {
   readonly log: Logger;
   readonly requestId: string;
   readonly caller?: Caller | undefined;
+  /** header Last-Event-ID */
+  readonly lastEventId?: string | undefined;
 };
 export type UploadContext = RequestContext & { readonly content: AsyncIterable<Uint8Array> };
 
 type AnswerOf<N extends RouteName> = Routes[N]["kind"] extends "bytes"
   ? AsyncIterable<Uint8Array>
-  : Routes[N]["kind"] extends "events"
+  : Routes[N]["kind"] extends "events" | "sse"
     ? AsyncIterable<ResponseOf<N>>
     : | ResponseOf<N>
+      | (ResponseOf<N> extends readonly unknown[] ? Page<ResponseOf<N>[number]> : never)
       | (N extends "exec" ? AsyncIterable<ExecEvent> : N extends "eval" ? AsyncIterable<EvalEvent> : never);
 type ContextOf<N extends RouteName> = Routes[N]["kind"] extends "upload" ? UploadContext : RequestContext;
 
@@ -66,7 +74,12 @@ export type RouterOptions = {
   readonly gate: Gate;
   readonly audit: Audit;
   readonly log: Logger;
+  /** default: one that forgets with the process */
+  readonly idempotency?: Idempotency | undefined;
+  /** told about every request once it is answered */
+  readonly observe?: ((request: Observed) => void) | undefined;
 };
+export type Observed = { route: string; status: number; seconds: number; code: string | undefined };
 type Bindings = { incoming: IncomingMessage; outgoing: ServerResponse; via: Via };
 type Env = { Bindings: Bindings };
 /** Resolves with a failure that came after the status was sent. */
@@ -75,14 +88,15 @@ type Run = (context: RequestContext, trail: Trail) => Promise<AppError | undefin
 type Asked = { readonly name: string; readonly scope: Route["scope"] };
 
 /** One listener per kind of socket. */
-export function router(options: RouterOptions): (via: Via) => RequestListener {
+export function router(given: RouterOptions): (via: Via) => RequestListener {
+  const options = { ...given, idempotency: given.idempotency ?? new Idempotency() };
   const app = new Hono<Env>();
   for (const [name, route] of Object.entries<Route>(routes)) {
     // Object.entries forgets that each handler belongs to the route of the same name.
     const handle = options.handlers[name as RouteName] as unknown as AnyHandler;
     app.on(route.method.toUpperCase(), route.path.replaceAll(/\{(\w+)\}/g, ":$1"), (c) =>
       exchange(c, options, { name, scope: route.scope }, (context, trail) =>
-        answer(route, handle, c, { context, trail }),
+        answer({ name, route, handle, ...options }, c, { context, trail }),
       ),
     );
   }
@@ -143,6 +157,12 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
   const gone = abort.signal.aborted;
   const status = gone ? errorCodes.cancelled.status : outgoing.statusCode;
   trail.end({ status, durationMs: performance.now() - startedAt, failure });
+  options.observe?.({
+    route: asked.name,
+    status,
+    seconds: (performance.now() - startedAt) / 1000,
+    code: failure?.code,
+  });
   record(
     options.log,
     {
@@ -160,28 +180,56 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
   return RESPONSE_ALREADY_SENT;
 }
 
+type Served = { name: string; route: Route; handle: AnyHandler; idempotency: Idempotency };
+
 async function answer(
-  route: Route,
-  handle: AnyHandler,
+  { name, route, handle, idempotency }: Served,
   c: Context<Env>,
   { context, trail }: { context: RequestContext; trail: Trail },
 ): Promise<AppError | undefined> {
   const { incoming, outgoing } = c.env;
-  if (incoming.method === "HEAD" && route.kind !== "json") throw noSuchRoute("HEAD", c.req.path);
+  if (incoming.method === "HEAD" && route.kind !== "json" && route.kind !== "text")
+    throw noSuchRoute("HEAD", c.req.path);
   const input = await readInput(route, incoming, c.req.param() as Record<string, string>);
   trail.input(route, input);
   requireInputScope(trail.principal, route, input);
+  const key = keyOf(incoming, name, route);
+  if (key !== undefined) {
+    const work = async (signal: AbortSignal) => {
+      const made = await handle(input, { ...context, signal });
+      return { status: statusOf(route, made), body: JSON.stringify(made) };
+    };
+    const kept = await idempotency.run({ key, route: name, input, context }, work);
+    if (kept.replayed) outgoing.setHeader("idempotent-replayed", "true");
+    trail.result(JSON.parse(kept.body));
+    return sendText(outgoing, kept.status, kept.body);
+  }
   const result = await (route.kind === "upload"
     ? withContent(incoming, (content) => handle(input, { ...context, content }))
-    : handle(input, context));
-  trail.result(result);
+    : handle(input, route.kind === "sse" ? { ...context, ...lastEventOf(incoming) } : context));
+  trail.result(result instanceof Page ? result.items : result);
   const stream = { status: route.status, requestId: context.requestId };
   // The type Handlers ties the kind of the route to the form of its result.
   if (route.kind === "bytes") return sendBytes(outgoing, result as AsyncIterable<Uint8Array>, stream);
   if (route.kind === "events" || (route.streamed && input["stream"] === true)) {
     return sendLines(outgoing, result as AsyncIterable<unknown>, stream);
   }
-  return sendJson(outgoing, isPending(result) ? (route.pendingStatus ?? route.status) : route.status, result);
+  if (route.kind === "sse") return sendEvents(outgoing, result as Listener);
+  if (route.kind === "text") return sendText(outgoing, route.status, result as string, metricsType);
+  if (result instanceof Page) return sendJson(outgoing, route.status, answerPage(outgoing, incoming, result));
+  return sendJson(outgoing, statusOf(route, result), result);
+}
+
+/** The one text that is served is the exposition of Prometheus. */
+const metricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+function lastEventOf(incoming: IncomingMessage): { lastEventId?: string } {
+  const id = incoming.headers["last-event-id"];
+  return typeof id === "string" && id !== "" ? { lastEventId: id } : {};
+}
+
+function statusOf(route: Route, result: unknown): number {
+  return isPending(result) ? (route.pendingStatus ?? route.status) : route.status;
 }
 
 /** What was asked for is still being made. */
@@ -206,11 +254,16 @@ async function sendJson(outgoing: ServerResponse, status: number, value: unknown
     outgoing.writeHead(status).end();
     return;
   }
-  const text = JSON.stringify(value);
-  outgoing.writeHead(status, {
-    "content-type": "application/json",
-    "content-length": Buffer.byteLength(text),
-  });
+  return sendText(outgoing, status, JSON.stringify(value));
+}
+
+async function sendText(
+  outgoing: ServerResponse,
+  status: number,
+  text: string,
+  type = "application/json",
+): Promise<undefined> {
+  outgoing.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(text) });
   outgoing.end(text);
 }
 

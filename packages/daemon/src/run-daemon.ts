@@ -6,13 +6,17 @@ import type { Config } from "./config.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
 import { openAccess, type Access } from "./open-access.ts";
 import { identifyProcess } from "./process-identity.ts";
-import { router, type Handlers } from "./router.ts";
+import { Idempotency } from "./idempotency/idempotency.ts";
+import { router, type Handlers, type RouterOptions } from "./router.ts";
 import { openServer } from "./server.ts";
 
 export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
   /** the callers that are still there are about to be cut off */
   readonly beforeCut?: () => void;
+  readonly observe?: RouterOptions["observe"];
+  /** called when the daemon stops taking requests */
+  readonly stopping?: () => void;
 };
 export type { Access } from "./open-access.ts";
 export type DaemonOptions = {
@@ -40,8 +44,11 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     if (started) access.audit.event("daemon.stop", { pid: process.pid });
   });
   const stopping = stopRequest(options.signal);
-  const { handlers, beforeCut } = scope.use(await options.open(stopping.stop, access));
-  const listener = router({ handlers, version, gate: access.gate, audit: access.audit, log });
+  const opened = scope.use(await options.open(stopping.stop, access));
+  const { handlers, observe } = opened;
+  const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
+  const { gate, audit } = access;
+  const listener = router({ handlers, version, gate, audit, log, idempotency, observe });
   const { socket, listen, max_connections: maxConnections } = settings;
   const server = scope.use(
     await openServer({ socket, listen, listener, tls: access.tls, limits: { maxConnections } }),
@@ -77,7 +84,8 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
 
   await stopping.asked;
   const stoppedAt = performance.now();
-  await server.close(settings.drain_secs * 1000, beforeCut);
+  opened.stopping?.();
+  await server.close(settings.drain_secs * 1000, opened.beforeCut);
   log.info({ event: "daemon.drain", outcome: "ok", durationMs: Math.round(performance.now() - stoppedAt) });
 }
 

@@ -29,6 +29,7 @@ export { hostCpuIdentity } from "./host/cpu.ts";
 export { measureTscKhz } from "./host/tsc.ts";
 export {
   commandLine,
+  cpuSeconds,
   hostBootId,
   identify,
   isAlive,

@@ -37,7 +37,15 @@ export {
   ping,
   setTtl,
 } from "./operations/sandboxes.ts";
-export { compact, gc, listSnapshots, removeSnapshot, snapshotInfo, tree } from "./operations/snapshots.ts";
+export {
+  compact,
+  findSnapshots,
+  gc,
+  listSnapshots,
+  removeSnapshot,
+  snapshotInfo,
+  tree,
+} from "./operations/snapshots.ts";
 export { cleanup, doctor, status } from "./operations/system.ts";
 export {
   createWorkspace,
@@ -49,3 +57,5 @@ export {
 } from "./operations/workspaces.ts";
 export { idleFindings } from "./doctor/findings.ts";
 export { fail, ok, toCheck, warn, type Finding } from "./doctor/finding.ts";
+export { EventBus, type Listener } from "./events.ts";
+export { listen, metricsText, stats } from "./operations/observe.ts";

@@ -22,15 +22,18 @@ import { Store, type StoredSnapshot } from "@forkd/store";
 import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, snapshotsDir, type OnStop, type RuntimeConfig } from "./config.ts";
+import { EventBus } from "./events.ts";
 import { HeldImages } from "./held-images.ts";
 import { prepareChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
+import { RuntimeMetrics } from "./metrics.ts";
 import { probeBoot } from "./probe.ts";
 import { reapStrays } from "./reap.ts";
 import { closeSandboxes } from "./sandbox/close.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { restoreSandboxes } from "./sandbox/restore.ts";
 import { Survivors } from "./sandbox/survivors.ts";
+import { Usage } from "./usage.ts";
 import { VmmPool } from "./vmm-pool.ts";
 
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
@@ -49,6 +52,9 @@ export class Runtime implements AsyncDisposable {
   readonly forkSlots: Semaphore;
   readonly branches: BranchBook;
   readonly images: HeldImages;
+  readonly events = new EventBus();
+  readonly metrics = new RuntimeMetrics();
+  readonly usage = new Usage(this);
   /** names of workspaces being made */
   readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();
@@ -89,7 +95,9 @@ export class Runtime implements AsyncDisposable {
     this.store = parts.store;
     this.accelerator = parts.accelerator;
     this.tscKhz = parts.tscKhz;
-    this.registry = new Registry(parts.log);
+    this.registry = new Registry(parts.log, this.events);
+    this.events.onEvent = (event) => this.metrics.seen(event);
+    this.store.onFlatBuilt = (seconds) => this.metrics.chainBuildSeconds.observe(seconds);
     this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
     this.forkSlots = new Semaphore(parts.config.forkParallelism);
     this.branches = new BranchBook(parts.config.branchConcurrency);

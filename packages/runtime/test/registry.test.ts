@@ -155,12 +155,12 @@ describe("sandboxes", { concurrency: true }, () => {
       await forked("other", {}),
     ];
     assert.deepEqual(
-      listSandboxes(runtime, { label: "job" }).map(({ id }) => id),
+      listSandboxes(runtime, { label: ["job"] }).map(({ id }) => id),
       [a, b, c],
     );
-    assert.deepEqual(listSandboxes(runtime, { label: "toString" }), []);
-    assert.deepEqual(await killAll(runtime, { label: "job=2" }), { killed: [b] });
-    assert.deepEqual(await killAll(runtime, { label: "job=" }), { killed: [c] });
+    assert.deepEqual(listSandboxes(runtime, { label: ["toString"] }), []);
+    assert.deepEqual(await killAll(runtime, { label: ["job=2"] }), { killed: [b] });
+    assert.deepEqual(await killAll(runtime, { label: ["job="] }), { killed: [c] });
     assert.deepEqual(await killAll(runtime, { tag: "py" }), { killed: [a] });
     await assertOnly(fixture, [d]);
     assert.deepEqual(await killAll(runtime, { tag: "py" }), { killed: [] });

@@ -1,7 +1,17 @@
 /** A route of the table and its input → a request; the answer → a value, lines or bytes. */
 import { AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
-import type { EvalEvent, ExecEvent, RequestOf, ResponseOf, Route, RouteName, Routes } from "@forkd/contract";
+import type {
+  EvalEvent,
+  ExecEvent,
+  ForkdEvent,
+  RequestOf,
+  ResponseOf,
+  Route,
+  RouteName,
+  Routes,
+} from "@forkd/contract";
 import { fromAnswer } from "./errors.ts";
+import { parseEvents } from "./event-frames.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
 type NamesOf<K extends Route["kind"]> = {
@@ -20,7 +30,21 @@ export type LineOf<N extends LinesRoute> = N extends "exec"
     : ResponseOf<N>;
 
 export type CallOptions = { signal?: AbortSignal | undefined };
+/** Options of calls that make something. */
+export type CreateOptions = CallOptions & {
+  /** makes the call safe to repeat: with the same key and the same request the daemon answers as it did the first time */
+  idempotencyKey?: string | undefined;
+};
+type SendOptions = CreateOptions & { headers?: Readonly<Record<string, string>> };
+export type ListRoute = "listSandboxes" | "listSnapshots" | "listWorkspaces";
+/** What to list, and how many at most. */
+export type ListFilter<N extends ListRoute> = Omit<RequestOf<N>, "limit" | "cursor"> & {
+  limit?: number | undefined;
+};
 export type Content = string | Uint8Array | AsyncIterable<Uint8Array>;
+
+/** Longest page that the daemon gives */
+const pageLength = 1000;
 
 export class Client {
   readonly #transport: Transport;
@@ -33,10 +57,41 @@ export class Client {
   async call<N extends JsonRoute>(
     name: N,
     input: RequestOf<N>,
-    options: CallOptions = {},
+    options: CreateOptions = {},
   ): Promise<ResponseOf<N>> {
     const response = await this.#send(name, input, options);
     return parse(name, await response.text());
+  }
+
+  /** All entries of a list, page after page; with `limit` that many at most. */
+  async list<N extends ListRoute>(
+    name: N,
+    { limit = Number.POSITIVE_INFINITY, ...filter }: ListFilter<N>,
+    options: CallOptions = {},
+  ): Promise<ResponseOf<N>> {
+    const all: unknown[] = [];
+    let cursor: string | undefined;
+    do {
+      const page = { ...filter, limit: Math.min(pageLength, limit - all.length), ...(cursor && { cursor }) };
+      const response = await this.#send(name, page, options);
+      all.push(...(parse(name, await response.text()) as unknown[]));
+      const next = response.headers?.["x-next-cursor"];
+      cursor = typeof next === "string" ? next : undefined;
+    } while (cursor !== undefined && all.length < limit);
+    return all as ResponseOf<N>;
+  }
+
+  /** Server-sent events; resolves when the daemon has begun to listen. */
+  async events(
+    input: RequestOf<"events">,
+    options: CallOptions & { lastEventId?: string | undefined } = {},
+  ): Promise<AsyncGenerator<ForkdEvent>> {
+    const { lastEventId, signal } = options;
+    const headers = {
+      accept: "text/event-stream",
+      ...(lastEventId !== undefined && { "last-event-id": lastEventId }),
+    };
+    return parseEvents((await this.#send("events", input, { signal, headers })).body);
   }
 
   /** Resolves when the daemon has begun to answer; a failure after that is thrown by the iteration. */
@@ -70,11 +125,17 @@ export class Client {
   async #send(
     name: RouteName,
     input: object,
-    options: CallOptions,
+    options: SendOptions,
     content?: Content,
   ): Promise<TransportResponse> {
+    const request = requestFor(wireRoutes[name], input, content);
     const response = await this.#transport({
-      ...requestFor(wireRoutes[name], input, content),
+      ...request,
+      headers: {
+        ...request.headers,
+        ...options.headers,
+        ...(options.idempotencyKey !== undefined && { "idempotency-key": options.idempotencyKey }),
+      },
       signal: options.signal,
     });
     if (response.status >= 400) throw fromAnswer(response.status, await response.text());
@@ -100,7 +161,7 @@ export function requestFor(
     return { method, path, headers: { "content-type": "application/json" }, body };
   }
   const query = new URLSearchParams(
-    [...rest].map(([key, value]): [string, string] => [key, String(value)]),
+    [...rest].flatMap(([key, value]) => [value].flat().map((each): [string, string] => [key, String(each)])),
   ).toString();
   const request = { method, path: query === "" ? path : `${path}?${query}`, headers: {} };
   if (content === undefined) return request;

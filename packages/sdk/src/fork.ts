@@ -1,11 +1,11 @@
 /** A snapshot → children. */
 import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
+import type { Client, CreateOptions } from "./client.ts";
 import type { ForkError } from "./errors.ts";
 import { Sandbox, toChildren } from "./sandbox.ts";
 
-export type ForkOptions = CallOptions & {
+export type ForkOptions = CreateOptions & {
   env?: Record<string, string> | undefined;
   labels?: Record<string, string> | undefined;
   /** one entry per child, in order; at most n */

@@ -2,15 +2,18 @@
 import type {
   CleanupReport,
   DoctorReport,
+  ForkdEvent,
   GcReport,
   RequestOf,
   ResponseOf,
   SandboxInfo,
+  Stats,
   Status,
   Tree,
 } from "@forkd/contract";
-import { Client, type CallOptions, type JsonRoute } from "./client.ts";
+import { Client, type CallOptions, type CreateOptions, type JsonRoute, type ListFilter } from "./client.ts";
 import type { ForkError } from "./errors.ts";
+import { followEvents, type EventOptions } from "./events.ts";
 import { fork, forkOne, type ForkOptions } from "./fork.ts";
 import { Keys } from "./keys.ts";
 import { Sandbox } from "./sandbox.ts";
@@ -34,7 +37,11 @@ export class Forkd {
   }
 
   /** Any route that answers with one JSON value, by its name in the route table. */
-  call<N extends JsonRoute>(name: N, input: RequestOf<N>, options: CallOptions = {}): Promise<ResponseOf<N>> {
+  call<N extends JsonRoute>(
+    name: N,
+    input: RequestOf<N>,
+    options: CreateOptions = {},
+  ): Promise<ResponseOf<N>> {
     return this.#client.call(name, input, options);
   }
 
@@ -58,6 +65,16 @@ export class Forkd {
   /** Removes what nothing refers to: flat images nobody maps, unfinished snapshots, strays. */
   gc(options: CallOptions & { dryRun?: boolean | undefined } = {}): Promise<GcReport> {
     return this.#client.call("gc", { dry_run: options.dryRun }, options);
+  }
+
+  /** What happens from now on (or after the event `after`), until the signal fires or the iteration ends. */
+  events(options: EventOptions = {}): AsyncGenerator<ForkdEvent> {
+    return followEvents(this.#client, options);
+  }
+
+  /** CPU, memory and disk of the sandboxes. */
+  stats(filter: RequestOf<"stats"> = {}, options: CallOptions = {}): Promise<Stats> {
+    return this.#client.call("stats", filter, options);
   }
 
   status(options: CallOptions = {}): Promise<Status> {
@@ -95,8 +112,9 @@ export class Sandboxes {
     this.#client = client;
   }
 
-  list(filter: RequestOf<"listSandboxes"> = {}, options: CallOptions = {}): Promise<SandboxInfo[]> {
-    return this.#client.call("listSandboxes", filter, options);
+  /** All that match, the oldest first; with `limit` that many at most. */
+  list(filter: ListFilter<"listSandboxes"> = {}, options: CallOptions = {}): Promise<SandboxInfo[]> {
+    return this.#client.list("listSandboxes", filter, options);
   }
 
   async get(id: string, options: CallOptions = {}): Promise<Sandbox> {

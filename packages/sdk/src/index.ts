@@ -11,14 +11,18 @@ export type {
   ExecEvent,
   ExecInfo,
   ExecResult,
+  EventType,
   FileEntry,
+  ForkdEvent,
   GcReport,
   KeyInfo,
   Language,
   SandboxInfo,
   Scope,
+  SandboxStats,
   SnapshotDetail,
   SnapshotInfo,
+  Stats,
   Status,
   Tree,
   WorkspaceInfo,
@@ -43,4 +47,5 @@ export { CommandError, ForkError } from "./errors.ts";
 export { outputBytes } from "./output.ts";
 export { fetchTransport } from "./transport.ts";
 export type { Fetch, Transport, TransportRequest, TransportResponse } from "./transport.ts";
-export type { CallOptions, Content, JsonRoute } from "./client.ts";
+export type { EventOptions } from "./events.ts";
+export type { CallOptions, Content, CreateOptions, JsonRoute } from "./client.ts";

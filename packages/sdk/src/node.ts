@@ -191,6 +191,7 @@ function answerOf(
   const failed = (error: unknown) => fromFailure(error, { ...context, phase: "answer" });
   return {
     status: incoming.statusCode ?? 0,
+    headers: incoming.headers,
     text: () =>
       new Promise((resolve, reject) => {
         const chunks: Buffer[] = [];

@@ -10,7 +10,7 @@ import type {
   RequestOf,
   SandboxInfo,
 } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
+import type { CallOptions, Client, CreateOptions } from "./client.ts";
 import { Commands } from "./commands.ts";
 import { ForkError } from "./errors.ts";
 import { Files } from "./files.ts";
@@ -24,7 +24,7 @@ export type EvalOptions = CallOptions & {
   timeoutSecs?: number | undefined;
 };
 
-export type BranchOptions = CallOptions & {
+export type BranchOptions = CreateOptions & {
   /** default: made from the sandbox and the time */
   tag?: string | undefined;
   /** default: live */

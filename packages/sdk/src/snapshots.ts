@@ -1,15 +1,11 @@
 /** Snapshots of the daemon: made, awaited, flattened, removed. */
 import { AppError } from "@forkd/contract/wire";
 import type { BuildEvent, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
-import { cancelled } from "./errors.ts";
+import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
 import { snapshotDiff, type DiffRequest } from "./snapshot-diff.ts";
 
 export type Progress = Extract<BuildEvent, { type: "progress" }>;
-
-/** First and longest time between two questions whether a snapshot is ready, in ms */
-const pollMs = { first: 20, longest: 500 };
 
 export class Snapshots {
   readonly #client: Client;
@@ -18,8 +14,9 @@ export class Snapshots {
     this.#client = client;
   }
 
-  list(options: CallOptions = {}): Promise<SnapshotInfo[]> {
-    return this.#client.call("listSnapshots", {}, options);
+  /** All that match, by tag; with `limit` that many at most. */
+  list({ signal, ...filter }: CallOptions & ListFilter<"listSnapshots"> = {}): Promise<SnapshotInfo[]> {
+    return this.#client.list("listSnapshots", filter, { signal });
   }
 
   /** `verify` reads every byte and compares checksums. */
@@ -44,20 +41,36 @@ export class Snapshots {
 
   /** Resolves when a branch made with `wait: false` is all on disk; rejects with `snapshot_failed` if it cannot be. */
   async ready(tag: string, options: CallOptions = {}): Promise<SnapshotInfo> {
-    // A poll, because the daemon has no event for it.
-    for (let waitMs = pollMs.first; ; waitMs = Math.min(waitMs * 2, pollMs.longest)) {
-      const snapshot = (await this.list(options)).find((candidate) => candidate.tag === tag);
-      if (snapshot === undefined)
-        throw new AppError("snapshot_not_found", `No snapshot has the tag "${tag}"`, { details: { tag } });
-      if (snapshot.status === "ready") return snapshot;
-      if (snapshot.status === "failed")
-        throw new AppError(
-          "snapshot_failed",
-          `Snapshot "${tag}" could not be written: ${snapshot.warning ?? "the daemon does not say why"}`,
-          { details: { tag } },
-        );
-      await pause(waitMs, options.signal);
+    const early = await this.#settled(tag, options);
+    if (early) return early;
+    // Listening begins before the list is read again, so that nothing falls in between.
+    for (;;) {
+      const events = await this.#client.events({ type: "snapshot.*", tag }, options);
+      try {
+        do {
+          const found = await this.#settled(tag, options);
+          if (found) return found;
+        } while (!(await events.next()).done);
+      } finally {
+        await events.return(undefined);
+      }
     }
+  }
+
+  /** undefined while it is written */
+  async #settled(tag: string, options: CallOptions): Promise<SnapshotInfo | undefined> {
+    const [snapshot] = (await this.list({ tag, signal: options.signal })).filter(
+      (candidate) => candidate.tag === tag,
+    );
+    if (snapshot === undefined)
+      throw new AppError("snapshot_not_found", `No snapshot has the tag "${tag}"`, { details: { tag } });
+    if (snapshot.status === "ready") return snapshot;
+    if (snapshot.status === "writing") return undefined;
+    throw new AppError(
+      "snapshot_failed",
+      `Snapshot "${tag}" could not be written: ${snapshot.warning ?? "the daemon does not say why"}`,
+      { details: { tag } },
+    );
   }
 
   /** Copies a snapshot into one without a parent. */
@@ -81,21 +94,6 @@ export class Snapshots {
     const { cascade, force } = options;
     await this.#client.call("removeSnapshot", { tag, cascade: flag(cascade), force: flag(force) }, options);
   }
-}
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = () => {
-      clearTimeout(timer);
-      reject(cancelled(signal?.reason));
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
-      resolve();
-    }, ms);
-    if (signal?.aborted) stop();
-    else signal?.addEventListener("abort", stop, { once: true });
-  });
 }
 
 function flag(value: boolean | undefined): "true" | undefined {

@@ -13,6 +13,8 @@ export type TransportRequest = {
 /** Either `text()` or `body` is used, once. */
 export type TransportResponse = {
   readonly status: number;
+  /** by lower-case name; a transport that has none cannot follow pages of lists */
+  readonly headers?: Readonly<Record<string, string | string[] | undefined>>;
   text(): Promise<string>;
   /** a reader that stops early ends the request */
   readonly body: AsyncIterable<Uint8Array>;
@@ -49,6 +51,7 @@ export function fetchTransport(options: {
     const failed = (error: unknown) => fromFailure(error, { target, phase: "answer", signal });
     return {
       status: response.status,
+      headers: Object.fromEntries(response.headers),
       text: () =>
         response.text().catch((error: unknown) => {
           throw failed(error);

@@ -1,6 +1,6 @@
 /** Workspaces: sandboxes with a name, which survive the daemon once they were suspended. */
 import type { WorkspaceInfo } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
+import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { ForkOptions } from "./fork.ts";
 import { Sandbox } from "./sandbox.ts";
 
@@ -11,8 +11,9 @@ export class Workspaces {
     this.#client = client;
   }
 
-  list(options: CallOptions = {}): Promise<WorkspaceInfo[]> {
-    return this.#client.call("listWorkspaces", {}, options);
+  /** All that match, the oldest first; with `limit` that many at most. */
+  list({ signal, ...filter }: CallOptions & ListFilter<"listWorkspaces"> = {}): Promise<WorkspaceInfo[]> {
+    return this.#client.list("listWorkspaces", filter, { signal });
   }
 
   get(name: string, options: CallOptions = {}): Promise<WorkspaceInfo> {
@@ -23,7 +24,7 @@ export class Workspaces {
   create(
     name: string,
     snapshotTag: string,
-    options: Pick<ForkOptions, "env" | "labels" | "signal"> = {},
+    options: Pick<ForkOptions, "env" | "labels" | "signal" | "idempotencyKey"> = {},
   ): Promise<WorkspaceInfo> {
     const { env, labels } = options;
     return this.#client.call("createWorkspace", { name, snapshot_tag: snapshotTag, env, labels }, options);

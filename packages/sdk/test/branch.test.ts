@@ -12,7 +12,7 @@ const branched = { tag: "fan", status: "ready", branched_from: id, children: [] 
 const started = { type: "started", exec_id: 1, pid: 9 };
 const workspace = { id, name: "dev", status: "running" };
 
-type Answer = { status?: number; json?: unknown; lines?: unknown[]; hold?: true };
+type Answer = { status?: number; json?: unknown; lines?: unknown[]; frames?: unknown[]; hold?: true };
 type Answers = Record<string, Answer | (() => Answer)>;
 type Daemon = TestServer & { readonly asked: string[]; readonly forkd: Forkd };
 
@@ -27,6 +27,7 @@ async function openDaemon(answers: Answers): Promise<Daemon> {
       outgoing.writeHead(answer.status ?? 200);
       if (answer.json !== undefined) outgoing.write(JSON.stringify(answer.json));
       for (const line of answer.lines ?? []) outgoing.write(`${JSON.stringify(line)}\n`);
+      for (const frame of answer.frames ?? []) outgoing.write(`data: ${JSON.stringify(frame)}\n\n`);
       if (answer.hold) outgoing.flushHeaders();
       else outgoing.end();
     });
@@ -83,13 +84,20 @@ test("pause(), resume() and rewind() keep what the daemon says", async () => {
   assert.equal(daemon.asked.at(-1), `POST /v1/sandboxes/${id}/rewind {"to":"fan"}`);
 });
 
-test("snapshots.ready() waits while the snapshot is written", async () => {
+test("snapshots.ready() listens, and asks again when something happened", async () => {
   const states = ["writing", "writing", "ready"];
+  const event = { id: "0123456789ab-1", type: "snapshot.ready", at_unix: 1, tag: "fan" };
   await using daemon = await openDaemon({
     "GET /v1/snapshots": () => ({ json: [{ tag: "other" }, { tag: "fan", status: states.shift() }] }),
+    "GET /v1/events": { frames: [event], hold: true },
   });
   assert.equal((await daemon.forkd.snapshots.ready("fan")).status, "ready");
-  assert.equal(daemon.asked.length, 3);
+  assert.deepEqual(daemon.asked, [
+    "GET /v1/snapshots?tag=fan&limit=1000",
+    "GET /v1/events?type=snapshot.*&tag=fan",
+    "GET /v1/snapshots?tag=fan&limit=1000",
+    "GET /v1/snapshots?tag=fan&limit=1000",
+  ]);
 });
 
 test("snapshots.ready() rejects for a snapshot that failed, is not there, or on abort", async () => {
@@ -98,6 +106,7 @@ test("snapshots.ready() rejects for a snapshot that failed, is not there, or on 
     "GET /v1/snapshots": () => ({
       json: Object.entries(states).map(([tag, status]) => ({ tag, status, warning: "no space" })),
     }),
+    "GET /v1/events": { hold: true },
   });
   const { snapshots } = daemon.forkd;
   await assert.rejects(snapshots.ready("fan"), { code: "snapshot_failed", message: /no space/ });
@@ -202,7 +211,7 @@ test("workspaces, lineage and removal have their calls", async () => {
   assert.deepEqual(await daemon.forkd.tree(), { snapshots: [], sandboxes: [] });
   assert.equal((await daemon.forkd.gc({ dryRun: true })).dry_run, true);
   assert.deepEqual(daemon.asked, [
-    "GET /v1/workspaces",
+    "GET /v1/workspaces?limit=1000",
     'POST /v1/workspaces {"name":"dev","snapshot_tag":"py","env":{"A":"1"}}',
     "POST /v1/workspaces/dev/suspend {}",
     "POST /v1/workspaces/dev/resume {}",

@@ -74,6 +74,9 @@ export class FlatCache {
     return cache;
   }
 
+  /** called when an image was made from layers, with the seconds that it took */
+  onBuilt: ((seconds: number) => void) | undefined;
+
   path(id: string): string {
     return join(this.dir, id);
   }
@@ -101,6 +104,7 @@ export class FlatCache {
     if (await this.#isValid(head)) return path;
     let base = 1;
     while (base < chain.length - 1 && !(await this.#isValid(chain[base]))) base++;
+    const startedAt = performance.now();
     const from = chain[base] ?? head;
     const isFlat = from.manifest.files.memory !== undefined;
     if (isFlat) await verifyMemory(head, from, this.#verified, { signal });
@@ -113,6 +117,7 @@ export class FlatCache {
       }
       signal.throwIfAborted();
       await this.#install(head, scratch);
+      this.onBuilt?.((performance.now() - startedAt) / 1000);
     } catch (error) {
       await rm(scratch, { force: true });
       throw error;

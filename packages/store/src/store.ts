@@ -78,6 +78,11 @@ export class Store {
     return new Store(root, verified, cache, log);
   }
 
+  /** Called when a memory image was made from layers, with the seconds that it took. */
+  set onFlatBuilt(listener: (seconds: number) => void) {
+    this.#cache.onBuilt = listener;
+  }
+
   async list(): Promise<(StoredSnapshot | BrokenSnapshot)[]> {
     const names = new Set([...(await readdir(this.root)), ...this.#failed.keys()]);
     const tags = [...names].filter((name) => tagPattern.test(name)).sort();

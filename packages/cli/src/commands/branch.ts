@@ -39,11 +39,12 @@ async function branch(cli: Cli, options: Options, prefix: string): Promise<numbe
     throw usage("--env, --label, --ttl and --vary are for children; say how many with -n");
   if (n !== undefined && !wait)
     throw usage("-n does not go with --no-wait: children need the whole snapshot");
-  return branchSandbox(cli, prefix, {
+  const request = {
     ...(tag !== undefined && { tag }),
     ...(mode !== undefined && { mode }),
     ...(!wait && { wait }),
     ...(n !== undefined && { n }),
     ...(await readChildSettings(options)),
-  });
+  };
+  return branchSandbox(cli, prefix, request, options.idempotencyKey);
 }

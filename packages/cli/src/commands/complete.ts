@@ -29,6 +29,9 @@ const optionValues: Readonly<Record<string, Completes>> = {
   "--snapshot": "tags",
   "--from-sandbox": "sandboxes",
   "--scope": "scopes",
+  "--sandbox": "sandboxes",
+  "--parent": "tags",
+  "--type": "event types",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
@@ -54,6 +57,7 @@ async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "settings") return (await import("../local-daemon.ts")).settingNames();
   if (kind === "scopes") return ["read", "run", "admin"];
   if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
+  if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
   const { findDaemon } = await import("../client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names
   if (forkd === undefined) return [];

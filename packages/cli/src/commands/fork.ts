@@ -35,7 +35,10 @@ async function fork(cli: Cli, options: Options, operand: string | undefined): Pr
   };
   const forkd = await cli.daemon();
   using progress = cli.progress(`Forking ${options.n} from ${tag}`);
-  const entries = await forkd.call("fork", request, { signal: cli.signal });
+  const entries = await forkd.call("fork", request, {
+    signal: cli.signal,
+    idempotencyKey: options.idempotencyKey,
+  });
   progress[Symbol.dispose]();
   if (cli.out.json) cli.out.document(entries);
   return showChildren(cli, entries);

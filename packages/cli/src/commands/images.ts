@@ -1,8 +1,11 @@
 import type { SnapshotInfo } from "@forkd/contract";
-import type { Command } from "commander";
+import { Option, type Command } from "commander";
+import { wholeNumber } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
 import { formatAge, formatBytes, type Column } from "../table.ts";
+
+type Options = { state?: SnapshotInfo["status"]; parent?: string; fromSandbox?: string; limit?: number };
 
 const columns: readonly Column<SnapshotInfo>[] = [
   { title: "TAG", value: ({ tag }) => tag },
@@ -22,13 +25,24 @@ function describeStatus({ status, bootable, warning }: SnapshotInfo): string {
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .addHelpText("after", examples("forkd images", "forkd images --json | jq -r '.[].tag'"))
+    .addOption(
+      new Option("--state <state>", "only snapshots in a state").choices(["writing", "ready", "failed"]),
+    )
+    .option("--parent <tag>", "only direct layers over a snapshot")
+    .option("--from-sandbox <id>", "only branches of a sandbox or workspace")
+    .option("--limit <count>", "at most so many, by tag", wholeNumber(1))
+    .addHelpText(
+      "after",
+      examples("forkd images", "forkd images --parent python", "forkd images --json | jq -r '.[].tag'"),
+    )
     .action(toAction(images));
 }
 
-async function images(cli: Cli): Promise<void> {
+async function images(cli: Cli, { state, parent, fromSandbox, limit }: Options): Promise<void> {
   const forkd = await cli.daemon();
-  const snapshots = await forkd.call("listSnapshots", {}, { signal: cli.signal });
+  const [sandbox] = fromSandbox === undefined ? [] : await cli.sandboxIds(forkd, [fromSandbox]);
+  const filter = { state, parent, branched_from: sandbox, limit, signal: cli.signal };
+  const snapshots = await forkd.snapshots.list(filter);
   cli.out.rows(columns, snapshots);
   if (snapshots.length === 0) cli.out.note("No snapshots yet; `forkd build python-numpy` makes one.");
 }

@@ -1,28 +1,69 @@
-import type { Command } from "commander";
-import { parseLabel } from "../arguments.ts";
+import type { SandboxInfo } from "@forkd/contract";
+import { Option, type Command } from "commander";
+import { collectLabelFilter, usage, wholeNumber } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
+import { untilInterrupted } from "../interrupts.ts";
 import { sandboxColumns } from "../sandbox-table.ts";
 
-type Options = { tag?: string; label?: string; all?: true };
+type Options = {
+  tag?: string;
+  label?: string[];
+  state?: SandboxInfo["state"];
+  owner?: string;
+  limit?: number;
+  all?: true;
+  watch?: true;
+};
 
 export function define(command: Command, toAction: ToAction): void {
   command
     .option("--tag <tag>", "only the children of a snapshot")
-    .option("--label <name=value>", "only sandboxes with a label", parseLabel)
+    .option(
+      "--label <name=value>",
+      "only sandboxes with a label (repeatable: with all of them)",
+      collectLabelFilter,
+    )
+    .addOption(
+      new Option("--state <state>", "only sandboxes in a state").choices(["running", "paused", "dead"]),
+    )
+    .option("--owner <name>", "only sandboxes that this key asked for")
+    .option("--limit <count>", "at most so many, the oldest first", wholeNumber(1))
     .option("-a, --all", "dead ones too")
-    .addHelpText("after", examples("forkd ls", "forkd ls --label job=42", "forkd ls -q"))
+    .option("-w, --watch", "go on: redraw the table on a terminal, else print a line per change")
+    .addHelpText(
+      "after",
+      examples(
+        "forkd ls",
+        "forkd ls --label job=42",
+        "forkd ls -q",
+        "forkd ls --watch",
+        "forkd ls --limit 20",
+      ),
+    )
     .action(toAction(ls));
 }
 
-async function ls(cli: Cli, { tag, label, all }: Options): Promise<void> {
+async function ls(
+  cli: Cli,
+  { tag, label, state, owner, limit, all, watch }: Options,
+): Promise<number | void> {
   const forkd = await cli.daemon();
   const filter = {
     ...(tag !== undefined && { tag }),
     ...(label !== undefined && { label }),
+    ...(state !== undefined && { state }),
+    ...(owner !== undefined && { owner }),
   };
-  const found = await forkd.call("listSandboxes", filter, { signal: cli.signal });
-  const sandboxes = all ? found : found.filter(({ state }) => state !== "dead");
+  const isShown = (info: SandboxInfo) => all === true || state === "dead" || info.state !== "dead";
+  if (watch) {
+    if (limit !== undefined) throw usage("--limit does not go with --watch");
+    const { watchSandboxes } = await import("../watch-sandboxes.ts");
+    return untilInterrupted(cli.interrupts, () => watchSandboxes(cli, forkd, { filter, isShown }));
+  }
+  // With dead ones left out, a page of the daemon may hold fewer than asked for.
+  const found = await forkd.sandboxes.list(filter, { signal: cli.signal });
+  const sandboxes = found.filter(isShown).slice(0, limit);
   if (cli.out.quiet && !cli.out.json) {
     for (const { id } of sandboxes) cli.out.line(id);
     return;

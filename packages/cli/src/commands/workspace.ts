@@ -6,7 +6,12 @@ import { forEach } from "../for-each.ts";
 import { addCommonOptions, examples } from "../help.ts";
 import { formatAge, type Column } from "../table.ts";
 
-type CreateOptions = { snapshot: string; env?: Record<string, string>; label?: Record<string, string> };
+type CreateOptions = {
+  snapshot: string;
+  idempotencyKey?: string;
+  env?: Record<string, string>;
+  label?: Record<string, string>;
+};
 
 const columns: readonly Column<WorkspaceInfo>[] = [
   { title: "NAME", value: ({ name }) => name },
@@ -35,6 +40,7 @@ export function define(command: Command, toAction: ToAction): void {
     .requiredOption("--snapshot <tag>", "snapshot to start from")
     .option("-e, --env <name=value>", "environment of every command (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "label (repeatable)", collectLabel)
+    .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer")
     .addHelpText("after", examples("forkd workspace create dev --snapshot python-numpy"))
     .action(toAction(create));
   add("ls", "List workspaces")
@@ -54,10 +60,14 @@ export function define(command: Command, toAction: ToAction): void {
     .action(toAction(remove));
 }
 
-async function create(cli: Cli, { snapshot, env, label }: CreateOptions, name: string): Promise<void> {
+async function create(
+  cli: Cli,
+  { snapshot, env, label, idempotencyKey }: CreateOptions,
+  name: string,
+): Promise<void> {
   const forkd = await cli.daemon();
   using progress = cli.progress(`Forking ${name} from ${snapshot}`);
-  const options = { env, labels: label, signal: cli.signal };
+  const options = { env, labels: label, idempotencyKey, signal: cli.signal };
   const workspace = await forkd.workspaces.create(name, snapshot, options);
   progress[Symbol.dispose]();
   show(cli, workspace);

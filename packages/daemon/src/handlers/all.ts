@@ -3,11 +3,13 @@ import type { Runtime } from "@forkd/runtime";
 import type { Config } from "../config.ts";
 import type { Audit } from "../audit/audit.ts";
 import type { KeyStore } from "../auth/key-store.ts";
+import type { HttpMetrics } from "../http-metrics.ts";
 import type { Handlers } from "../router.ts";
 import { configHandlers } from "./config.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
 import { keyHandlers } from "./keys.ts";
+import { observeHandlers } from "./observe.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
 import { systemHandlers } from "./system.ts";
@@ -21,6 +23,7 @@ export type Daemon = {
   readonly stop: () => void;
   readonly keys: KeyStore;
   readonly audit: Audit;
+  readonly http: HttpMetrics;
 };
 
 export function allHandlers(daemon: Daemon): Handlers {
@@ -33,5 +36,6 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...execHandlers(daemon),
     ...fileHandlers(daemon),
     ...keyHandlers(daemon),
+    ...observeHandlers(daemon),
   };
 }

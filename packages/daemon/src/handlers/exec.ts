@@ -16,16 +16,20 @@ import {
   streamExec,
 } from "@forkd/runtime";
 import type { Handlers } from "../router.ts";
+import { timed, timedStream } from "../timed.ts";
 import type { Daemon } from "./all.ts";
 
 export function execHandlers({ runtime }: Daemon) {
+  const { execSeconds, evalSeconds } = runtime.metrics;
   return {
     exec: (input, context) => {
       if (input.background && input.stream) {
         throw new AppError("invalid_request", "Invalid request: stream and background exclude each other");
       }
       if (input.background) return startExec(runtime, input);
-      return input.stream ? streamExec(runtime, input, context) : exec(runtime, input, context);
+      return input.stream
+        ? timedStream(execSeconds, streamExec(runtime, input, context))
+        : timed(execSeconds, exec(runtime, input, context));
     },
     listExecs: (input) => listExecs(runtime, input),
     attachExec: (input, context) => attachExec(runtime, input, context),
@@ -39,7 +43,9 @@ export function execHandlers({ runtime }: Daemon) {
       await execResize(runtime, input);
     },
     eval: (input, context) =>
-      input.stream ? streamEval(runtime, input, context) : evaluate(runtime, input, context),
+      input.stream
+        ? timedStream(evalSeconds, streamEval(runtime, input, context))
+        : timed(evalSeconds, evaluate(runtime, input, context)),
     interrupt: (input) => interrupt(runtime, input) as undefined,
     listContexts: (input) => listContexts(runtime, input),
     dropContext: async (input) => {

@@ -12,12 +12,14 @@ import {
   rewind,
   setTtl,
 } from "@forkd/runtime";
+import { byAgeKey, pageOf } from "../page.ts";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
 export function sandboxHandlers({ runtime }: Daemon) {
   return {
-    listSandboxes: (input) => listSandboxes(runtime, input),
+    listSandboxes: ({ limit, cursor, ...filter }) =>
+      pageOf(listSandboxes(runtime, filter), { limit, cursor }, byAgeKey),
     fork: (input, context) => fork(runtime, input, context),
     getSandbox: (input) => getSandbox(runtime, input),
     kill: async (input) => {

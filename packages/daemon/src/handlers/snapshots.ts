@@ -1,19 +1,21 @@
 import {
   compact,
   createSnapshot,
+  findSnapshots,
   gc,
-  listSnapshots,
   removeSnapshot,
   snapshotInfo,
   tree,
 } from "@forkd/runtime";
 import { buildEvents } from "../build-events.ts";
+import { byTagKey, pageOf } from "../page.ts";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
 export function snapshotHandlers({ runtime }: Daemon) {
   return {
-    listSnapshots: () => listSnapshots(runtime),
+    listSnapshots: async ({ limit, cursor, ...filter }) =>
+      pageOf(await findSnapshots(runtime, filter), { limit, cursor }, byTagKey),
     createSnapshot: (input, context) =>
       buildEvents((onProgress) => createSnapshot(runtime, input, { ...context, onProgress })),
     snapshotInfo: (input) => snapshotInfo(runtime, input),

@@ -6,12 +6,14 @@ import {
   resumeWorkspace,
   suspendWorkspace,
 } from "@forkd/runtime";
+import { byAgeKey, pageOf } from "../page.ts";
 import type { Handlers } from "../router.ts";
 import type { Daemon } from "./all.ts";
 
 export function workspaceHandlers({ runtime }: Daemon) {
   return {
-    listWorkspaces: () => listWorkspaces(runtime),
+    listWorkspaces: ({ limit, cursor, ...filter }) =>
+      pageOf(listWorkspaces(runtime, filter), { limit, cursor }, byAgeKey),
     createWorkspace: (input, context) => createWorkspace(runtime, input, context),
     getWorkspace: (input) => getWorkspace(runtime, input),
     deleteWorkspace: async (input) => {

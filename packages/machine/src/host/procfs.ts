@@ -62,3 +62,18 @@ export async function memoryUse(pid: number): Promise<MemoryUse | undefined> {
     pssBytes: field("Pss"),
   };
 }
+
+/** Ticks of the times in /proc/PID/stat; the kernel shows them in this unit on every architecture that forkd runs on */
+const ticksPerSecond = 100;
+
+/** CPU time that a process has had, in user and system mode, or undefined when it is gone. */
+export async function cpuSeconds(pid: number): Promise<number | undefined> {
+  try {
+    const stat = await readFile(`/proc/${pid}/stat`, "latin1");
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return (Number(fields[11]) + Number(fields[12])) / ticksPerSecond;
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ESRCH")) return undefined;
+    throw error;
+  }
+}

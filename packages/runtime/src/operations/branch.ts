@@ -22,6 +22,7 @@ import { clockMs, correctClock } from "../guest-clock.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { SnapshotFate } from "../snapshot-fate.ts";
 import { describeOpen, describeSnapshot } from "../snapshot-info.ts";
 import { round, takeInstant, type Instant } from "../take-instant.ts";
 import { pinBase, writeInstant, type LayerBase } from "../write-instant.ts";
@@ -42,6 +43,7 @@ type Work = {
   sandbox: Sandbox;
   mode: BranchMode;
   entry: OpenBranch;
+  fate: SnapshotFate;
   draft: Draft;
   askedAt: number;
   signal: AbortSignal | undefined;
@@ -67,6 +69,8 @@ async function branchWhileOpen(
   const tag = request.tag ?? automaticTag(sandbox.id);
   const entry: OpenBranch = { tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 };
   await using scope = new Scope();
+  const fate = new SnapshotFate(runtime.events, tag, sandbox.id);
+  scope.defer(() => fate.tell());
   const left = runtime.branches.enter(entry);
   scope.defer(() => left[Symbol.dispose]());
   admit(runtime, request.n);
@@ -76,7 +80,7 @@ async function branchWhileOpen(
   const draft = scope.use(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
-  const work: Work = { sandbox, mode, entry, draft, askedAt, signal };
+  const work: Work = { sandbox, mode, entry, fate, draft, askedAt, signal };
   // Not by the signal of the sandbox's end: what was captured outlives it.
   const captured = await sandbox.exclusively(signal, () => capture(runtime, request, work));
   scope.defer(() => captured.instant[Symbol.asyncDispose]());
@@ -99,6 +103,7 @@ async function branchWhileOpen(
   log.info({ event: "sandbox.branch", outcome: "ok", sandbox: sandbox.id, tag, ...facts, totalMs });
   const described = await describeSnapshot(runtime, snapshot);
   left[Symbol.dispose]();
+  fate.tell();
   places.keep();
   return {
     ...described,
@@ -127,7 +132,7 @@ function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Sc
 async function capture(
   runtime: Runtime,
   request: BranchRequest,
-  { sandbox, mode, draft, entry, askedAt, signal }: Work,
+  { sandbox, mode, draft, entry, fate, askedAt, signal }: Work,
 ): Promise<Captured> {
   signal?.throwIfAborted();
   const source = sandbox.current;
@@ -143,6 +148,8 @@ async function capture(
   await instant.resume();
   const resumedMs = performance.now() - askedAt;
   sandbox.branchCount++;
+  runtime.metrics.branchPauseSeconds.observe(instant.pauseMs / 1000);
+  fate.writing();
   await instant.copyDisks(draft);
   scope.keep();
   return { base, source, instant, pauseMs: instant.pauseMs, resumedMs };
@@ -152,11 +159,15 @@ async function write(runtime: Runtime, work: Work, captured: Captured): Promise<
   const { draft, sandbox, mode, signal } = work;
   const { base, source, instant, pauseMs } = captured;
   const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
-  const flat = await writeInstant(runtime, draft, request);
+  const flat = await writeInstant(runtime, draft, request).catch((error: unknown) => {
+    work.fate.reason = toAppError(error).message;
+    throw error;
+  });
   try {
     if (mode !== "full") await requireParent(runtime, base);
     const snapshot = await draft.publish();
     if (flat !== undefined) await adopt(runtime, snapshot, flat);
+    work.fate.succeeded();
     return snapshot;
   } finally {
     if (flat !== undefined) await removeTree(flat);
@@ -223,9 +234,10 @@ async function commonFields(work: Work, captured: Captured, waitMs: number): Pro
 }
 
 /** Nobody waits for the snapshot any more: what became of it is told by the list. */
-async function noteFailure(runtime: Runtime, { entry, sandbox }: Work, error: unknown): Promise<void> {
+async function noteFailure(runtime: Runtime, { entry, sandbox, fate }: Work, error: unknown): Promise<void> {
   const { tag } = entry;
   const reason = toAppError(error).message;
+  fate.reason = reason;
   runtime.log.error({ event: "sandbox.branch", outcome: "failed", sandbox: sandbox.id, tag, error });
   await runtime.store.fail(tag, reason, sandbox.id);
 }
@@ -244,6 +256,7 @@ async function forkChildren(
     if (context.signal?.aborted) {
       await runtime.pool.drop(snapshot.tag);
       await runtime.store.remove(snapshot.tag);
+      runtime.events.snapshot("snapshot.removed", snapshot.tag, { sandbox: request.id });
     }
     throw error;
   }

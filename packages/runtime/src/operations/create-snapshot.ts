@@ -51,6 +51,7 @@ async function create(
   if (request.force) await refuseOrphans(runtime, request.tag);
   const snapshot = await draft.publish();
   await runtime.pool.drop(request.tag);
+  runtime.events.snapshot("snapshot.ready", request.tag, { status: "ready" });
   log.info({ event: "snapshot.create", outcome: "ok", tag: request.tag, durationMs: Date.now() - startedAt });
   return describeSnapshot(runtime, snapshot);
 }

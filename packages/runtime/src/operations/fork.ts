@@ -54,10 +54,14 @@ export async function forkSnapshot(
         pooled: pooled !== undefined,
       });
       runtime.registry.add(sandbox);
+      runtime.events.sandbox("sandbox.created", sandbox.info());
+      runtime.metrics.readySeconds.observe(sandbox.info().ready_ms / 1000);
       return sandbox.info();
     } catch (error) {
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
-      return { ...toErrorBody(error), index };
+      const body = toErrorBody(error);
+      runtime.metrics.childFailures.add({ code: body.code });
+      return { ...body, index };
     } finally {
       runtime.pendingForks--;
     }
@@ -67,6 +71,7 @@ export async function forkSnapshot(
   );
   await giveBackIfAborted(runtime, entries, signal);
   await Promise.all(entries.map((entry, index) => handOut(runtime, entries, entry, index)));
+  runtime.metrics.forkSeconds.observe((performance.now() - askedAt) / 1000);
   log.info({
     event: "sandbox.fork",
     outcome: "ok",

@@ -31,6 +31,7 @@ export function pause(
       const startedAt = performance.now();
       await save(runtime, sandbox, either);
       runtime.registry.schedule(sandbox);
+      runtime.events.sandbox("sandbox.paused", sandbox.info());
       log.info({
         event: "sandbox.pause",
         outcome: "ok",
@@ -102,6 +103,7 @@ export function resume(
       await become(runtime, sandbox, snapshot, {}, either);
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
+      runtime.events.sandbox("sandbox.resumed", sandbox.info());
       log.info({ event: "sandbox.resume", outcome: "ok", sandbox: id });
       return sandbox.info();
     }),
@@ -129,6 +131,7 @@ export function rewind(
           log.warn({ event: "sandbox.rewind", sandbox: id, error }),
         );
       }
+      runtime.events.sandbox("sandbox.rewound", sandbox.info());
       log.info({ event: "sandbox.rewind", outcome: "ok", sandbox: id, to });
       return sandbox.info();
     }),

@@ -5,14 +5,17 @@ import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { mapPool, withDeadline } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
+import { hasLabels } from "../labels.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 
 const pingMs = 10_000;
 const maxConsoleBytes = 16 * 1024 * 1024;
 
-export function listSandboxes(runtime: Runtime, filter: ParsedOf<"listSandboxes">): SandboxInfo[] {
-  const [key, value] = filter.label === undefined ? [] : splitLabel(filter.label);
+type SandboxFilter = Omit<ParsedOf<"listSandboxes">, "limit" | "cursor">;
+
+/** Those that match, the oldest first. */
+export function listSandboxes(runtime: Runtime, filter: SandboxFilter): SandboxInfo[] {
   return runtime.registry
     .all()
     .map((sandbox) => sandbox.info())
@@ -20,15 +23,19 @@ export function listSandboxes(runtime: Runtime, filter: ParsedOf<"listSandboxes"
       (info) =>
         (filter.tag === undefined || info.snapshot_tag === filter.tag) &&
         (filter.state === undefined || info.state === filter.state) &&
-        (key === undefined ||
-          (Object.hasOwn(info.labels, key) && (value === undefined || info.labels[key] === value))),
-    );
+        (filter.workspace === undefined || info.workspace === filter.workspace) &&
+        (filter.owner === undefined || info.owner === filter.owner) &&
+        (filter.label === undefined || hasLabels(info.labels, filter.label)),
+    )
+    .sort(byAge);
 }
 
-/** `key` or `key=value` */
-function splitLabel(label: string): [string, string | undefined] {
-  const at = label.indexOf("=");
-  return at < 0 ? [label, undefined] : [label.slice(0, at), label.slice(at + 1)];
+/** What neither the clock nor anything that happens later can reorder. */
+export function byAge(
+  a: { created_at_unix: number; id: string },
+  b: { created_at_unix: number; id: string },
+): number {
+  return a.created_at_unix - b.created_at_unix || (a.id < b.id ? -1 : 1);
 }
 
 export function getSandbox(runtime: Runtime, { id }: { id: string }): SandboxInfo {

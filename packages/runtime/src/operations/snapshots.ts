@@ -17,6 +17,20 @@ import { findStrays, removeStrays } from "../reap.ts";
 import { unclaimed } from "./system.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
+/** Those that match, by tag. */
+export async function findSnapshots(
+  runtime: Runtime,
+  filter: Pick<ParsedOf<"listSnapshots">, "tag" | "state" | "parent" | "branched_from">,
+): Promise<SnapshotInfo[]> {
+  return (await listSnapshots(runtime)).filter(
+    (info) =>
+      (filter.tag === undefined || info.tag === filter.tag) &&
+      (filter.state === undefined || info.status === filter.state) &&
+      (filter.parent === undefined || info.parent_tag === filter.parent) &&
+      (filter.branched_from === undefined || info.branched_from === filter.branched_from),
+  );
+}
+
 export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
   const open = runtime.branches.all;
   const found = await runtime.store.list();
@@ -77,6 +91,7 @@ export async function removeSnapshot(
   for (const each of doomed) {
     await runtime.pool.drop(each);
     await runtime.store.remove(each);
+    runtime.events.snapshot("snapshot.removed", each);
   }
 }
 
@@ -119,6 +134,7 @@ export function compact(
     runtime.branches.refuse(to);
     const startedAt = performance.now();
     const made = await runtime.store.compact(await runtime.snapshot(tag), to, { signal: open });
+    runtime.events.snapshot("snapshot.ready", to, { status: "ready" });
     log.info({
       event: "snapshot.compact",
       outcome: "ok",
@@ -157,7 +173,11 @@ export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boole
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const strays = await findStrays(runtime.config, unclaimed(runtime));
   if (!dryRun) {
-    for (const { tag } of failed) if (!runtime.branches.has(tag)) await runtime.store.removeFailed(tag);
+    for (const { tag } of failed) {
+      if (runtime.branches.has(tag)) continue;
+      await runtime.store.removeFailed(tag);
+      runtime.events.snapshot("snapshot.removed", tag);
+    }
     await removeStrays(runtime.config, strays);
   }
   const removed: GcReport["removed"] = [

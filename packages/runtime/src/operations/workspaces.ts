@@ -1,10 +1,12 @@
 /** A workspace is a sandbox with a name, which can be suspended and comes back after the daemon was restarted. */
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
+import { hasLabels } from "../labels.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { admit, forkSnapshot, requireOne } from "./fork.ts";
 import { pause, resume } from "./pause.ts";
+import { byAge } from "./sandboxes.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
   if (sandbox.state === "paused") return sandbox.saved ? "suspended" : "stale";
@@ -37,11 +39,24 @@ function get(runtime: Runtime, name: string): Sandbox {
   );
 }
 
-export function listWorkspaces(runtime: Runtime): WorkspaceInfo[] {
-  return runtime.registry.all().flatMap((sandbox) => {
-    const { workspace } = sandbox.facts;
-    return workspace === undefined ? [] : [describe(sandbox, workspace)];
-  });
+type WorkspaceFilter = Omit<ParsedOf<"listWorkspaces">, "limit" | "cursor">;
+
+/** Those that match, the oldest first. */
+export function listWorkspaces(runtime: Runtime, filter: WorkspaceFilter = {}): WorkspaceInfo[] {
+  return runtime.registry
+    .all()
+    .flatMap((sandbox) => {
+      const { workspace, owner, labels } = sandbox.facts;
+      if (workspace === undefined) return [];
+      const info = describe(sandbox, workspace);
+      const isAsked =
+        (filter.tag === undefined || info.source_snapshot_tag === filter.tag) &&
+        (filter.state === undefined || info.status === filter.state) &&
+        (filter.owner === undefined || owner === filter.owner) &&
+        (filter.label === undefined || hasLabels(labels, filter.label));
+      return isAsked ? [info] : [];
+    })
+    .sort(byAge);
 }
 
 export function getWorkspace(runtime: Runtime, { name }: { name: string }): WorkspaceInfo {

@@ -1,6 +1,7 @@
 /** id → sandbox. Dead ones are kept (bounded) so that a caller can learn why. */
 import { AppError } from "@forkd/contract";
 import type { Logger } from "@forkd/base";
+import type { EventBus } from "../events.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 const keptDead = 200;
@@ -10,9 +11,11 @@ export class Registry {
   #sandboxes = new Map<string, Sandbox>();
   #timers = new Map<string, NodeJS.Timeout>();
   readonly #log: Logger;
+  readonly #events: EventBus | undefined;
 
-  constructor(log: Logger) {
+  constructor(log: Logger, events?: EventBus) {
     this.#log = log;
+    this.#events = events;
   }
 
   get live(): number {
@@ -38,9 +41,11 @@ export class Registry {
   add(sandbox: Sandbox): void {
     this.#sandboxes.set(sandbox.id, sandbox);
     this.schedule(sandbox);
+    sandbox.onFallBack = () => this.#events?.sandbox("sandbox.paused", sandbox.info());
     void sandbox.died.then(async (reason) => {
       if (!this.#sandboxes.has(sandbox.id)) return;
       this.#log.warn({ event: "sandbox.died", sandbox: sandbox.id, reason });
+      this.#events?.sandbox("sandbox.died", sandbox.info());
       this.#clearTimer(sandbox.id);
       await this.#release(sandbox);
       this.#forgetOldDead();
@@ -58,7 +63,7 @@ export class Registry {
         if (sandbox.expiresAt === undefined || sandbox.expiresAt * 1000 > Date.now())
           return this.schedule(sandbox);
         this.#log.info({ event: "sandbox.expired", sandbox: sandbox.id });
-        if (this.find(sandbox.id)) void this.remove(sandbox.id);
+        if (this.find(sandbox.id)) void this.remove(sandbox.id, "sandbox.expired");
       },
       Math.min(wait, maxTimerMs),
     );
@@ -73,10 +78,17 @@ export class Registry {
   }
 
   /** Ends the sandbox and forgets it. */
-  async remove(id: string): Promise<void> {
+  async remove(id: string, event: "sandbox.killed" | "sandbox.expired" = "sandbox.killed"): Promise<void> {
     const sandbox = this.get(id);
     this.forget(id);
-    await this.#release(sandbox);
+    const released = this.#release(sandbox);
+    const info = sandbox.info();
+    this.#events?.sandbox(
+      event,
+      info,
+      event === "sandbox.expired" ? "its time to live is over" : info.reason,
+    );
+    await released;
   }
 
   async #release(sandbox: Sandbox): Promise<void> {

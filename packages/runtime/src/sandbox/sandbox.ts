@@ -55,6 +55,8 @@ export class Sandbox implements AsyncDisposable {
   isCondemned = false;
   /** for a person: what is to know about a paused sandbox */
   note: string | undefined;
+  /** called when its machine ended by itself and it is paused */
+  onFallBack: (() => void) | undefined;
   readonly #homeScope: Scope;
   #current: Incarnation | undefined;
   #machines: number;
@@ -256,6 +258,7 @@ export class Sandbox implements AsyncDisposable {
     this.note = `its machine ended (${reason}); it can be resumed ${this.comesBackFrom}`;
     // What cannot be removed now is found as a stray.
     machine[Symbol.asyncDispose]().catch(() => undefined);
+    this.onFallBack?.();
   }
 
   /** for a person */

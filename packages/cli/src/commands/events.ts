@@ -1,0 +1,62 @@
+import { eventTypes } from "@forkd/contract/wire";
+import type { EventType, ForkdEvent } from "@forkd/contract";
+import { InvalidArgumentError, type Command } from "commander";
+import { collectLabelFilter, collectText } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+import { untilInterrupted } from "../interrupts.ts";
+import { clean } from "../table.ts";
+
+type TypeFilter = EventType | "sandbox.*" | "snapshot.*";
+type Options = { type?: TypeFilter[]; sandbox?: string; tag?: string; label?: string[]; after?: string };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .option("--type <type>", "only this type, or sandbox.* or snapshot.* (repeatable)", collectType)
+    .option("--sandbox <id>", "only of this sandbox or workspace")
+    .option("--tag <tag>", "only of this snapshot and its sandboxes")
+    .option("--label <name=value>", "only of sandboxes with a label (repeatable)", collectLabelFilter)
+    .option("--after <event>", "begin after the event with this id, if it is still known")
+    .addHelpText(
+      "after",
+      `\nTypes: ${eventTypes.join(", ")}\n${examples(
+        "forkd events",
+        "forkd events --json --type 'sandbox.*' | jq -r .sandbox_id",
+        "forkd events --sandbox 3f2a --type sandbox.died",
+      )}`,
+    )
+    .action(toAction(events));
+}
+
+function collectType(text: string, previous?: TypeFilter[]): TypeFilter[] {
+  const known: readonly string[] = [...eventTypes, "sandbox.*", "snapshot.*"];
+  for (const name of text.split(","))
+    if (!known.includes(name)) throw new InvalidArgumentError(`It must be of: ${known.join(", ")}.`);
+  return collectText(text, previous) as TypeFilter[]; // checked above
+}
+
+function events(cli: Cli, options: Options): Promise<number | void> {
+  return untilInterrupted(cli.interrupts, () => follow(cli, options));
+}
+
+async function follow(cli: Cli, { type, sandbox, tag, label, after }: Options): Promise<void> {
+  const forkd = await cli.daemon();
+  const [id] = sandbox === undefined ? [] : await cli.sandboxIds(forkd, [sandbox]);
+  const stream = forkd.events({ types: type, sandbox: id, tag, labels: label, after, signal: cli.signal });
+  for await (const event of stream) {
+    if (cli.out.json) await cli.out.event(event);
+    else cli.out.line(describe(event));
+  }
+}
+
+function describe({ at_unix, type, sandbox_id, tag, reason, sandbox }: ForkdEvent): string {
+  const parts = [
+    new Date(at_unix * 1000).toISOString(),
+    type.padEnd(16),
+    sandbox_id ?? "-",
+    tag ?? "-",
+    ...(sandbox?.workspace === undefined ? [] : [`workspace=${sandbox.workspace}`]),
+    ...(reason === undefined ? [] : [`(${reason})`]),
+  ];
+  return clean(parts.join("  "));
+}

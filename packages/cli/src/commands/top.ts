@@ -1,0 +1,56 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { Option, type Command } from "commander";
+import { collectLabelFilter } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+import { untilInterrupted } from "../interrupts.ts";
+import { renderTable } from "../table.ts";
+import { rowsOf, sortKeys, topColumns, totalsOf, type SortKey, type TopRow } from "../top-table.ts";
+
+type Options = { once?: true; sort: SortKey; tag?: string; label?: string[] };
+
+/** Between two measurements, in ms; the daemon measures once a second at most */
+const refreshMs = 2000;
+const onceMs = 1200;
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .option("--once", "print the table once and exit")
+    .addOption(new Option("--sort <column>", "order of the rows").choices(sortKeys).default("cpu"))
+    .option("--tag <tag>", "only the children of a snapshot")
+    .option("--label <name=value>", "only sandboxes with a label (repeatable)", collectLabelFilter)
+    .addHelpText(
+      "after",
+      examples("forkd top", "forkd top --once --sort memory", "forkd top --json | jq -c '.sandboxes[0]'"),
+    )
+    .action(toAction(top));
+}
+
+function top(cli: Cli, options: Options): Promise<number | void> {
+  return untilInterrupted(cli.interrupts, () => show(cli, options));
+}
+
+async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void> {
+  const forkd = await cli.daemon();
+  const { signal } = cli;
+  const filter = { ...(tag !== undefined && { tag }), ...(label !== undefined && { label }) };
+  const measure = () => forkd.stats(filter, { signal });
+  const isLive = process.stdout.isTTY && !cli.out.json && !once && !cli.environment.dumbTerminal;
+  const isOnce = once === true || (!isLive && !cli.out.json);
+  let before = await measure();
+  let rows: TopRow[] = rowsOf(before, undefined, sort);
+  const render = () => `${totalsOf(rows)}\n\n${renderTable(topColumns, rows)}`;
+  const { liveScreen } = await import("../live-screen.ts");
+  using screen = isLive ? liveScreen(render, 60_000) : undefined;
+  screen?.draw();
+  for (;;) {
+    await pause(isOnce ? onceMs : refreshMs, undefined, { signal });
+    const now = await measure();
+    rows = rowsOf(now, before, sort);
+    before = now;
+    if (cli.out.json && isOnce) return cli.out.document({ ...now, sandboxes: rows });
+    if (cli.out.json) await cli.out.event({ ...now, sandboxes: rows });
+    else if (isOnce) return await cli.out.bytes(renderTable(topColumns, rows));
+    screen?.draw();
+  }
+}

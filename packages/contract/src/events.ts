@@ -1,0 +1,51 @@
+/** What happens to sandboxes and snapshots, as a stream of events. */
+import { z } from "zod";
+import { sandboxIdSchema, tagSchema } from "./ids.ts";
+import { eventTypes, isEventFilter } from "./event-types.ts";
+import { labelFilterSchema } from "./lists.ts";
+import { sandboxSchema } from "./sandbox.ts";
+import { snapshotStatusSchema } from "./snapshot.ts";
+
+export const eventTypeSchema = z.enum(eventTypes);
+export type EventType = z.output<typeof eventTypeSchema>;
+
+/** One event: the `data` of an event of `text/event-stream`. */
+export const eventSchema = z.object({
+  /** `<epoch>-<number>`; the epoch changes with each run of the daemon, the number only grows */
+  id: z.string(),
+  type: eventTypeSchema,
+  at_unix: z.number(),
+  /** snapshot that it is about, or that the sandbox descends from */
+  tag: tagSchema.optional(),
+  /** sandbox that it is about, or that the snapshot was branched from */
+  sandbox_id: sandboxIdSchema.optional(),
+  /** the sandbox as it is after the event */
+  sandbox: sandboxSchema.optional(),
+  /** of a snapshot event: what it is after the event; absent once it is removed */
+  status: snapshotStatusSchema.optional(),
+  /** why a sandbox died, a snapshot failed, or the stream begins anew or ends */
+  reason: z.string().optional(),
+});
+export type ForkdEvent = z.output<typeof eventSchema>;
+
+const typeFilterSchema = z
+  .union([z.string(), z.array(z.string())])
+  .transform((given) => (typeof given === "string" ? [given] : given).flatMap((text) => text.split(",")))
+  .refine((names) => names.every(isEventFilter), {
+    message: `must be of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
+  });
+
+export const eventsRequestSchema = z.strictObject({
+  type: typeFilterSchema
+    .optional()
+    .meta({ description: "Types, repeated or joined by commas; sandbox.* is all of sandboxes" }),
+  sandbox: sandboxIdSchema.optional(),
+  tag: tagSchema.optional(),
+  label: labelFilterSchema.optional(),
+  after: z
+    .string()
+    .max(64)
+    .optional()
+    .meta({ description: "Id of the last event seen; the header Last-Event-ID says the same and wins" }),
+});
+export type EventsRequest = z.output<typeof eventsRequestSchema>;

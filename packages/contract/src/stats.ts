@@ -1,0 +1,41 @@
+/** What sandboxes take of the host. */
+import { z } from "zod";
+import { sandboxIdSchema, tagSchema } from "./ids.ts";
+import { labelFilterSchema } from "./lists.ts";
+import { sandboxStateSchema } from "./sandbox.ts";
+
+export const statsRequestSchema = z.strictObject({
+  tag: tagSchema.optional(),
+  label: labelFilterSchema.optional(),
+  state: sandboxStateSchema.optional(),
+});
+
+export const sandboxStatsSchema = z.object({
+  id: sandboxIdSchema,
+  snapshot_tag: tagSchema,
+  state: sandboxStateSchema,
+  workspace: z.string().optional(),
+  owner: z.string().optional(),
+  /** process id of the VMM; absent where there is none, and then so are CPU and memory */
+  pid: z.number().optional(),
+  /** since it was forked */
+  uptime_secs: z.number(),
+  /** of all its vCPUs and its VMM, since the VMM began */
+  cpu_seconds: z.number().optional(),
+  private_bytes: z.number().optional(),
+  /** mapped by others too: the snapshot's memory, mostly */
+  shared_bytes: z.number().optional(),
+  /** private bytes and its part of what is shared */
+  pss_bytes: z.number().optional(),
+  /** its own files on disk */
+  disk_bytes: z.number(),
+  /** when this was measured; two measurements give a rate */
+  sampled_at_unix: z.number(),
+});
+export type SandboxStats = z.output<typeof sandboxStatsSchema>;
+
+export const statsSchema = z.object({
+  sampled_at_unix: z.number(),
+  sandboxes: z.array(sandboxStatsSchema),
+});
+export type Stats = z.output<typeof statsSchema>;

@@ -1,0 +1,188 @@
+/**
+ * Calls that make something, made safe to repeat: the same key, caller, route and input give the answer of the first call, which
+ * runs once. Answers are kept for a day, within bounds. A failure is not kept: it has undone what it began, so that a repetition
+ * may begin again.
+ *
+ * Whoever comes while the first call runs waits for it. The work is given up when all who wait for it have gone.
+ */
+import { createHash } from "node:crypto";
+import { nullLogger, type Logger } from "@forkd/base";
+import { AppError } from "@forkd/contract";
+import { Journal, type Entry } from "./journal.ts";
+
+const keptMs = 24 * 60 * 60 * 1000;
+const maxEntries = 10_000;
+const maxBytes = 64 * 1024 * 1024;
+/** The file is rewritten when it has grown this far beyond what is kept in it */
+const slackBytes = 16 * 1024 * 1024;
+
+export type Answer = { readonly status: number; readonly body: string };
+export type KeyedCall = {
+  readonly key: string;
+  readonly route: string;
+  readonly input: unknown;
+  readonly context: { readonly signal: AbortSignal; readonly caller?: { readonly name: string } | undefined };
+};
+type Work = (signal: AbortSignal) => Promise<Answer>;
+type Running = { digest: string; done: Promise<Answer>; abort: AbortController; waiting: number };
+
+export class Idempotency implements AsyncDisposable {
+  readonly #journal: Journal | undefined;
+  readonly #log: Logger;
+  /** in the order of their ages */
+  readonly #kept = new Map<string, Entry>();
+  readonly #running = new Map<string, Running>();
+  readonly #limits: { entries: number; bytes: number };
+  #bytes = 0;
+
+  constructor(
+    options: { journal?: Journal; log?: Logger; limits?: { entries: number; bytes: number } } = {},
+  ) {
+    this.#journal = options.journal;
+    this.#log = options.log ?? nullLogger();
+    this.#limits = options.limits ?? { entries: maxEntries, bytes: maxBytes };
+  }
+
+  /** Takes up what the file holds, and leaves in it what still counts. */
+  static async open(path: string, log: Logger): Promise<Idempotency> {
+    const journal = new Journal(path);
+    const idempotency = new Idempotency({ journal, log });
+    const found = await journal.read();
+    for (const entry of found) idempotency.#keep(entry);
+    idempotency.#forgetOld();
+    if (found.length > 0) await journal.rewrite([...idempotency.#kept.values()]);
+    return idempotency;
+  }
+
+  get size(): number {
+    return this.#kept.size;
+  }
+
+  /** Rejects with `idempotency_mismatch` if the key was used for another request. */
+  async run(call: KeyedCall, work: Work): Promise<Answer & { replayed: boolean }> {
+    const principal = call.context.caller?.name ?? "";
+    const name = nameOf(principal, call.key);
+    const digest = digestOf(call);
+    this.#forgetOld();
+    const kept = this.#kept.get(name);
+    if (kept) {
+      requireSame(call, kept.digest, digest);
+      return { status: kept.status, body: kept.body, replayed: true };
+    }
+    const running = this.#running.get(name);
+    // Work that is being given up is waited for and begun again.
+    if (running?.abort.signal.aborted) {
+      await running.done.catch(() => undefined);
+      return this.run(call, work);
+    }
+    if (running) requireSame(call, running.digest, digest);
+    const shared =
+      running ??
+      this.#begin(name, digest, work, (answer) => ({
+        principal,
+        key: call.key,
+        route: call.route,
+        digest,
+        ...answer,
+        at_ms: Date.now(),
+      }));
+    return { ...(await waitFor(shared, call.context.signal)), replayed: running !== undefined };
+  }
+
+  #begin(name: string, digest: string, work: Work, entryOf: (answer: Answer) => Entry): Running {
+    const abort = new AbortController();
+    const finish = async () => {
+      try {
+        const answer = await work(abort.signal);
+        await this.#remember(entryOf(answer));
+        return answer;
+      } finally {
+        this.#running.delete(name);
+      }
+    };
+    const running: Running = { digest, abort, waiting: 0, done: finish() };
+    running.done.catch(() => undefined);
+    this.#running.set(name, running);
+    return running;
+  }
+
+  /** What was made is there, whether or not the note of it could be written. */
+  async #remember(entry: Entry): Promise<void> {
+    this.#keep(entry);
+    this.#forgetOld();
+    try {
+      await this.#journal?.append(entry);
+      if ((this.#journal?.size ?? 0) > this.#bytes + slackBytes)
+        await this.#journal?.rewrite([...this.#kept.values()]);
+    } catch (error) {
+      this.#log.error({ event: "idempotency.journal", outcome: "failed", error });
+    }
+  }
+
+  #keep(entry: Entry): void {
+    const name = nameOf(entry.principal, entry.key);
+    this.#drop(name);
+    this.#kept.set(name, entry);
+    this.#bytes += sizeOf(entry);
+  }
+
+  #drop(name: string): void {
+    const entry = this.#kept.get(name);
+    if (entry === undefined) return;
+    this.#kept.delete(name);
+    this.#bytes -= sizeOf(entry);
+  }
+
+  #forgetOld(): void {
+    const tooOld = Date.now() - keptMs;
+    for (const [name, entry] of this.#kept) {
+      const isOver = this.#kept.size > this.#limits.entries || this.#bytes > this.#limits.bytes;
+      if (!isOver && entry.at_ms > tooOld) return;
+      this.#drop(name);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
+    await this.#journal?.[Symbol.asyncDispose]();
+  }
+}
+
+/** Rejects when the caller has gone; the last to go takes the work with it. */
+function waitFor(running: Running, signal: AbortSignal): Promise<Answer> {
+  running.waiting++;
+  return new Promise((resolve, reject) => {
+    const gone = () => {
+      running.waiting--;
+      // The last one stays until everything is undone, as it would without a key.
+      if (running.waiting === 0) running.abort.abort(signal.reason);
+      else reject(signal.reason as Error);
+    };
+    if (signal.aborted) gone();
+    else signal.addEventListener("abort", gone, { once: true });
+    running.done.then(resolve, reject).finally(() => signal.removeEventListener("abort", gone));
+  });
+}
+
+function nameOf(principal: string, key: string): string {
+  return JSON.stringify([principal, key]);
+}
+
+function digestOf({ route, input }: KeyedCall): string {
+  return createHash("sha256")
+    .update(JSON.stringify([route, input]))
+    .digest("hex");
+}
+
+function sizeOf(entry: Entry): number {
+  return Buffer.byteLength(entry.body) + entry.key.length + 256;
+}
+
+function requireSame({ key }: KeyedCall, found: string, asked: string): void {
+  if (found === asked) return;
+  throw new AppError(
+    "idempotency_mismatch",
+    `Cannot use Idempotency-Key "${key}": it was used for another request. Use a new key for a new request`,
+    { details: { key } },
+  );
+}

@@ -1,0 +1,80 @@
+/**
+ * Answers on disk, one line each, so that they outlive the daemon. A line is synced before its answer is sent; a line cut short by
+ * a crash was never answered and is passed over.
+ */
+import { open, readFile, type FileHandle } from "node:fs/promises";
+import { isErrno, Mutex, writeFileAtomic } from "@forkd/base";
+import { z } from "zod";
+
+const entrySchema = z.object({
+  principal: z.string(),
+  key: z.string(),
+  route: z.string(),
+  digest: z.string(),
+  status: z.number(),
+  body: z.string(),
+  at_ms: z.number(),
+});
+export type Entry = z.output<typeof entrySchema>;
+
+export class Journal implements AsyncDisposable {
+  readonly #path: string;
+  readonly #turn = new Mutex();
+  #file: FileHandle | undefined;
+  /** bytes of the file */
+  size = 0;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async read(): Promise<Entry[]> {
+    let text: string;
+    try {
+      text = await readFile(this.#path, "utf8");
+    } catch (error) {
+      if (isErrno(error, "ENOENT")) return [];
+      throw error;
+    }
+    return text.split("\n").flatMap((line) => entryOf(line) ?? []);
+  }
+
+  append(entry: Entry): Promise<void> {
+    return this.#turn.run(async () => {
+      this.#file ??= await open(this.#path, "a", 0o600);
+      const line = Buffer.from(`${JSON.stringify(entry)}\n`);
+      await this.#file.appendFile(line);
+      await this.#file.datasync();
+      this.size += line.length;
+    });
+  }
+
+  /** Leaves these entries only. */
+  rewrite(entries: readonly Entry[]): Promise<void> {
+    return this.#turn.run(async () => {
+      const text = entries.map((entry) => `${JSON.stringify(entry)}\n`).join("");
+      await this.#close();
+      await writeFileAtomic(this.#path, text, 0o600);
+      this.size = Buffer.byteLength(text);
+    });
+  }
+
+  async #close(): Promise<void> {
+    const file = this.#file;
+    this.#file = undefined;
+    await file?.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#turn.run(() => this.#close());
+  }
+}
+
+function entryOf(line: string): Entry | undefined {
+  if (line === "") return undefined;
+  try {
+    return entrySchema.parse(JSON.parse(line));
+  } catch {
+    return undefined; // cut short, or of another version
+  }
+}

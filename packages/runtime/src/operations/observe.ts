@@ -1,0 +1,101 @@
+/** The runtime as seen from outside: events, what sandboxes take, metrics. */
+import { exposition, Gauge, type Metric } from "@forkd/base";
+import type { EventsRequest, ParsedOf, SandboxInfo, SandboxStats, Stats } from "@forkd/contract";
+import type { Context } from "../context.ts";
+import type { Listener } from "../events.ts";
+import type { Runtime } from "../open-runtime.ts";
+import type { UsageSample } from "../usage.ts";
+import { forkdVersion } from "../version.ts";
+import { listSandboxes } from "./sandboxes.ts";
+
+/** How old measurements may be, in ms: for a person who looks, and for a machine that asks for ever */
+const statsAgeMs = 1000;
+const metricsAgeMs = 10_000;
+const diskAgeMs = 60_000;
+
+export function listen(
+  runtime: Runtime,
+  { after, ...filter }: EventsRequest,
+  { signal }: Pick<Context, "signal">,
+): Listener {
+  return runtime.events.listen(filter, { after, signal });
+}
+
+export async function stats(runtime: Runtime, filter: ParsedOf<"stats">): Promise<Stats> {
+  const sample = await runtime.usage.sandboxes.fresh(statsAgeMs);
+  const sandboxes = listSandboxes(runtime, filter)
+    .filter(({ id }) => sample.byId.has(id))
+    .map((info) => describe(info, sample));
+  return { sampled_at_unix: sample.atMs / 1000, sandboxes };
+}
+
+function describe(info: SandboxInfo, { byId, atMs }: UsageSample): SandboxStats {
+  const usage = byId.get(info.id);
+  const at = (usage?.atMs ?? atMs) / 1000;
+  // A machine that came after the measurement has not been measured.
+  const live = usage !== undefined && info.pid !== undefined && usage.pid === info.pid ? usage : undefined;
+  return {
+    id: info.id,
+    snapshot_tag: info.snapshot_tag,
+    state: info.state,
+    ...(info.workspace !== undefined && { workspace: info.workspace }),
+    ...(info.owner !== undefined && { owner: info.owner }),
+    ...(info.pid !== undefined && { pid: info.pid }),
+    uptime_secs: Math.max(0, Date.now() / 1000 - info.created_at_unix),
+    ...(live?.cpuSeconds !== undefined && { cpu_seconds: live.cpuSeconds }),
+    ...(live?.memory && {
+      private_bytes: live.memory.privateBytes,
+      shared_bytes: live.memory.sharedBytes,
+      pss_bytes: live.memory.pssBytes,
+    }),
+    disk_bytes: usage?.diskBytes ?? 0,
+    sampled_at_unix: at,
+  };
+}
+
+/** In the text format of Prometheus; `more` are metrics of the caller. */
+export async function metricsText(runtime: Runtime, more: readonly Metric[] = []): Promise<string> {
+  return exposition([...(await gauges(runtime)), ...runtime.metrics.all, ...more]);
+}
+
+const states = ["running", "paused", "dead"] as const;
+
+async function gauges(runtime: Runtime): Promise<Metric[]> {
+  const [snapshots, usage, disk] = await Promise.all([
+    runtime.store.list(),
+    runtime.usage.sandboxes.known(metricsAgeMs),
+    runtime.usage.disk.known(diskAgeMs),
+  ]);
+  const { live } = runtime.registry;
+  const all = runtime.registry.all();
+  const memory = [...usage.byId.values()].flatMap(({ memory: each }) => each ?? []);
+  const plain = (name: string, help: string, value: number) => new Gauge(name, help, () => [[{}, value]]);
+  return [
+    new Gauge("forkd_build_info", "Version of the daemon; always 1", () => [[{ version: forkdVersion }, 1]]),
+    plain("forkd_snapshots_total", "Snapshots that there are", snapshots.length),
+    plain("forkd_sandboxes_active", "Sandboxes that run", live),
+    new Gauge("forkd_sandboxes", "Sandboxes, by state", () =>
+      states.map((state) => [{ state }, all.filter((sandbox) => sandbox.state === state).length] as const),
+    ),
+    plain("forkd_branches_in_flight", "Branches under way", runtime.branches.all.length),
+    plain("forkd_branch_concurrency_cap", "Branches that may be under way at once", runtime.branches.limit),
+    plain(
+      "forkd_pool_processes",
+      "VMM processes started ahead",
+      Object.values(runtime.pool.counts()).reduce((sum, count) => sum + count, 0),
+    ),
+    plain("forkd_event_streams", "Open streams of events", runtime.events.listeners),
+    new Gauge(
+      "forkd_memory_bytes",
+      "Memory of all VMM processes; what is shared counts once per process",
+      () => [
+        [{ kind: "shared" }, memory.reduce((sum, each) => sum + each.sharedBytes, 0)],
+        [{ kind: "private" }, memory.reduce((sum, each) => sum + each.privateBytes, 0)],
+        [{ kind: "proportional" }, memory.reduce((sum, each) => sum + each.pssBytes, 0)],
+      ],
+    ),
+    new Gauge("forkd_disk_bytes", "Bytes on disk below the data directory, and what is free there", () =>
+      (["snapshots", "sandboxes", "cache", "free"] as const).map((kind) => [{ kind }, disk[kind]] as const),
+    ),
+  ];
+}
