@@ -8,6 +8,7 @@ import { z } from "zod";
 import { branchRoutes } from "./branch-routes.ts";
 import { guestRoutes } from "./guest-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
+import { limitRoutes } from "./limit-routes.ts";
 import { route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import { buildEventSchema, createSnapshotSchema, snapshotDetailSchema, snapshotSchema } from "./snapshot.ts";
@@ -202,6 +203,7 @@ export const routes = {
   }),
 
   ...branchRoutes,
+  ...limitRoutes,
   ...guestRoutes,
 } as const;
 

@@ -31,6 +31,7 @@ export const wireRoutes = {
   deleteWorkspace: { method: "delete", path: "/v1/workspaces/{name}", kind: "json" },
   suspendWorkspace: { method: "post", path: "/v1/workspaces/{name}/suspend", kind: "json" },
   resumeWorkspace: { method: "post", path: "/v1/workspaces/{name}/resume", kind: "json" },
+  setTimeouts: { method: "post", path: "/v1/sandboxes/{id}/timeouts", kind: "json" },
   exec: { method: "post", path: "/v1/sandboxes/{id}/exec", kind: "json" },
   listExecs: { method: "get", path: "/v1/sandboxes/{id}/execs", kind: "json" },
   attachExec: { method: "get", path: "/v1/sandboxes/{id}/execs/{exec_id}/stream", kind: "events" },

@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isErrno } from "@forkd/base";
 import { AppError, defaultDataDir, defaultRuntimeDir } from "@forkd/contract";
-import { runtimeDefaults } from "@forkd/runtime";
+import { quotaDefaults, runtimeDefaults } from "@forkd/runtime";
 import { z } from "zod";
 import { issuesOf } from "./invalid-request.ts";
 
@@ -46,6 +46,25 @@ const settingsSchema = z.strictObject({
   boot_timeout_secs: count(1, 3600),
   /** how long a child may take to answer */
   ready_timeout_secs: count(1, 3600),
+  /** of every sandbox that is not given others; 0 for none */
+  default_memory_limit_mib: count(0, 1 << 24),
+  default_cpu_percent: count(0, 1_000_000),
+  default_disk_limit_mib: count(0, 1 << 24),
+  /** what all running sandboxes may have together; 0 for no limit */
+  max_memory_mib: count(0, 1 << 30),
+  /** what the disks of all sandboxes may become together; 0 for no limit */
+  max_disk_mib: count(0, 1 << 30),
+  /** memory and disk space of the host that forks leave alone */
+  memory_reserve_mib: count(0, 1 << 30),
+  disk_reserve_mib: count(0, 1 << 30),
+  /** a new child is expected to write one part in so many of its memory */
+  memory_overcommit: count(1, 1000),
+  /** children asked for and not yet started; more are refused */
+  max_pending_forks: count(1, 1_000_000),
+  /** how often what the two below name is collected; 0 for never */
+  gc_interval_secs: count(0, 2_000_000),
+  retention_max_age_days: count(0, 36_500),
+  retention_keep_last: count(0, 1_000_000),
   log_level: z.enum(["debug", "info", "warn", "error", "silent"]),
   /** longest wait for running requests when the daemon stops, in seconds */
   drain_secs: count(0, 3600),
@@ -127,6 +146,18 @@ function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     memory_cache_mib: runtimeDefaults.memoryCacheMib,
     boot_timeout_secs: runtimeDefaults.bootTimeoutMs / 1000,
     ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
+    default_memory_limit_mib: 0,
+    default_cpu_percent: 0,
+    default_disk_limit_mib: 0,
+    max_memory_mib: quotaDefaults.maxMemoryMib,
+    max_disk_mib: quotaDefaults.maxDiskMib,
+    memory_reserve_mib: quotaDefaults.memoryReserveMib,
+    disk_reserve_mib: quotaDefaults.diskReserveMib,
+    memory_overcommit: quotaDefaults.memoryOvercommit,
+    max_pending_forks: quotaDefaults.maxPendingForks,
+    gc_interval_secs: quotaDefaults.gcIntervalSecs,
+    retention_max_age_days: quotaDefaults.retention.maxAgeDays,
+    retention_keep_last: quotaDefaults.retention.keepLast,
     log_level: "info",
     drain_secs: 5,
   };

@@ -10,10 +10,12 @@ export function sendError(outgoing: ServerResponse, error: AppError, requestId: 
   }
   const text = JSON.stringify(toErrorBody(error, requestId));
   const allow = error.code === "method_not_allowed" ? error.details["allow"] : undefined;
+  const retryAfter = error.code === "capacity_exhausted" ? error.details["retry_after_secs"] : undefined;
   outgoing.writeHead(errorCodes[error.code].status, {
     "content-type": "application/json",
     "content-length": Buffer.byteLength(text),
     ...(typeof allow === "string" && { allow }),
+    ...(typeof retryAfter === "number" && { "retry-after": String(retryAfter) }),
     ...(error.code === "unauthenticated" && { "www-authenticate": "Bearer" }),
   });
   outgoing.end(text);

@@ -3,6 +3,7 @@ import { createLogger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
 import { loadConfig, type Config, type Flags } from "./config.ts";
+import { quotaOf } from "./quota.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { runDaemon, type OpenedHandlers } from "./run-daemon.ts";
 
@@ -60,5 +61,6 @@ function runtimeConfig({ values }: Config): RuntimeConfig {
     memoryCacheMib: values.memory_cache_mib,
     bootTimeoutMs: values.boot_timeout_secs * 1000,
     readyTimeoutMs: values.ready_timeout_secs * 1000,
+    quota: quotaOf(values),
   };
 }

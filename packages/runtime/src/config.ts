@@ -1,5 +1,6 @@
 /** Settings of the runtime, already resolved and checked by whoever opens it. */
 import { join } from "node:path";
+import type { QuotaSettings } from "./quota-settings.ts";
 
 export type RuntimeConfig = {
   /** snapshots, images, sandboxes */
@@ -23,6 +24,8 @@ export type RuntimeConfig = {
   bootTimeoutMs: number;
   /** how long a child may take to answer */
   readyTimeoutMs: number;
+  /** what sandboxes may take */
+  quota?: Partial<QuotaSettings> | undefined;
 };
 
 export const runtimeDefaults = {

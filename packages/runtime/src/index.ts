@@ -28,6 +28,8 @@ export {
 } from "./operations/files.ts";
 export { fork } from "./operations/fork.ts";
 export { pause, resume, rewind } from "./operations/pause.ts";
+export { enterSandbox, setTimeouts } from "./operations/timeouts.ts";
+export { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 export {
   consoleLog,
   getSandbox,

@@ -8,6 +8,7 @@ import { AppError } from "@forkd/contract";
 import { Semaphore, type Logger } from "@forkd/base";
 import {
   agentProtocolVersion,
+  Cgroups,
   chooseAccelerator,
   cpuModel,
   devices,
@@ -19,14 +20,21 @@ import {
   type Engine,
 } from "@forkd/machine";
 import { Store, type StoredSnapshot } from "@forkd/store";
+import { Activity } from "./activity.ts";
+import { Admission } from "./admission.ts";
 import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, type RuntimeConfig } from "./config.ts";
 import { HeldImages } from "./held-images.ts";
 import { prepareChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
+import { expire } from "./operations/timeouts.ts";
+import { MemoryEstimates } from "./memory-estimates.ts";
 import { probeBoot } from "./probe.ts";
+import { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 import { reapStrays } from "./reap.ts";
+import { startRetention } from "./retention.ts";
+import { removeStrayGroups } from "./stray-groups.ts";
 import { closeSandboxes } from "./sandbox/close.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { restoreSandboxes } from "./sandbox/restore.ts";
@@ -52,8 +60,12 @@ export class Runtime implements AsyncDisposable {
   readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();
   readonly #consoleGuard: NodeJS.Timeout;
-  /** children asked for and not yet in the registry */
-  pendingForks = 0;
+  readonly quota: QuotaSettings;
+  readonly cgroups: Cgroups;
+  readonly admission: Admission;
+  readonly activity: Activity;
+  readonly memoryEstimates = new MemoryEstimates();
+  readonly #retention: Disposable;
 
   constructor(parts: {
     config: RuntimeConfig;
@@ -64,6 +76,7 @@ export class Runtime implements AsyncDisposable {
     tscKhz: number;
     /** the one that the store asks */
     images: HeldImages;
+    cgroups?: Cgroups;
   }) {
     this.images = parts.images;
     this.config = parts.config;
@@ -73,11 +86,29 @@ export class Runtime implements AsyncDisposable {
     this.accelerator = parts.accelerator;
     this.tscKhz = parts.tscKhz;
     this.registry = new Registry(parts.log);
+    this.quota = { ...quotaDefaults, ...parts.config.quota };
+    this.cgroups = parts.cgroups ?? Cgroups.none("control groups are not used");
+    this.admission = new Admission({
+      dataDir: parts.config.dataDir,
+      maxSandboxes: parts.config.maxSandboxes,
+      settings: this.quota,
+      cgroups: this.cgroups,
+      sandboxes: () => this.registry.all(),
+    });
+    this.activity = new Activity((sandbox) => void expire(this, sandbox, "idle"));
+    this.registry.onExpiry = (sandbox) => void expire(this, sandbox, "ttl");
+    this.registry.onSchedule = (sandbox) => this.activity.watch(sandbox);
+    this.#retention = startRetention(this);
     this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
     this.forkSlots = new Semaphore(parts.config.forkParallelism);
     this.branches = new BranchBook(parts.config.branchConcurrency);
     this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
     this.#consoleGuard.unref();
+  }
+
+  /** children asked for and not yet in the registry */
+  get pendingForks(): number {
+    return this.admission.pending;
   }
 
   /** ids whose directories are in use, registered or not */
@@ -128,10 +159,13 @@ export class Runtime implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#consoleGuard);
+    this.#retention[Symbol.dispose]();
+    this.activity[Symbol.dispose]();
     this.closing.abort(new AppError("cancelled", "The daemon is stopping"));
     await Promise.allSettled(this.#underWay);
     await this.pool[Symbol.asyncDispose]();
     await closeSandboxes(this);
+    this.cgroups.close();
   }
 }
 
@@ -158,6 +192,8 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
     await mkdir(dir, { recursive: true, mode: 0o700 });
   }
   await reapStrays(config, log);
+  const cgroups = Cgroups.open(config.dataDir);
+  await removeStrayGroups(cgroups, log);
   const images = new HeldImages();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
@@ -168,7 +204,7 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
-  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images });
+  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
   await restoreSandboxes(runtime);
   return runtime;
 }

@@ -1,6 +1,7 @@
 /** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
 import type { Runtime } from "@forkd/runtime";
 import type { Handlers } from "../router.ts";
+import { activeHandlers } from "./active.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
@@ -21,7 +22,6 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...snapshotHandlers(daemon),
     ...sandboxHandlers(daemon),
     ...workspaceHandlers(daemon),
-    ...execHandlers(daemon),
-    ...fileHandlers(daemon),
+    ...activeHandlers(daemon.runtime, { ...execHandlers(daemon), ...fileHandlers(daemon) }),
   };
 }

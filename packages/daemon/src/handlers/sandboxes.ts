@@ -10,6 +10,7 @@ import {
   ping,
   resume,
   rewind,
+  setTimeouts,
   setTtl,
 } from "@forkd/runtime";
 import type { Handlers } from "../router.ts";
@@ -25,6 +26,7 @@ export function sandboxHandlers({ runtime }: Daemon) {
     },
     killAll: (input) => killAll(runtime, input),
     setTtl: (input) => setTtl(runtime, input),
+    setTimeouts: (input) => setTimeouts(runtime, input),
     branch: (input, context) => branch(runtime, input, context),
     pause: (input, context) => pause(runtime, input, context),
     resume: (input, context) => resume(runtime, input, context),

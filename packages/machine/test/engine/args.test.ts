@@ -59,7 +59,7 @@ test("bootArgs() is this command line for a fixed machine", () => {
     "-blockdev",
     '{"driver":"raw","node-name":"base0","read-only":true,"file":{"driver":"file","filename":"/p/rootfs.ext4","read-only":true}}',
     "-blockdev",
-    '{"driver":"qcow2","node-name":"disk0","cache":{"direct":false,"no-flush":true},"discard":"unmap","file":{"driver":"file","filename":"/p/disk.qcow2","cache":{"direct":false,"no-flush":true}},"backing":"base0"}',
+    '{"driver":"qcow2","node-name":"disk0","cache":{"direct":false,"no-flush":true},"discard":"unmap","file":{"driver":"file","node-name":"disk0-file","filename":"/p/disk.qcow2","cache":{"direct":false,"no-flush":true}},"backing":"base0"}',
     ...["-device", "virtio-blk-device,drive=disk0,werror=report,rerror=report"],
     ...["-kernel", "/p/vmlinuz", "-initrd", "/p/initramfs", "-append", "console=ttyS0 quiet"],
   ]);

@@ -4,6 +4,7 @@ import {
   AppError,
   sandboxIdPattern,
   type GcReport,
+  type GcRequest,
   type ParsedOf,
   type SnapshotDetail,
   type SnapshotInfo,
@@ -14,6 +15,8 @@ import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { findStrays, removeStrays } from "../reap.ts";
+import { expiredBranches, isFree } from "../retention.ts";
+import { removeGroups, strayGroups } from "../stray-groups.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
 export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
@@ -150,16 +153,26 @@ export async function tree(runtime: Runtime): Promise<Tree> {
   };
 }
 
-/** Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays. */
-export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boolean }): Promise<GcReport> {
+/**
+ * Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays, and the branches that
+ * the request names.
+ */
+export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
+  const { dry_run: dryRun } = request;
+  // First, for their flat images are then of no use either.
+  const branches = await removeBranches(runtime, request);
   const images = await runtime.store.evict({ dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
+  const groups = strayGroups(runtime.cgroups, (id) => runtime.owns(id));
   if (!dryRun) {
+    await removeGroups(runtime.cgroups, groups);
     for (const { tag } of failed) if (!runtime.branches.has(tag)) await runtime.store.removeFailed(tag);
     await removeStrays(runtime.config, strays);
   }
   const removed: GcReport["removed"] = [
+    ...branches,
+    ...groups.map((name) => ({ kind: "group" as const, name, bytes: 0 })),
     ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
     ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
     ...strays.map(({ kind, name }) => ({
@@ -169,4 +182,19 @@ export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boole
     })),
   ];
   return { removed, freed_bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
+}
+
+async function removeBranches(runtime: Runtime, request: GcRequest): Promise<GcReport["removed"]> {
+  const removed: GcReport["removed"] = [];
+  for (const snapshot of await expiredBranches(runtime, request)) {
+    const { ownPhysicalBytes: bytes } = await runtime.store.sizes(snapshot);
+    if (!request.dry_run) {
+      // It may have been forked or branched meanwhile, or be another one by now.
+      if (!(await isFree(runtime, snapshot.tag)) || !(await runtime.store.isCurrent(snapshot))) continue;
+      await runtime.pool.drop(snapshot.tag);
+      await runtime.store.remove(snapshot.tag);
+    }
+    removed.push({ kind: "snapshot", name: snapshot.tag, bytes });
+  }
+  return removed;
 }

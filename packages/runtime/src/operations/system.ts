@@ -6,6 +6,7 @@ import { missingPrograms } from "@forkd/image";
 import { kvmObstacle } from "@forkd/machine";
 import { agentPath } from "../config.ts";
 import type { Runtime } from "../open-runtime.ts";
+import { limitsCheck } from "../limits-check.ts";
 import { findStrays, removeStrays } from "../reap.ts";
 import { forkdVersion } from "../version.ts";
 
@@ -46,6 +47,7 @@ export async function doctor(runtime: Runtime): Promise<DoctorReport> {
     ...(await buildTools()),
     await diskSpace(config.dataDir),
     memory(),
+    limitsCheck(runtime),
     { name: "directories", outcome: "ok", detail: `data ${config.dataDir}, sockets ${config.runtimeDir}` },
   ];
   return {

@@ -4,10 +4,17 @@
  */
 import { basename, join } from "node:path";
 import { z } from "zod";
-import { AppError, sandboxIdSchema, tagSchema, workspaceNameSchema } from "@forkd/contract";
+import {
+  AppError,
+  askedLimitsSchema,
+  onTimeoutSchema,
+  sandboxIdSchema,
+  tagSchema,
+  workspaceNameSchema,
+} from "@forkd/contract";
 import { readJson, writeFileAtomic } from "@forkd/base";
 import type { SandboxHome } from "../identity.ts";
-import type { SavedState, Sandbox, SandboxFacts } from "./sandbox.ts";
+import type { SavedState, Sandbox, SandboxFacts, SandboxTimeouts } from "./sandbox.ts";
 
 const recordSchema = z.strictObject({
   version: z.literal(1),
@@ -26,6 +33,10 @@ const recordSchema = z.strictObject({
   /** machines that it has had */
   machines: z.int().min(0),
   /** directory of its saved state below its home */
+  limits: askedLimitsSchema.optional(),
+  idle_timeout_secs: z.int().min(1).optional(),
+  on_timeout: onTimeoutSchema.optional(),
+  auto_resume: z.boolean().optional(),
   saved: z.strictObject({ name: z.string().regex(/^state-\d+$/), at_unix: z.number() }).optional(),
 });
 export type SandboxRecord = z.output<typeof recordSchema>;
@@ -40,6 +51,15 @@ export function factsOf(record: SandboxRecord): SandboxFacts {
     createdAt: record.created_at_unix,
     workspace: record.workspace,
     owner: record.owner,
+    limits: record.limits,
+  };
+}
+
+export function timeoutsOf(record: SandboxRecord): SandboxTimeouts {
+  return {
+    idleSecs: record.idle_timeout_secs,
+    onTimeout: record.on_timeout ?? "kill",
+    autoResume: record.auto_resume ?? false,
   };
 }
 
@@ -59,6 +79,10 @@ export async function writeRecord(sandbox: Sandbox, saved: SavedState | undefine
     created_at_unix: facts.createdAt,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     ...(facts.owner !== undefined && { owner: facts.owner }),
+    ...(facts.limits && { limits: facts.limits }),
+    ...(sandbox.timeouts.idleSecs !== undefined && { idle_timeout_secs: sandbox.timeouts.idleSecs }),
+    on_timeout: sandbox.timeouts.onTimeout,
+    auto_resume: sandbox.timeouts.autoResume,
     snapshot_tag: sandbox.snapshotTag,
     machines: sandbox.machineCount,
     ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),

@@ -11,6 +11,12 @@ export class Registry {
   #timers = new Map<string, NodeJS.Timeout>();
   readonly #log: Logger;
 
+  /** what follows when the time to live is over; default: it is removed */
+  onExpiry: (sandbox: Sandbox) => void = (sandbox) => void this.remove(sandbox.id);
+
+  /** called when a machine of the sandbox has begun or its times were changed */
+  onSchedule: (sandbox: Sandbox) => void = () => undefined;
+
   constructor(log: Logger) {
     this.#log = log;
   }
@@ -50,6 +56,7 @@ export class Registry {
   /** Arms the timer for the sandbox's expiry. */
   schedule(sandbox: Sandbox): void {
     this.#clearTimer(sandbox.id);
+    this.onSchedule(sandbox);
     if (sandbox.expiresAt === undefined) return;
     const wait = Math.max(0, sandbox.expiresAt * 1000 - Date.now());
     const timer = setTimeout(
@@ -57,8 +64,7 @@ export class Registry {
         // A long way to go, or paused meanwhile, or begun anew, or a clock that is a moment behind.
         if (sandbox.expiresAt === undefined || sandbox.expiresAt * 1000 > Date.now())
           return this.schedule(sandbox);
-        this.#log.info({ event: "sandbox.expired", sandbox: sandbox.id });
-        if (this.find(sandbox.id)) void this.remove(sandbox.id);
+        if (this.find(sandbox.id)) this.onExpiry(sandbox);
       },
       Math.min(wait, maxTimerMs),
     );

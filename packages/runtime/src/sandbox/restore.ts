@@ -7,7 +7,7 @@ import { readSnapshot } from "@forkd/store";
 import { sandboxHome } from "../identity.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { sandboxIds } from "../reap.ts";
-import { factsOf, readRecord, savedDir, type SandboxRecord } from "./record.ts";
+import { factsOf, readRecord, savedDir, timeoutsOf, type SandboxRecord } from "./record.ts";
 import { Sandbox } from "./sandbox.ts";
 
 /** Strays have been removed before. One that cannot be read costs itself only: it stays on disk, and the log tells. */
@@ -36,6 +36,7 @@ async function restore(runtime: Runtime, record: SandboxRecord): Promise<Sandbox
     homeScope,
     snapshotTag: record.snapshot_tag,
     ttlSecs: record.ttl_secs,
+    timeouts: timeoutsOf(record),
     machines: record.machines,
   });
   if (record.saved) {

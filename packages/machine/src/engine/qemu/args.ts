@@ -60,6 +60,11 @@ export function overlayName(index: number): string {
   return `disk${index}`;
 }
 
+/** Name of the node of its file, by which its growth is watched. */
+export function fileNode(name: string): string {
+  return `${name}-file`;
+}
+
 export function overlayNode(name: string, path: string, backing: string | null): Record<string, unknown> {
   return {
     driver: "qcow2",
@@ -67,7 +72,12 @@ export function overlayNode(name: string, path: string, backing: string | null):
     // An overlay lives as long as its machine; what is kept is synced when it is kept.
     cache: { direct: false, "no-flush": true },
     discard: "unmap",
-    file: { driver: "file", filename: path, cache: { direct: false, "no-flush": true } },
+    file: {
+      driver: "file",
+      "node-name": fileNode(name),
+      filename: path,
+      cache: { direct: false, "no-flush": true },
+    },
     backing,
   };
 }

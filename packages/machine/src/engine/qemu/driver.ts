@@ -16,6 +16,7 @@ import type {
   BootSpec,
   Capabilities,
   DiskLayer,
+  DiskLimits,
   Engine,
   ExitReason,
   Machine,
@@ -41,7 +42,7 @@ type Running = {
 export class QemuEngine implements Engine {
   readonly name = "qemu";
   readonly version: string;
-  readonly capabilities: Capabilities = { warmFork: true, prepare: true };
+  readonly capabilities: Capabilities = { warmFork: true, prepare: true, diskLimits: true };
   readonly #program: string;
 
   private constructor(program: string, version: string) {
@@ -175,6 +176,14 @@ class QemuProcess implements AsyncDisposable {
   }
   get exited(): Promise<ExitReason> {
     return this.running.process.exited;
+  }
+
+  async limitDisk(limits: DiskLimits): Promise<void> {
+    const { process, disk } = this.running;
+    await disk.limit(limits, (reason) => {
+      process.blame(reason);
+      process.kill();
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,0 +1,74 @@
+/** How long a sandbox may live and be left alone, what follows then, and calls that wake it. */
+import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../open-runtime.ts";
+import { writeRecord } from "../sandbox/record.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { pause, resume } from "./pause.ts";
+
+/** between two attempts to pause what is to be paused */
+const againSecs = 60;
+
+/** What is left out stays as it is. The time to live counts from now. */
+export async function setTimeouts(
+  runtime: Runtime,
+  { id, ttl_secs: ttl, idle_timeout_secs: idle, ...rest }: ParsedOf<"setTimeouts">,
+): Promise<SandboxInfo> {
+  const sandbox = runtime.registry.get(id);
+  sandbox.requireAlive();
+  if (ttl !== undefined) {
+    sandbox.ttlSecs = ttl ?? undefined;
+    if (sandbox.state === "running") sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
+  }
+  const { timeouts } = sandbox;
+  if (idle !== undefined) timeouts.idleSecs = idle ?? undefined;
+  if (rest.on_timeout !== undefined) timeouts.onTimeout = rest.on_timeout;
+  if (rest.auto_resume !== undefined) timeouts.autoResume = rest.auto_resume;
+  runtime.registry.schedule(sandbox);
+  if (sandbox.saved || sandbox.facts.workspace !== undefined)
+    await sandbox.exclusively(undefined, () => writeRecord(sandbox, sandbox.saved));
+  return sandbox.info();
+}
+
+/** Its time is over. Never rejects. */
+export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | "idle"): Promise<void> {
+  if (runtime.registry.find(sandbox.id) !== sandbox || runtime.closing.signal.aborted) return;
+  const { onTimeout } = sandbox.timeouts;
+  runtime.log.info({ event: "sandbox.expired", sandbox: sandbox.id, cause, action: onTimeout });
+  if (onTimeout === "kill") return runtime.registry.remove(sandbox.id).catch(() => undefined);
+  try {
+    await pause(runtime, { id: sandbox.id }, { log: runtime.log });
+  } catch (error) {
+    if (runtime.registry.find(sandbox.id) !== sandbox || sandbox.state !== "running") return;
+    runtime.log.error({ event: "sandbox.expired", outcome: "failed", sandbox: sandbox.id, error });
+    if (cause === "ttl") {
+      sandbox.expiresAt = Date.now() / 1000 + againSecs;
+      runtime.registry.schedule(sandbox);
+    } else runtime.activity.watch(sandbox);
+  }
+}
+
+/** For a call into the sandbox: wakes it if it is to be woken, and counts as activity until the result is disposed. */
+export async function enterSandbox(runtime: Runtime, id: string, context: Context): Promise<Disposable> {
+  const sandbox = runtime.registry.get(id);
+  const call = runtime.activity.begin(sandbox);
+  try {
+    if (sandbox.state === "paused" && sandbox.timeouts.autoResume) await wake(runtime, sandbox, context);
+    return call;
+  } catch (error) {
+    call[Symbol.dispose]();
+    throw error;
+  }
+}
+
+async function wake(runtime: Runtime, sandbox: Sandbox, context: Context): Promise<void> {
+  try {
+    await resume(runtime, { id: sandbox.id }, context);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    throw new AppError(error.code, `Cannot resume ${sandbox.id} for this call: ${error.message}`, {
+      details: { ...error.details, id: sandbox.id },
+      cause: error,
+    });
+  }
+}
