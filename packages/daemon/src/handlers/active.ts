@@ -25,6 +25,8 @@ function active(runtime: Runtime, handle: AnyHandler): AnyHandler {
       if (!isAsyncIterable(result)) return result;
       isStream = true;
       return whileRead(result, call);
+    } catch (error) {
+      throw await call.explain(error);
     } finally {
       if (!isStream) call[Symbol.dispose]();
     }

@@ -1,13 +1,17 @@
 /** How long a sandbox may live and be left alone, what follows then, and calls that wake it. */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
+import { reasonCode } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
+import type { Incarnation } from "../sandbox/incarnation.ts";
 import { writeRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { pause, resume } from "./pause.ts";
 
 /** between two attempts to pause what is to be paused */
 const againSecs = 60;
+/** for the cause of an end to be known */
+const endMs = 1000;
 
 /** What is left out stays as it is. The time to live counts from now. */
 export async function setTimeouts(
@@ -48,17 +52,39 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
   }
 }
 
+export type Call = Disposable & {
+  /** What to tell of a failure: why the machine ended, if it ended by its limits. */
+  explain: (error: unknown) => Promise<unknown>;
+};
+
 /** For a call into the sandbox: wakes it if it is to be woken, and counts as activity until the result is disposed. */
-export async function enterSandbox(runtime: Runtime, id: string, context: Context): Promise<Disposable> {
+export async function enterSandbox(runtime: Runtime, id: string, context: Context): Promise<Call> {
   const sandbox = runtime.registry.get(id);
   const call = runtime.activity.begin(sandbox);
   try {
     if (sandbox.state === "paused" && sandbox.timeouts.autoResume) await wake(runtime, sandbox, context);
-    return call;
+    const machine = sandbox.machineAtWork;
+    return {
+      explain: (error) => explain(sandbox, machine, error),
+      [Symbol.dispose]: () => call[Symbol.dispose](),
+    };
   } catch (error) {
     call[Symbol.dispose]();
     throw error;
   }
+}
+
+/** The connection ends a moment before it is known why. */
+async function explain(sandbox: Sandbox, machine: Incarnation | undefined, error: unknown): Promise<unknown> {
+  if (!machine || !(error instanceof AppError) || error.code !== "agent_unreachable") return error;
+  const late = new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), endMs).unref());
+  const end = await Promise.race([machine.ended, late]);
+  const code = reasonCode(end?.reason);
+  if (!end || code === undefined) return error;
+  return new AppError("sandbox_dead", `The machine of ${sandbox.id} ended: ${end.reason}`, {
+    details: { id: sandbox.id, reason: end.reason, reason_code: code, console: end.console },
+    cause: error,
+  });
 }
 
 async function wake(runtime: Runtime, sandbox: Sandbox, context: Context): Promise<void> {

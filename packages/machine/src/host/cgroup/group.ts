@@ -93,9 +93,12 @@ export class Group implements AsyncDisposable {
     if (!place) return undefined;
     const events = read(join(place.dir, place.version === 2 ? "memory.events" : "memory.oom_control"));
     if (!(numberIn(events, "oom_kill") > 0)) return undefined;
-    const refused =
-      place.version === 2 ? numberIn(events, "max") : Number(read(join(place.dir, "memory.failcnt")));
-    return refused > 0 ? "limit" : "host";
+    if (place.version === 2) return numberIn(events, "oom") > 0 ? "limit" : "host";
+    // The limit on memory and swap together is met first, where there is one.
+    const refused = ["memory.failcnt", "memory.memsw.failcnt"].some(
+      (file) => Number(read(join(place.dir, file))) > 0,
+    );
+    return refused ? "limit" : "host";
   }
 
   get pids(): number[] {
