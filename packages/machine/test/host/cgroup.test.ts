@@ -90,12 +90,12 @@ test("version 1: what the kernel tells of an end is understood", async (t) => {
   const cgroups = Cgroups.open(dataDir, findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n"));
   const group = cgroups.create("sb-1-0", { memoryMib: 64 });
   const place = group.dirOf("memory") ?? "";
-  const tell = (kills: number, failures: number) => {
+  const tell = (kills: number, most: number) => {
     writeFileSync(join(place, "memory.oom_control"), `oom_kill_disable 0\nunder_oom 0\noom_kill ${kills}\n`);
-    writeFileSync(join(place, "memory.failcnt"), `${failures}\n`);
+    writeFileSync(join(place, "memory.max_usage_in_bytes"), `${most * 1024 * 1024}\n`);
     return group.oomKill();
   };
-  assert.deepEqual([tell(0, 9), tell(1, 9), tell(1, 0)], [undefined, "limit", "host"]);
+  assert.deepEqual([tell(0, 64), tell(1, 64), tell(1, 40)], [undefined, "limit", "host"]);
 });
 
 test("version 2: the daemon makes room for groups by moving into a leaf of its own", async (t) => {

@@ -10,6 +10,8 @@ import type { Controller } from "./hierarchies.ts";
 
 const mib = 1024 * 1024;
 const periodUs = 100_000;
+/** the kernel takes memory from a group in portions */
+const nearBytes = 2 * mib;
 /** how long processes that were killed may take to leave */
 const leaveMs = 10_000;
 
@@ -94,11 +96,10 @@ export class Group implements AsyncDisposable {
     const events = read(join(place.dir, place.version === 2 ? "memory.events" : "memory.oom_control"));
     if (!(numberIn(events, "oom_kill") > 0)) return undefined;
     if (place.version === 2) return numberIn(events, "oom") > 0 ? "limit" : "host";
-    // The limit on memory and swap together is met first, where there is one.
-    const refused = ["memory.failcnt", "memory.memsw.failcnt"].some(
-      (file) => Number(read(join(place.dir, file))) > 0,
-    );
-    return refused ? "limit" : "host";
+    // Not every kernel counts the refusals, but each knows how close it came.
+    const most = Number(read(join(place.dir, "memory.max_usage_in_bytes")));
+    const limit = Number(read(join(place.dir, "memory.limit_in_bytes")));
+    return most >= limit - nearBytes ? "limit" : "host";
   }
 
   get pids(): number[] {
