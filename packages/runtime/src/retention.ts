@@ -2,6 +2,8 @@
  * Branches that nobody needs any more. Only branches: what was built was built to stay. One goes only if no snapshot or saved state is
  * a layer over it and no sandbox runs from it or would begin anew from it; a chain goes from its end.
  */
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
 import type { GcRequest } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import { dependentsOf, sandboxesOn } from "./lineage.ts";
@@ -17,9 +19,10 @@ export async function expiredBranches(runtime: Runtime, policy: Policy): Promise
   const { older_than_secs: age, keep_last: kept = 0 } = policy;
   if (!policy.branches && age === undefined && policy.keep_last === undefined) return [];
   const before = age === undefined ? Number.POSITIVE_INFINITY : Date.now() / 1000 - age;
-  const branches = (await runtime.store.list())
-    .filter((each): each is StoredSnapshot => !("problem" in each) && each.manifest.origin.kind === "branch")
-    .sort((a, b) => b.manifest.created_at_unix - a.manifest.created_at_unix);
+  const found = (await runtime.store.list()).filter(
+    (each): each is StoredSnapshot => !("problem" in each) && each.manifest.origin.kind === "branch",
+  );
+  const branches = await newestFirst(found);
   const candidates = branches.slice(kept).filter(({ manifest }) => manifest.created_at_unix <= before);
   const doomed: StoredSnapshot[] = [];
   // The newest first, so that layers are met before what they stand on; one round more as long as that frees another.
@@ -32,6 +35,18 @@ export async function expiredBranches(runtime: Runtime, policy: Policy): Promise
     }
   }
   return doomed;
+}
+
+/** Manifests tell the second; of two of the same second the files tell which was written first. */
+async function newestFirst(snapshots: readonly StoredSnapshot[]): Promise<StoredSnapshot[]> {
+  const dated = await Promise.all(
+    snapshots.map(async (snapshot) => {
+      const written = await stat(join(snapshot.dir, "manifest.json")).catch(() => undefined);
+      return { snapshot, at: snapshot.manifest.created_at_unix, writtenMs: written?.mtimeMs ?? 0 };
+    }),
+  );
+  dated.sort((a, b) => b.at - a.at || b.writtenMs - a.writtenMs);
+  return dated.map(({ snapshot }) => snapshot);
 }
 
 /** Nothing stands on it but what goes too. */
