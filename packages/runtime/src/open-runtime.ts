@@ -193,7 +193,6 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   }
   await reapStrays(config, log);
   const cgroups = Cgroups.open(config.dataDir);
-  await removeStrayGroups(cgroups, log);
   const images = new HeldImages();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
@@ -206,5 +205,6 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
   await restoreSandboxes(runtime);
+  await removeStrayGroups(cgroups, log, (id) => runtime.owns(id));
   return runtime;
 }

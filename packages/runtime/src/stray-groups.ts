@@ -2,11 +2,14 @@
 import { isErrno, type Logger } from "@forkd/base";
 import type { Cgroups } from "@forkd/machine";
 
-/** Names of the groups of machines that `isOurs` does not claim. */
+/**
+ * Names of the groups of machines that `isOurs` does not claim, and of those that nothing is in any more. (A machine enters its group
+ * in the same step in which that is made.)
+ */
 export function strayGroups(cgroups: Cgroups, isOurs: (id: string) => boolean): string[] {
   return cgroups.list().filter((name) => {
     const id = /^(sb-[0-9a-f]{24})-\d+$/.exec(name)?.[1];
-    return id === undefined || !isOurs(id);
+    return id === undefined || !isOurs(id) || (cgroups.adopt(name)?.pids.length ?? 0) === 0;
   });
 }
 
@@ -25,11 +28,11 @@ export async function removeGroups(cgroups: Cgroups, names: readonly string[]): 
   }
 }
 
-/** At the start of a daemon, after its strays have been ended. A group that cannot be removed now costs nothing. */
+/** At the start of a daemon, when it knows its sandboxes. A group that cannot be removed now costs nothing. */
 export async function removeStrayGroups(
   cgroups: Cgroups,
   log: Logger,
-  isOurs: (id: string) => boolean = () => false,
+  isOurs: (id: string) => boolean,
 ): Promise<void> {
   const names = strayGroups(cgroups, isOurs);
   if (names.length === 0) return;

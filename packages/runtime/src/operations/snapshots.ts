@@ -14,8 +14,8 @@ import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile } from "@forkd/
 import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
+import { removeBranches } from "../expired-branches.ts";
 import { findStrays, removeStrays } from "../reap.ts";
-import { expiredBranches, isFree } from "../retention.ts";
 import { removeGroups, strayGroups } from "../stray-groups.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
@@ -182,19 +182,4 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
     })),
   ];
   return { removed, freed_bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
-}
-
-async function removeBranches(runtime: Runtime, request: GcRequest): Promise<GcReport["removed"]> {
-  const removed: GcReport["removed"] = [];
-  for (const snapshot of await expiredBranches(runtime, request)) {
-    const { ownPhysicalBytes: bytes } = await runtime.store.sizes(snapshot);
-    if (!request.dry_run) {
-      // It may have been forked or branched meanwhile, or be another one by now.
-      if (!(await isFree(runtime, snapshot.tag)) || !(await runtime.store.isCurrent(snapshot))) continue;
-      await runtime.pool.drop(snapshot.tag);
-      await runtime.store.remove(snapshot.tag);
-    }
-    removed.push({ kind: "snapshot", name: snapshot.tag, bytes });
-  }
-  return removed;
 }

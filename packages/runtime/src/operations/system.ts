@@ -8,6 +8,7 @@ import { agentPath } from "../config.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { limitsCheck } from "../limits-check.ts";
 import { findStrays, removeStrays } from "../reap.ts";
+import { removeGroups, strayGroups } from "../stray-groups.ts";
 import { forkdVersion } from "../version.ts";
 
 const gib = 1024 ** 3;
@@ -127,6 +128,11 @@ export async function cleanup(
   { dry_run: dryRun }: { dry_run: boolean },
 ): Promise<CleanupReport> {
   const strays = await findStrays(runtime.config, (id) => runtime.owns(id));
-  if (!dryRun) await removeStrays(runtime.config, strays);
-  return { removed: strays, dry_run: dryRun };
+  const groups = strayGroups(runtime.cgroups, (id) => runtime.owns(id));
+  if (!dryRun) {
+    await removeStrays(runtime.config, strays);
+    await removeGroups(runtime.cgroups, groups);
+  }
+  const removed = [...strays, ...groups.map((name) => ({ kind: "group", name, detail: "control group" }))];
+  return { removed, dry_run: dryRun };
 }
