@@ -1,12 +1,13 @@
 /** What a sandbox may take and how long it may be left alone, with real machines and one daemon. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { groupsOf } from "../support/groups.ts";
-import { eventually, forkAll, rejectsWith, sh } from "../support/sandboxes.ts";
+import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 let canGroup: boolean;
@@ -157,4 +158,18 @@ test("a sandbox that is left alone is paused, and a call wakes it", async () => 
   await eventually("its time to live ends it", async () =>
     (await forkd.sandboxes.list()).every(({ id }) => id !== child.id),
   );
+});
+
+test("groups of a daemon that was killed are found by the next one", async (t) => {
+  if (!canGroup) return t.skip("control groups cannot be made here");
+  const first = await startDaemon({ snapshots: ["tiny"] });
+  await using _first = first;
+  const child = await first.forkd.forkOne("tiny", { limits: { pids: 100 } });
+  assert.equal(groupsOf(first.dataDir).length, 1);
+  first.process.kill("SIGKILL");
+  await once(first.process, "exit");
+  await using second = await startDaemon({ dataDir: first.dataDir });
+  await second.forkd.call("killAll", {});
+  assert.deepEqual(groupsOf(first.dataDir), []);
+  await eventually("its machine has ended", () => !processExists(child.info.pid));
 });

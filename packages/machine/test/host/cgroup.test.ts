@@ -85,6 +85,22 @@ test("version 1: a group has its limits in the hierarchies that it needs, and no
   assert.equal(cgroups.adopt("sb-2-0"), undefined);
 });
 
+test("what the daemon itself may still take is what its own group leaves it", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const at = (limit: string) => {
+    write(join(dir, "memory.limit_in_bytes"), limit);
+    write(join(dir, "memory.usage_in_bytes"), "700\n");
+    write(
+      join(dir, "memory.stat"),
+      "cache 9\ninactive_file 1\ntotal_inactive_file 200\ntotal_active_file 30\n",
+    );
+    const positions = findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n");
+    return Cgroups.open(dataDir, positions).ownHeadroom();
+  };
+  assert.equal(at("1000\n"), 530);
+  assert.equal(at("9223372036854771712\n"), undefined);
+});
+
 test("version 1: what the kernel tells of an end is understood", async (t) => {
   const dir = await temporaryDirectory(t);
   const cgroups = Cgroups.open(dataDir, findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n"));

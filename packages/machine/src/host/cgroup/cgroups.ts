@@ -98,8 +98,13 @@ export class Cgroups {
       const limit = Number(readFileSync(join(dir, max), "utf8"));
       // "max", or the largest number that there is.
       if (!Number.isFinite(limit) || limit > 2 ** 60) return undefined;
-      const cache = /^(?:total_)?inactive_file (\d+)$/m.exec(readFileSync(join(dir, "memory.stat"), "utf8"));
-      return limit - Number(readFileSync(join(dir, current), "utf8")) + Number(cache?.[1] ?? 0);
+      // Files that were read can be dropped.
+      const stat = readFileSync(join(dir, "memory.stat"), "utf8");
+      const names =
+        version === 2 ? ["inactive_file", "active_file"] : ["total_inactive_file", "total_active_file"];
+      const cached = names.map((name) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(stat)?.[1] ?? 0));
+      const used = Number(readFileSync(join(dir, current), "utf8"));
+      return limit - used + cached.reduce((sum, bytes) => sum + bytes, 0);
     } catch (error) {
       if (isErrno(error, "ENOENT", "EACCES")) return undefined;
       throw error;
