@@ -4,7 +4,8 @@ import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
 import { sandboxColumns, wideColumns } from "../sandbox-table.ts";
 
-type Time = number | null;
+/** seconds; 0 for none, since a parser of options cannot give null */
+type Time = number;
 type Options = { ttl?: Time; idle?: Time; onTimeout?: "kill" | "pause"; autoResume?: boolean };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -29,7 +30,7 @@ export function define(command: Command, toAction: ToAction): void {
 }
 
 function parseTime(text: string): Time {
-  return text === "none" ? null : parseLifetime(text);
+  return text === "none" ? 0 : parseLifetime(text);
 }
 
 async function timeouts(cli: Cli, options: Options, prefix: string): Promise<void> {
@@ -42,8 +43,8 @@ async function timeouts(cli: Cli, options: Options, prefix: string): Promise<voi
     "setTimeouts",
     {
       id,
-      ...(ttl !== undefined && { ttl_secs: ttl }),
-      ...(idle !== undefined && { idle_timeout_secs: idle }),
+      ...(ttl !== undefined && { ttl_secs: ttl || null }),
+      ...(idle !== undefined && { idle_timeout_secs: idle || null }),
       ...(onTimeout !== undefined && { on_timeout: onTimeout }),
       ...(autoResume !== undefined && { auto_resume: autoResume }),
     },
