@@ -35,7 +35,15 @@ async function follow(t: TestContext, { config }: TestRuntime): Promise<TestRunt
 }
 
 async function forkOne({ runtime }: TestRuntime): Promise<string> {
-  const [entry] = await fork(runtime, forkRequest({ env: { A: "1" }, labels: { job: "x" } }), context);
+  const request = forkRequest({
+    env: { A: "1" },
+    labels: { job: "x" },
+    limits: { memory_mib: 64, best_effort: true },
+    idle_timeout_secs: 600,
+    on_timeout: "pause",
+    auto_resume: true,
+  });
+  const [entry] = await fork(runtime, request, context);
   assert.ok(entry && isSandbox(entry));
   return entry.id;
 }
@@ -51,6 +59,7 @@ test("a paused sandbox is there after the daemon stopped, with all its facts; a 
   assert.equal(second.runtime.registry.find(gone), undefined);
   const { reason: _, ...after } = second.runtime.registry.get(id).info();
   assert.deepEqual(after, { ...before, branch_count: 0 });
+  assert.deepEqual([after.limits, after.idle_timeout_secs], [{ memory_mib: 64 }, 600]);
   assert.equal((await resume(second.runtime, { id }, context)).state, "running");
   assert.equal(second.engine.machines[0]?.guest.identity?.hostname, id);
   assert.equal(second.runtime.registry.get(id).env["A"], "1");

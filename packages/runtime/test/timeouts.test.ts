@@ -4,7 +4,7 @@ import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../src/operations/fork.ts";
 import { pause } from "../src/operations/pause.ts";
-import { enterSandbox, setTimeouts } from "../src/operations/timeouts.ts";
+import { enterSandbox, expire, setTimeouts } from "../src/operations/timeouts.ts";
 import type { Sandbox } from "../src/sandbox/sandbox.ts";
 import {
   assertOnly,
@@ -53,6 +53,28 @@ test("a sandbox is paused when its time is over, and a call resumes it", async (
   assert.equal(sandbox.state, "running");
   assert.equal(sandbox.current.number, 1, "three calls at once wake it once");
   for (const call of calls) call[Symbol.dispose]();
+});
+
+test("a call that comes while the sandbox is being paused waits, and wakes it", async (t) => {
+  const { runtime, sandbox, engine } = await sandboxWith(t, { auto_resume: true });
+  const [machine] = engine.machines;
+  const pausing = pause(runtime, { id: sandbox.id }, context);
+  await until("it is about to be paused", () => sandbox.isAsleep && sandbox.state === "running");
+  using _call = await enterSandbox(runtime, sandbox.id, context);
+  assert.equal((await pausing).state, "paused");
+  assert.equal(sandbox.isAsleep, false);
+  assert.notEqual(sandbox.machine, machine);
+});
+
+test("a sandbox that was left alone is not paused if a call came before its turn", async (t) => {
+  const { runtime, sandbox } = await sandboxWith(t, { on_timeout: "pause" });
+  let free = (): void => undefined;
+  const busy = sandbox.exclusively(undefined, () => new Promise<void>((resolve) => (free = resolve)));
+  const expiring = expire(runtime, sandbox, "idle");
+  using _call = await enterSandbox(runtime, sandbox.id, context);
+  free();
+  await Promise.all([busy, expiring]);
+  assert.equal(sandbox.state, "running");
 });
 
 test("a call into a paused sandbox that is not to be woken is left to be refused", async (t) => {

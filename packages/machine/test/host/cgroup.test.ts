@@ -158,6 +158,13 @@ test("version 2: each controller that is not delegated is told, with the reason"
   assert.match("reason" in support.cpu ? support.cpu.reason : "", /cpu are not delegated/);
 });
 
+test("version 2: a group that cannot be seen is a reason, not a failure", async (t) => {
+  const { top, mountinfo } = await secondVersion(t, "/");
+  write(join(top, "gone", "cgroup.type"), "domain\n");
+  const { support } = Cgroups.open(dataDir, findPositions(mountinfo, "0::/gone\n"), 4711);
+  assert.match("reason" in support.memory ? support.memory.reason : "", /gone cannot be used: ENOENT/);
+});
+
 test("no hierarchy at all: nothing can be limited, and the reasons say so", () => {
   const cgroups = Cgroups.open(dataDir, findPositions("", "0::/\n"));
   for (const each of controllers) assert.match(JSON.stringify(cgroups.support[each]), /is mounted/);

@@ -19,16 +19,17 @@ import { childEnv, type Sandbox, type SavedState } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../take-instant.ts";
 import { pinBase, writeInstant } from "../write-instant.ts";
 
-/** A paused sandbox stays as it is. */
+/** A paused sandbox stays as it is, and so does one that `unless` excuses when its turn has come. */
 export function pause(
   runtime: Runtime,
   { id }: { id: string },
   { signal, log }: Context,
+  unless: () => boolean = () => false,
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
-      if (sandbox.state === "paused") return sandbox.info();
+      if (sandbox.state === "paused" || unless()) return sandbox.info();
       const startedAt = performance.now();
       await save(runtime, sandbox, either);
       runtime.registry.schedule(sandbox);

@@ -41,7 +41,9 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
   runtime.log.info({ event: "sandbox.expired", sandbox: sandbox.id, cause, action: onTimeout });
   if (onTimeout === "kill") return runtime.registry.remove(sandbox.id).catch(() => undefined);
   try {
-    await pause(runtime, { id: sandbox.id }, { log: runtime.log });
+    // A call that came while others were busy with the sandbox has made it active again.
+    const unless = () => cause === "idle" && runtime.activity.isActive(sandbox);
+    await pause(runtime, { id: sandbox.id }, { log: runtime.log }, unless);
   } catch (error) {
     if (runtime.registry.find(sandbox.id) !== sandbox || sandbox.state !== "running") return;
     runtime.log.error({ event: "sandbox.expired", outcome: "failed", sandbox: sandbox.id, error });
@@ -62,7 +64,7 @@ export async function enterSandbox(runtime: Runtime, id: string, context: Contex
   const sandbox = runtime.registry.get(id);
   const call = runtime.activity.begin(sandbox);
   try {
-    if (sandbox.state === "paused" && sandbox.timeouts.autoResume) await wake(runtime, sandbox, context);
+    if (sandbox.isAsleep && sandbox.timeouts.autoResume) await wake(runtime, sandbox, context);
     const machine = sandbox.machineAtWork;
     return {
       explain: (error) => explain(sandbox, machine, error),

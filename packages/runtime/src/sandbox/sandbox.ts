@@ -108,6 +108,11 @@ export class Sandbox implements AsyncDisposable {
     return this.#console;
   }
 
+  /** Alive, but without a machine that takes calls: paused, or about to be. */
+  get isAsleep(): boolean {
+    return this.#deathReason === undefined && (!this.#current || this.#isPausing);
+  }
+
   /** Throws if it is dead. */
   requireAlive(): void {
     if (this.#deathReason === undefined) return;

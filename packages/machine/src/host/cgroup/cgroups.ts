@@ -6,9 +6,9 @@ import { createHash } from "node:crypto";
 import { accessSync, constants, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { enable, takeDelegation } from "./delegation.ts";
+import { enable, takeDelegation, type Delegation } from "./delegation.ts";
 import { controllersOf, Group, type GroupLimits, type Places } from "./group.ts";
-import { controllers, findPositions, type Controller, type Positions } from "./hierarchies.ts";
+import { controllers, findPositions, type Controller, type Position, type Positions } from "./hierarchies.ts";
 
 export type Support = { version: 1 | 2; dir: string } | { reason: string };
 
@@ -33,7 +33,7 @@ export class Cgroups {
     const second = controllers.filter((each) => versionOf(positions[each]) === 2);
     const [first] = second;
     const position = first && positions[first];
-    const delegation = position && "dir" in position ? takeDelegation(position, pid, second) : undefined;
+    const delegation = position && "dir" in position ? delegationOf(position, pid, second) : undefined;
     const supportOf = (controller: Controller): Support => {
       const at = positions[controller];
       if ("reason" in at) return at;
@@ -148,6 +148,16 @@ export function groupNameOf(dataDir: string): string {
 
 function versionOf(position: Positions[Controller]): number | undefined {
   return "version" in position ? position.version : undefined;
+}
+
+/** A host that shows its groups in a way that we do not know has no limits, but it has sandboxes. */
+function delegationOf(position: Position, pid: number, wanted: readonly Controller[]): Delegation {
+  try {
+    return takeDelegation(position, pid, wanted);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    return { dir: position.dir, enabled: [], reason: `the group ${position.dir} cannot be used: ${why}` };
+  }
 }
 
 /** Our group has no processes either; its own groups are to have the controller. */
