@@ -26,7 +26,7 @@ import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, type RuntimeConfig } from "./config.ts";
 import { HeldImages } from "./held-images.ts";
-import { prepareChild } from "./launch.ts";
+import { prepareChild, type PreparedChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
 import { expire } from "./operations/timeouts.ts";
 import { MemoryEstimates } from "./memory-estimates.ts";
@@ -99,11 +99,18 @@ export class Runtime implements AsyncDisposable {
     this.registry.onExpiry = (sandbox) => void expire(this, sandbox, "ttl");
     this.registry.onSchedule = (sandbox) => this.activity.watch(sandbox);
     this.#retention = startRetention(this);
-    this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
+    this.pool = new VmmPool(parts.config.poolSize, (snapshot) => this.#prepareAhead(snapshot), parts.log);
     this.forkSlots = new Semaphore(parts.config.forkParallelism);
     this.branches = new BranchBook(parts.config.branchConcurrency);
     this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
     this.#consoleGuard.unref();
+  }
+
+  /** What is started ahead of need must fit as well. */
+  async #prepareAhead(snapshot: StoredSnapshot): Promise<PreparedChild> {
+    const ask = { what: "start a VMM ahead of need", n: 1, memoryMib: 0, diskMib: 0, isSandbox: false };
+    using _room = this.admission.admit(ask);
+    return await prepareChild(this, snapshot);
   }
 
   /** children asked for and not yet in the registry */

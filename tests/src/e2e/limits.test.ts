@@ -86,7 +86,19 @@ test("a disk that grows beyond its limit ends its sandbox; what stays below it d
   const more = child.commands.run(["dd", "if=/dev/zero", "of=/b", "bs=1M", "count=40", "conv=fsync"]);
   await rejectsWith(more, "sandbox_dead", /disk limit reached: its disk took more than 24 MiB/);
   assert.equal((await infoOf(child)).reason_code, "disk_limit");
-  for (const each of children) if ("kill" in each) await each.kill();
+  const [copy] = children;
+  assert.ok(copy && "pause" in copy);
+  // What was written before a pause counts after it.
+  await sh(copy, "dd if=/dev/zero of=/c bs=1M count=12 conv=fsync 2>&1");
+  await copy.pause();
+  await copy.resume();
+  const again = copy.commands.run(["dd", "if=/dev/zero", "of=/d", "bs=1M", "count=16", "conv=fsync"]);
+  await rejectsWith(again, "sandbox_paused", /disk limit reached: .*can be resumed from before/);
+  assert.deepEqual(await infoOf(copy).then(({ state, reason_code: code }) => [state, code]), [
+    "paused",
+    "disk_limit",
+  ]);
+  await copy.kill();
   await daemon.forkd.snapshots.remove("grown");
 });
 

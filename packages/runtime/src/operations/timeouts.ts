@@ -83,7 +83,11 @@ async function explain(sandbox: Sandbox, machine: Incarnation | undefined, error
   const end = await Promise.race([machine.ended, late]);
   const code = reasonCode(end?.reason);
   if (!end || code === undefined) return error;
-  return new AppError("sandbox_dead", `The machine of ${sandbox.id} ended: ${end.reason}`, {
+  // One that has a saved state goes back to it.
+  const [state, remedy] = sandbox.isDead
+    ? (["sandbox_dead", "Fork another one"] as const)
+    : (["sandbox_paused", `It can be resumed from before (forkd resume ${sandbox.id})`] as const);
+  return new AppError(state, `The machine of ${sandbox.id} ended: ${end.reason}. ${remedy}`, {
     details: { id: sandbox.id, reason: end.reason, reason_code: code, console: end.console },
     cause: error,
   });
