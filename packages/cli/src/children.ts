@@ -6,21 +6,23 @@ import type { ForkEntry, RequestOf } from "@forkd/contract";
 import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "./cli.ts";
+import { addLimitOptions, readLimits, type LimitOptions } from "./limit-options.ts";
 import { exitCodeOf, remedyOf } from "./exit-code.ts";
 import { sandboxColumns } from "./sandbox-table.ts";
 import { renderTable } from "./table.ts";
 
-export type ChildOptions = {
+export type ChildOptions = LimitOptions & {
   env?: Record<string, string>;
   label?: Record<string, string>;
   ttl?: number;
   vary?: string;
   idempotencyKey?: string;
 };
-type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "vary">;
+type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "vary"> &
+  ReturnType<typeof readLimits>;
 
 export function addChildOptions(command: Command): Command {
-  return command
+  return addLimitOptions(command)
     .option("-e, --env <name=value>", "environment of every child (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "label of every child (repeatable)", collectLabel)
     .option("--ttl <duration>", "kill the children after this time", parseLifetime)
@@ -34,6 +36,7 @@ export async function readChildSettings(options: ChildOptions): Promise<ChildSet
     ...(options.env && { env: options.env }),
     ...(options.label && { labels: options.label }),
     ...(options.ttl !== undefined && { ttl_secs: options.ttl }),
+    ...readLimits(options),
     ...(options.vary !== undefined && { vary: await readVariations(options.vary) }),
   };
 }

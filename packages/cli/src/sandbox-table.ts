@@ -1,5 +1,6 @@
 /** How `ls` and `fork` show sandboxes. */
 import type { SandboxInfo } from "@forkd/contract";
+import { formatLimits, formatTimeouts } from "./limit-options.ts";
 import { formatAge, formatPairs, formatSeconds, type Column } from "./table.ts";
 
 export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>[] {
@@ -21,5 +22,14 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
     },
     { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-" },
     { title: "LABELS", value: ({ labels }) => formatPairs(labels) || "-" },
+  ];
+}
+
+/** What `ls --wide` shows beside them. */
+export function wideColumns(): readonly Column<SandboxInfo>[] {
+  return [
+    { title: "OWNER", value: ({ owner }) => owner ?? "-" },
+    { title: "LIMITS", value: (info) => formatLimits(info) || "-" },
+    { title: "IDLE", value: (info) => formatTimeouts(info) || "-" },
   ];
 }

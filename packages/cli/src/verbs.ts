@@ -128,6 +128,12 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/rewind.ts"),
   },
   {
+    name: "timeouts",
+    summary: "Change how long a sandbox may live and be left alone",
+    completes: "sandboxes",
+    load: () => import("./commands/timeouts.ts"),
+  },
+  {
     name: "workspace",
     summary: "Sandboxes with a name: create, ls, suspend, resume, delete",
     subcommands: {

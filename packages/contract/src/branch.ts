@@ -1,6 +1,7 @@
 /** BRANCH, pause, resume, rewind, and what is made of them: workspaces, lineage, collection of what nothing needs. */
 import { z } from "zod";
 import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+import { givenOnce, isGivenOnce, lifetimeFields, limitFields } from "./limits.ts";
 import { forkResultSchema, sandboxStateSchema, variationSchema } from "./sandbox.ts";
 import { branchModeSchema, snapshotSchema, snapshotStatusSchema } from "./snapshot.ts";
 
@@ -26,7 +27,9 @@ export const branchRequestSchema = z
     vary: z.array(variationSchema).max(1000).default([]),
     env: envSchema.default({}),
     labels: labelsSchema.default({}),
-    ttl_secs: z.int().min(1).max(31_536_000).optional(),
+    ...lifetimeFields,
+    /** default: those of the sandbox itself */
+    ...limitFields,
     /** refused unless it is the snapshot that the sandbox runs from */
     parent_tag: tagSchema.optional(),
     diff: legacy("diff"),
@@ -40,6 +43,7 @@ export const branchRequestSchema = z
     path: ["vary"],
     message: "must not have more entries than n",
   })
+  .refine(isGivenOnce, givenOnce)
   .refine((request) => request.wait || request.n === 0, {
     path: ["n"],
     message:
@@ -96,12 +100,16 @@ export const workspaceSchema = z.object({
 });
 export type WorkspaceInfo = z.output<typeof workspaceSchema>;
 
-export const createWorkspaceSchema = z.strictObject({
-  name: workspaceNameSchema,
-  snapshot_tag: tagSchema,
-  env: envSchema.default({}),
-  labels: labelsSchema.default({}),
-});
+export const createWorkspaceSchema = z
+  .strictObject({
+    name: workspaceNameSchema,
+    snapshot_tag: tagSchema,
+    env: envSchema.default({}),
+    labels: labelsSchema.default({}),
+    ...lifetimeFields,
+    ...limitFields,
+  })
+  .refine(isGivenOnce, givenOnce);
 
 export const treeSchema = z.object({
   snapshots: z.array(
@@ -127,12 +135,21 @@ export const treeSchema = z.object({
 });
 export type Tree = z.output<typeof treeSchema>;
 
-export const gcRequestSchema = z.strictObject({ dry_run: z.boolean().default(false) });
+export const gcRequestSchema = z.strictObject({
+  dry_run: z.boolean().default(false),
+  /** also remove branches that nothing depends on or runs from; implied by the two below */
+  branches: z.boolean().optional(),
+  /** only branches made longer ago than this */
+  older_than_secs: z.int().min(0).max(3_153_600_000).optional(),
+  /** but not the newest of all branches */
+  keep_last: z.int().min(0).max(1_000_000).optional(),
+});
+export type GcRequest = z.output<typeof gcRequestSchema>;
 export const gcSchema = z.object({
   removed: z.array(
     z.object({
-      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; others: as in cleanup */
-      kind: z.enum(["memory", "failed", "process", "directory"]),
+      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a branch that was asked for; others: as in cleanup */
+      kind: z.enum(["memory", "failed", "snapshot", "process", "directory", "group"]),
       name: z.string(),
       bytes: z.number(),
     }),

@@ -36,6 +36,7 @@ export const errorCodes = {
   internal: { status: 500, exit: 1, retryable: false },
   snapshot_corrupt: { status: 500, exit: 8, retryable: false },
   unsupported: { status: 501, exit: 2, retryable: false },
+  limit_not_enforceable: { status: 501, exit: 2, retryable: false },
   agent_unreachable: { status: 502, exit: 8, retryable: true },
   engine_failed: { status: 502, exit: 8, retryable: true },
   kernel_failed: { status: 502, exit: 8, retryable: true },

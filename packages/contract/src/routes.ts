@@ -14,6 +14,7 @@ import { observeRoutes } from "./observe-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { keyRoutes } from "./key-routes.ts";
 import { idempotencyKeyHeader, route } from "./route.ts";
+import { limitRoutes } from "./limit-routes.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import {
   buildEventSchema,
@@ -252,6 +253,7 @@ export const routes = {
   ...branchRoutes,
   ...configRoutes,
   ...keyRoutes,
+  ...limitRoutes,
   ...guestRoutes,
   ...observeRoutes,
 } as const;

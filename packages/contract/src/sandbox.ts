@@ -2,6 +2,15 @@
 import { z } from "zod";
 import { errorBodySchema } from "./error-body.ts";
 import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+import {
+  givenOnce,
+  isGivenOnce,
+  lifetimeFields,
+  limitFields,
+  limitsSchema,
+  notEnforcedSchema,
+  onTimeoutSchema,
+} from "./limits.ts";
 
 export const acceleratorSchema = z.enum(["kvm", "tcg"]);
 export type Accelerator = z.output<typeof acceleratorSchema>;
@@ -38,6 +47,15 @@ export const sandboxSchema = z.object({
   workspace: z.string().optional(),
   /** name of the key that asked for it */
   owner: z.string().optional(),
+  /** class of `reason`, where it is one that a program may want to know */
+  reason_code: z.enum(["out_of_memory", "host_out_of_memory", "disk_limit"]).optional(),
+  /** what it is held to */
+  limits: limitsSchema.optional(),
+  /** those of them that this host cannot hold it to */
+  limits_not_enforced: z.array(notEnforcedSchema).optional(),
+  idle_timeout_secs: z.number().optional(),
+  on_timeout: onTimeoutSchema.optional(),
+  auto_resume: z.boolean().optional(),
 });
 export type SandboxInfo = z.output<typeof sandboxSchema>;
 
@@ -61,8 +79,8 @@ export const forkRequestSchema = z
     env: envSchema.default({}),
     /** one entry per child, in order; at most n */
     vary: z.array(variationSchema).max(1000).default([]),
-    /** the sandbox is killed when this many seconds have passed */
-    ttl_secs: z.int().min(1).max(31_536_000).optional(),
+    ...lifetimeFields,
+    ...limitFields,
     prewarm: z
       .boolean()
       .default(false)
@@ -70,13 +88,8 @@ export const forkRequestSchema = z
     live_fork: z.boolean().default(false).meta({ description: "Accepted for compatibility; no effect" }),
     per_child_netns: switchedOff("per_child_netns"),
     hugepages: switchedOff("hugepages"),
-    memory_limit_mib: z
-      .undefined({
-        error:
-          "memory_limit_mib is not supported yet: the memory of a child is bounded by memory_mib of its snapshot",
-      })
-      .optional(),
   })
+  .refine(isGivenOnce, givenOnce)
   .refine((request) => request.vary.length <= request.n, {
     path: ["vary"],
     message: "must not have more entries than n",

@@ -35,6 +35,7 @@ export const wireRoutes = {
   listKeys: { method: "get", path: "/v1/keys", kind: "json" },
   createKey: { method: "post", path: "/v1/keys", kind: "json" },
   removeKey: { method: "delete", path: "/v1/keys/{name}", kind: "json" },
+  setTimeouts: { method: "post", path: "/v1/sandboxes/{id}/timeouts", kind: "json" },
   exec: { method: "post", path: "/v1/sandboxes/{id}/exec", kind: "json" },
   listExecs: { method: "get", path: "/v1/sandboxes/{id}/execs", kind: "json" },
   attachExec: { method: "get", path: "/v1/sandboxes/{id}/execs/{exec_id}/stream", kind: "events" },

@@ -81,7 +81,12 @@ test("forkRequestSchema names the field that it refuses", () => {
     [{ ...tag, ttl_secs: 0 }, "ttl_secs"],
     [{ ...tag, per_child_netns: true }, "per_child_netns", /per_child_netns is not supported/],
     [{ ...tag, hugepages: true }, "hugepages", /hugepages is not supported/],
-    [{ ...tag, memory_limit_mib: 256 }, "memory_limit_mib", /not supported yet/],
+    [{ ...tag, memory_limit_mib: 8 }, "memory_limit_mib", /at least 32 MiB/],
+    [{ ...tag, memory_limit_mib: 64, limits: { memory_mib: 65 } }, "memory_limit_mib", /give the limit once/],
+    [{ ...tag, limits: { cpu_percent: 0 } }, "limits.cpu_percent", /at least 1 percent of one core/],
+    [{ ...tag, limits: { memory: 64 } }, "limits", /memory/],
+    [{ ...tag, idle_timeout_secs: 0 }, "idle_timeout_secs"],
+    [{ ...tag, on_timeout: "explode" }, "on_timeout"],
     [{ ...tag, surprise: 1 }, "", /surprise/],
   ];
   for (const [value, path, message] of table) assertRefused(forkRequestSchema, value, path, message);

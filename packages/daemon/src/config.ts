@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isErrno } from "@forkd/base";
 import { AppError, defaultDataDir, defaultRuntimeDir } from "@forkd/contract";
-import { runtimeDefaults } from "@forkd/runtime";
+import { quotaDefaults, runtimeDefaults } from "@forkd/runtime";
 import { z } from "zod";
 import { accessDefaults, accessSettings } from "./access-settings.ts";
 import { exposureProblem, listenPattern } from "./auth/listen-address.ts";
@@ -47,6 +47,25 @@ export const settingsSchema = z.strictObject({
   ready_timeout_secs: count(1, 3600),
   /** what becomes of running sandboxes when the daemon stops: the next one finds them, or they end */
   on_stop: z.enum(["keep", "stop"]),
+  /** of every sandbox that is not given others; 0 for none */
+  default_memory_limit_mib: count(0, 1 << 24),
+  default_cpu_percent: count(0, 1_000_000),
+  default_disk_limit_mib: count(0, 1 << 24),
+  /** what all running sandboxes may have together; 0 for no limit */
+  max_memory_mib: count(0, 1 << 30),
+  /** what the disks of all sandboxes may become together; 0 for no limit */
+  max_disk_mib: count(0, 1 << 30),
+  /** memory and disk space of the host that forks leave alone */
+  memory_reserve_mib: count(0, 1 << 30),
+  disk_reserve_mib: count(0, 1 << 30),
+  /** a new child is expected to write one part in so many of its memory */
+  memory_overcommit: count(1, 1000),
+  /** children asked for and not yet started; more are refused */
+  max_pending_forks: count(1, 1_000_000),
+  /** how often what the two below name is collected; 0 for never */
+  gc_interval_secs: count(0, 2_000_000),
+  retention_max_age_days: count(0, 36_500),
+  retention_keep_last: count(0, 1_000_000),
   log_level: z.enum(["debug", "info", "warn", "error", "silent"]),
   /** "stderr" or a path */
   log_file: z.union([z.literal("stderr"), path]),
@@ -154,6 +173,18 @@ export function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     boot_timeout_secs: runtimeDefaults.bootTimeoutMs / 1000,
     ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
     on_stop: runtimeDefaults.onStop,
+    default_memory_limit_mib: 0,
+    default_cpu_percent: 0,
+    default_disk_limit_mib: 0,
+    max_memory_mib: quotaDefaults.maxMemoryMib,
+    max_disk_mib: quotaDefaults.maxDiskMib,
+    memory_reserve_mib: quotaDefaults.memoryReserveMib,
+    disk_reserve_mib: quotaDefaults.diskReserveMib,
+    memory_overcommit: quotaDefaults.memoryOvercommit,
+    max_pending_forks: quotaDefaults.maxPendingForks,
+    gc_interval_secs: quotaDefaults.gcIntervalSecs,
+    retention_max_age_days: quotaDefaults.retention.maxAgeDays,
+    retention_keep_last: quotaDefaults.retention.keepLast,
     log_level: "info",
     log_file: "stderr",
     log_max_mib: 64,

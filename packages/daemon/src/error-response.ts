@@ -10,7 +10,10 @@ export function sendError(outgoing: ServerResponse, error: AppError, requestId: 
   }
   const text = JSON.stringify(toErrorBody(error, requestId));
   const allow = error.code === "method_not_allowed" ? error.details["allow"] : undefined;
-  const wait = error.code === "rate_limited" ? error.details["retry_after_secs"] : undefined;
+  const wait =
+    error.code === "rate_limited" || error.code === "capacity_exhausted"
+      ? error.details["retry_after_secs"]
+      : undefined;
   outgoing.writeHead(errorCodes[error.code].status, {
     "content-type": "application/json",
     "content-length": Buffer.byteLength(text),

@@ -3,6 +3,7 @@ import { createLogger, LogFile, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
 import { loadConfig, type Config, type Flags, type Settings } from "./config.ts";
+import { quotaOf } from "./quota.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http-metrics.ts";
 import type { Observed } from "./router.ts";
@@ -102,5 +103,6 @@ export function runtimeConfig({ values }: Config): RuntimeConfig {
     onStop: values.on_stop,
     bootTimeoutMs: values.boot_timeout_secs * 1000,
     readyTimeoutMs: values.ready_timeout_secs * 1000,
+    quota: quotaOf(values),
   };
 }

@@ -2,6 +2,7 @@ export type {
   AttachSpec,
   BootSpec,
   DiskLayer,
+  DiskLimits,
   Engine,
   ExitReason,
   Machine,
@@ -25,6 +26,9 @@ export {
 } from "./engine/qemu/args.ts";
 export { createOverlay, emptyOverlay } from "./disk/qcow2.ts";
 export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
+export { Cgroups, groupNameOf } from "./host/cgroup/cgroups.ts";
+export type { Group, GroupLimits, OomKill } from "./host/cgroup/group.ts";
+export { findPositions } from "./host/cgroup/hierarchies.ts";
 export { hostCpuIdentity } from "./host/cpu.ts";
 export { measureTscKhz } from "./host/tsc.ts";
 export {

@@ -1,5 +1,6 @@
 /** Settings of the runtime, already resolved and checked by whoever opens it. */
 import { join } from "node:path";
+import type { QuotaSettings } from "./quota-settings.ts";
 
 /** keep: their machines run on for the next daemon; stop: they end, workspaces are saved before */
 export type OnStop = "keep" | "stop";
@@ -28,6 +29,8 @@ export type RuntimeConfig = {
   bootTimeoutMs: number;
   /** how long a child may take to answer */
   readyTimeoutMs: number;
+  /** what sandboxes may take */
+  quota?: Partial<QuotaSettings> | undefined;
 };
 
 export const runtimeDefaults = {

@@ -10,7 +10,7 @@
 import { randomBytes } from "node:crypto";
 import { copyFile, link, mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError } from "@forkd/contract";
+import { AppError, type AskedLimits } from "@forkd/contract";
 import { isErrno, removeTree, Scope, withDeadline } from "@forkd/base";
 import {
   AgentClient,
@@ -30,10 +30,11 @@ import {
   type SandboxHome,
   type SandboxPaths,
 } from "./identity.ts";
+import { diagnose, holdToLimits, makeGroup, notEnforceable } from "./limits.ts";
 import type { Runtime } from "./open-runtime.ts";
 import { Incarnation } from "./sandbox/incarnation.ts";
 import { recordOf, type MachineFacts } from "./sandbox/record.ts";
-import { childEnv, Sandbox, type SandboxFacts } from "./sandbox/sandbox.ts";
+import { childEnv, Sandbox, type SandboxFacts, type SandboxTimeouts } from "./sandbox/sandbox.ts";
 import { wallClock } from "./wall-clock.ts";
 import { attachKernel } from "./warm-kernel.ts";
 
@@ -58,6 +59,8 @@ export type ChildRequest = {
   ttlSecs: number | undefined;
   workspace?: string | undefined;
   owner?: string | undefined;
+  limits?: AskedLimits | undefined;
+  timeouts?: SandboxTimeouts | undefined;
   /** when the caller asked, for ready_ms */
   askedAt: number;
   pooled: boolean;
@@ -153,6 +156,9 @@ export type Birth = {
   env: Record<string, string>;
   /** JSON for /run/forkd/values.json */
   values?: unknown;
+  limits?: AskedLimits | undefined;
+  /** what the disk of the sandbox took before this machine */
+  diskUsedBytes?: number | undefined;
   /** when the caller asked */
   askedAt: number;
   pooled: boolean;
@@ -163,8 +169,15 @@ export async function startMachine(
   prepared: PreparedIncarnation,
   birth: Birth,
 ): Promise<Incarnation> {
-  await using scope = prepared.scope.keep();
+  await using machineScope = prepared.scope.keep();
+  await using scope = new Scope();
   const { manifest } = prepared.snapshot;
+  const group = makeGroup(runtime, prepared, birth.limits);
+  // A group can be removed when its machine has ended, so it goes last.
+  if (group) scope.use(group);
+  scope.use(machineScope.keep());
+  await holdToLimits(prepared, group, birth.limits, birth.diskUsedBytes);
+  const explain = diagnose(group, birth.limits, manifest.machine.memory_mib);
   const agent = scope.use(
     AgentClient.open(prepared.machine.agentSocket, {
       atBoundary: manifest.agent_at_boundary ?? true,
@@ -196,7 +209,7 @@ export async function startMachine(
   const died = prepared.machine.exited.then((reason): never => {
     throw new AppError(
       "engine_failed",
-      `Cannot start a child of "${prepared.snapshot.tag}": ${reason.text}`,
+      `Cannot start a child of "${prepared.snapshot.tag}": ${explain(reason) ?? reason.text}`,
       {
         details: { reason: reason.text, log: reason.log, console: reason.console },
       },
@@ -223,6 +236,8 @@ export async function startMachine(
     scope: scope.keep(),
     readyMs: performance.now() - birth.askedAt,
     pooled: birth.pooled,
+    notEnforced: notEnforceable(runtime, birth.limits),
+    diagnose: explain,
   });
 }
 
@@ -262,6 +277,7 @@ export async function startChild(
     createdAt: Date.now() / 1000,
     workspace: request.workspace,
     owner: request.owner,
+    limits: request.limits,
   };
   const sandbox = new Sandbox({
     facts,
@@ -269,6 +285,7 @@ export async function startChild(
     homeScope: homeScope.keep(),
     snapshotTag: child.snapshot.tag,
     ttlSecs: request.ttlSecs,
+    timeouts: request.timeouts,
     machines: 1,
   });
   if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
@@ -282,6 +299,7 @@ export async function startChild(
       identity: facts.identity,
       env: childEnv(child.snapshot.manifest.env, facts),
       values: request.values,
+      limits: request.limits,
       askedAt: request.askedAt,
       pooled: request.pooled,
     });

@@ -8,6 +8,7 @@ import { AppError } from "@forkd/contract";
 import { Semaphore, type Logger } from "@forkd/base";
 import {
   agentProtocolVersion,
+  Cgroups,
   chooseAccelerator,
   cpuModel,
   devices,
@@ -19,16 +20,23 @@ import {
   type Engine,
 } from "@forkd/machine";
 import { Store, type StoredSnapshot } from "@forkd/store";
+import { Activity } from "./activity.ts";
+import { Admission } from "./admission.ts";
 import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, snapshotsDir, type OnStop, type RuntimeConfig } from "./config.ts";
 import { EventBus } from "./events.ts";
 import { HeldImages } from "./held-images.ts";
-import { prepareChild } from "./launch.ts";
+import { prepareChild, type PreparedChild } from "./launch.ts";
 import { consoleGuardMs, cutConsoles } from "./console-guard.ts";
 import { RuntimeMetrics } from "./metrics.ts";
+import { expire } from "./operations/timeouts.ts";
+import { MemoryEstimates } from "./memory-estimates.ts";
 import { probeBoot } from "./probe.ts";
+import { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 import { reapStrays } from "./reap.ts";
+import { startRetention } from "./retention.ts";
+import { removeStrayGroups } from "./stray-groups.ts";
 import { closeSandboxes } from "./sandbox/close.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { restoreSandboxes } from "./sandbox/restore.ts";
@@ -59,8 +67,12 @@ export class Runtime implements AsyncDisposable {
   readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();
   readonly #consoleGuard: NodeJS.Timeout;
-  /** children asked for and not yet in the registry */
-  pendingForks = 0;
+  readonly quota: QuotaSettings;
+  readonly cgroups: Cgroups;
+  readonly admission: Admission;
+  readonly activity: Activity;
+  readonly memoryEstimates = new MemoryEstimates();
+  readonly #retention: Disposable;
 
   /** what becomes of running sandboxes when it is disposed of */
   onStop: OnStop;
@@ -86,6 +98,7 @@ export class Runtime implements AsyncDisposable {
     tscKhz: number;
     /** the one that the store asks */
     images: HeldImages;
+    cgroups?: Cgroups;
   }) {
     this.images = parts.images;
     this.config = parts.config;
@@ -98,11 +111,36 @@ export class Runtime implements AsyncDisposable {
     this.registry = new Registry(parts.log, this.events);
     this.events.onEvent = (event) => this.metrics.seen(event);
     this.store.onFlatBuilt = (seconds) => this.metrics.chainBuildSeconds.observe(seconds);
-    this.pool = new VmmPool(parts.config.poolSize, (snapshot) => prepareChild(this, snapshot), parts.log);
+    this.quota = { ...quotaDefaults, ...parts.config.quota };
+    this.cgroups = parts.cgroups ?? Cgroups.none("control groups are not used");
+    this.admission = new Admission({
+      dataDir: parts.config.dataDir,
+      maxSandboxes: parts.config.maxSandboxes,
+      settings: this.quota,
+      cgroups: this.cgroups,
+      sandboxes: () => this.registry.all(),
+    });
+    this.activity = new Activity((sandbox) => void expire(this, sandbox, "idle"));
+    this.registry.onExpiry = (sandbox) => void expire(this, sandbox, "ttl");
+    this.registry.onSchedule = (sandbox) => this.activity.watch(sandbox);
+    this.#retention = startRetention(this);
+    this.pool = new VmmPool(parts.config.poolSize, (snapshot) => this.#prepareAhead(snapshot), parts.log);
     this.forkSlots = new Semaphore(parts.config.forkParallelism);
     this.branches = new BranchBook(parts.config.branchConcurrency);
     this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
     this.#consoleGuard.unref();
+  }
+
+  /** What is started ahead of need must fit as well. */
+  async #prepareAhead(snapshot: StoredSnapshot): Promise<PreparedChild> {
+    const ask = { what: "start a VMM ahead of need", n: 1, memoryMib: 0, diskMib: 0, isSandbox: false };
+    using _room = this.admission.admit(ask);
+    return await prepareChild(this, snapshot);
+  }
+
+  /** children asked for and not yet in the registry */
+  get pendingForks(): number {
+    return this.admission.pending;
   }
 
   /** ids whose directories are in use, registered or not */
@@ -153,11 +191,14 @@ export class Runtime implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#consoleGuard);
+    this.#retention[Symbol.dispose]();
+    this.activity[Symbol.dispose]();
     this.closing.abort(new AppError("daemon_stopping", "The daemon is stopping. Ask the next one"));
     await Promise.allSettled(this.#underWay);
     await this.pool[Symbol.asyncDispose]();
     const closed = await closeSandboxes(this, this.onStop);
     this.log.info({ event: "runtime.close", ...closed });
+    this.cgroups.close();
   }
 }
 
@@ -191,6 +232,7 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   }
   const survivors = await Survivors.find(config);
   await reapStrays(config, log, (id) => survivors.claim(id));
+  const cgroups = Cgroups.open(config.dataDir);
   const images = new HeldImages();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
@@ -201,7 +243,8 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
-  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images });
+  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
   await restoreSandboxes(runtime, survivors);
+  await removeStrayGroups(cgroups, log, (id) => runtime.owns(id));
   return runtime;
 }

@@ -7,7 +7,7 @@ import { isSandbox, type BranchRequest } from "@forkd/contract";
 import { branch } from "../src/operations/branch.ts";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume, rewind } from "../src/operations/pause.ts";
-import { setTtl } from "../src/operations/sandboxes.ts";
+import { setTimeouts } from "../src/operations/timeouts.ts";
 import { gc, listSnapshots, removeSnapshot } from "../src/operations/snapshots.ts";
 import { createWorkspace, getWorkspace } from "../src/operations/workspaces.ts";
 import type { Script } from "./fakes/engine.ts";
@@ -64,7 +64,7 @@ for (const what of ["rewound", "killed", "paused"] as const) {
 test("a time to live ends a running sandbox only, and begins anew with a machine", async (t) => {
   const { runtime, id, engine } = await source(t, () => ({}));
   const sandbox = runtime.registry.get(id);
-  await setTtl(runtime, { id, ttl_secs: 1 });
+  await setTimeouts(runtime, { id, ttl_secs: 1 });
   await pause(runtime, { id }, context);
   assert.equal(sandbox.info().expires_at_unix, undefined);
   await new Promise((resolve) => setTimeout(resolve, 1200));
@@ -74,7 +74,7 @@ test("a time to live ends a running sandbox only, and begins anew with a machine
   await until("it has fallen back", () => sandbox.state === "paused");
   await new Promise((resolve) => setTimeout(resolve, 1200));
   assert.equal(runtime.registry.get(id).state, "paused");
-  await setTtl(runtime, { id, ttl_secs: null });
+  await setTimeouts(runtime, { id, ttl_secs: null });
   await resume(runtime, { id }, context);
   assert.equal(sandbox.expiresAt, undefined);
 });

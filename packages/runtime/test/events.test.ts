@@ -6,7 +6,8 @@ import { branch } from "../src/operations/branch.ts";
 import { fork } from "../src/operations/fork.ts";
 import { metricsText, stats } from "../src/operations/observe.ts";
 import { pause, resume, rewind } from "../src/operations/pause.ts";
-import { kill, setTtl } from "../src/operations/sandboxes.ts";
+import { kill } from "../src/operations/sandboxes.ts";
+import { setTimeouts } from "../src/operations/timeouts.ts";
 import { findSnapshots, gc, removeSnapshot } from "../src/operations/snapshots.ts";
 import { Kept } from "../src/usage.ts";
 import type { Script } from "./fakes/engine.ts";
@@ -196,7 +197,7 @@ test("a sandbox that dies, falls back to its saved state or expires is told with
   await until("it is paused again", () => types(events).at(-1) === "sandbox.paused");
   assert.match(events.at(-1)?.reason ?? "", /its machine ended \(gone\)/);
   const expiring = await forkOne();
-  await setTtl(runtime, { id: expiring, ttl_secs: 1 });
+  await setTimeouts(runtime, { id: expiring, ttl_secs: 1 });
   await until("it expires", () => types(events).at(-1) === "sandbox.expired");
   assert.equal(events.at(-1)?.sandbox_id, expiring);
 });

@@ -201,7 +201,7 @@ test("fork() counts live sandboxes and those under way against the limit", async
     "capacity_exhausted",
     /Cannot fork 2: 2 sandboxes are live and the limit is 3/,
   );
-  assert.deepEqual(error.details, { live: 2, asked: 2, limit: 3 });
+  assert.deepEqual(error.details, { which: "max_sandboxes", asked: 2, in_use: 2, limit: 3 });
   assert.equal(engine.asked, 2);
   engine.machines[0]?.die("gone");
   await until("the dead one does not count", () => runtime.registry.live === 1);

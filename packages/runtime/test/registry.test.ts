@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { describe, test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../src/operations/fork.ts";
-import { getSandbox, kill, killAll, listSandboxes, ping, setTtl } from "../src/operations/sandboxes.ts";
+import { getSandbox, kill, killAll, listSandboxes, ping } from "../src/operations/sandboxes.ts";
+import { setTimeouts } from "../src/operations/timeouts.ts";
 import type { RuntimeConfig } from "../src/config.ts";
 import type { Sandbox } from "../src/sandbox/sandbox.ts";
 import type { FakeMachine } from "./fakes/engine.ts";
@@ -109,15 +110,15 @@ describe("sandboxes", { concurrency: true }, () => {
     await assertOnly(fixture, []);
   });
 
-  test("setTtl() moves the end, and null takes it away", async (t) => {
+  test("setTimeouts() moves the end, and null takes it away", async (t) => {
     const { runtime, sandbox } = await runningSandbox(t);
-    await setTtl(runtime, { id: sandbox.id, ttl_secs: 0.05 });
-    const info = await setTtl(runtime, { id: sandbox.id, ttl_secs: null });
+    await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 0.05 });
+    const info = await setTimeouts(runtime, { id: sandbox.id, ttl_secs: null });
     assert.equal("expires_at_unix" in info, false);
     await new Promise((resolve) => setTimeout(resolve, 150));
     assert.equal(getSandbox(runtime, { id: sandbox.id }).state, "running");
-    await setTtl(runtime, { id: sandbox.id, ttl_secs: 1000 });
-    await setTtl(runtime, { id: sandbox.id, ttl_secs: 0.05 });
+    await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 1000 });
+    await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 0.05 });
     await until("it is gone", () => runtime.registry.find(sandbox.id) === undefined);
   });
 
@@ -128,10 +129,10 @@ describe("sandboxes", { concurrency: true }, () => {
     assert.ok(first && entries.every(isSandbox));
     const machineOf = new Map(engine.machines.map((machine) => [machine.process.pid, machine]));
     // A timer of a sandbox that is not there any more must not fire into nothing.
-    await setTtl(runtime, { id: first.id, ttl_secs: 0.5 });
+    await setTimeouts(runtime, { id: first.id, ttl_secs: 0.5 });
     machineOf.get(first.machine.process.pid)?.die("first");
     await deathOf(first);
-    await rejectsWith(setTtl(runtime, { id: first.id, ttl_secs: 1 }), "sandbox_dead", /first/);
+    await rejectsWith(setTimeouts(runtime, { id: first.id, ttl_secs: 1 }), "sandbox_dead", /first/);
     for (const machine of engine.machines) machine.die("later");
     await until("the first is forgotten", () => runtime.registry.find(first.id) === undefined);
     assert.equal(runtime.registry.all().length, 200);

@@ -6,7 +6,8 @@ import { isSandbox } from "@forkd/contract";
 import { nullLogger, removeTree } from "@forkd/base";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume } from "../src/operations/pause.ts";
-import { getSandbox, kill, ping, setTtl } from "../src/operations/sandboxes.ts";
+import { getSandbox, kill, ping } from "../src/operations/sandboxes.ts";
+import { setTimeouts } from "../src/operations/timeouts.ts";
 import {
   createWorkspace,
   deleteWorkspace,
@@ -57,7 +58,15 @@ async function follow(t: TestContext, before: TestRuntime): Promise<TestRuntime>
 }
 
 async function forkOne({ runtime }: TestRuntime): Promise<string> {
-  const [entry] = await fork(runtime, forkRequest({ env: { A: "1" }, labels: { job: "x" } }), context);
+  const request = forkRequest({
+    env: { A: "1" },
+    labels: { job: "x" },
+    limits: { memory_mib: 64, best_effort: true },
+    idle_timeout_secs: 600,
+    on_timeout: "pause",
+    auto_resume: true,
+  });
+  const [entry] = await fork(runtime, request, context);
   assert.ok(entry && isSandbox(entry));
   return entry.id;
 }
@@ -180,8 +189,8 @@ test("a machine that cannot be taken up is ended and told", async (t) => {
 test("a sandbox keeps its time to live over a restart; one that expired meanwhile is gone", async (t) => {
   const first = await forkableRuntime(t);
   const [long, short] = [await forkOne(first), await forkOne(first)];
-  const { expires_at_unix: expires } = await setTtl(first.runtime, { id: long, ttl_secs: 1000 });
-  await setTtl(first.runtime, { id: short, ttl_secs: 1 });
+  const { expires_at_unix: expires } = await setTimeouts(first.runtime, { id: long, ttl_secs: 1000 });
+  await setTimeouts(first.runtime, { id: short, ttl_secs: 1 });
   await killDaemon(first);
   const path = join(homeOf(first, short), "sandbox.json");
   const record = JSON.parse(await readFile(path, "utf8")) as object;

@@ -3,6 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
 import type { Client, CreateOptions } from "./client.ts";
 import type { ForkError } from "./errors.ts";
+import { lifeFields, type LifeOptions } from "./life.ts";
 import { Sandbox, toChildren } from "./sandbox.ts";
 
 export type ForkOptions = CreateOptions & {
@@ -11,7 +12,7 @@ export type ForkOptions = CreateOptions & {
   /** one entry per child, in order; at most n */
   vary?: RequestOf<"fork">["vary"];
   ttlSecs?: number | undefined;
-};
+} & LifeOptions;
 
 export async function fork(
   client: Client,
@@ -19,7 +20,7 @@ export async function fork(
   options: ForkOptions & { n?: number | undefined },
 ): Promise<(Sandbox | ForkError)[]> {
   const { n, env, labels, vary, ttlSecs } = options;
-  const request = { snapshot_tag: tag, n, env, labels, vary, ttl_secs: ttlSecs };
+  const request = { snapshot_tag: tag, n, env, labels, vary, ttl_secs: ttlSecs, ...lifeFields(options) };
   return toChildren(client, await client.call("fork", request, options));
 }
 

@@ -62,9 +62,19 @@ export class Forkd {
     return this.#client.call("tree", {}, options);
   }
 
-  /** Removes what nothing refers to: flat images nobody maps, unfinished snapshots, strays. */
-  gc(options: CallOptions & { dryRun?: boolean | undefined } = {}): Promise<GcReport> {
-    return this.#client.call("gc", { dry_run: options.dryRun }, options);
+  /** Removes what nothing refers to: flat images nobody maps, unfinished snapshots, strays; and branches, if asked to. */
+  gc(
+    options: CallOptions & {
+      dryRun?: boolean | undefined;
+      /** branches that nothing depends on; implied by the two below */
+      branches?: boolean | undefined;
+      olderThanSecs?: number | undefined;
+      keepLast?: number | undefined;
+    } = {},
+  ): Promise<GcReport> {
+    const { dryRun, branches, olderThanSecs, keepLast } = options;
+    const request = { dry_run: dryRun, branches, older_than_secs: olderThanSecs, keep_last: keepLast };
+    return this.#client.call("gc", request, options);
   }
 
   /** What happens from now on (or after the event `after`), until the signal fires or the iteration ends. */

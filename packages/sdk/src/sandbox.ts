@@ -14,6 +14,7 @@ import type { CallOptions, Client, CreateOptions } from "./client.ts";
 import { Commands } from "./commands.ts";
 import { ForkError } from "./errors.ts";
 import { Files } from "./files.ts";
+import { lifeFields, type LifeOptions } from "./life.ts";
 
 export type EvalOptions = CallOptions & {
   /** default: the first language of the snapshot */
@@ -39,7 +40,7 @@ export type BranchOptions = CreateOptions & {
   env?: Record<string, string> | undefined;
   labels?: Record<string, string> | undefined;
   ttlSecs?: number | undefined;
-};
+} & LifeOptions;
 /** The new snapshot, what taking it cost, and its children; one that could not be made is a ForkError. */
 export type Branch = Omit<BranchResult, "children"> & { children: (Sandbox | ForkError)[] };
 
@@ -102,7 +103,8 @@ export class Sandbox implements AsyncDisposable {
   /** Captures the sandbox as a snapshot; it goes on. */
   async branch(options: BranchOptions = {}): Promise<Branch> {
     const { tag, mode, wait, n, vary, env, labels, ttlSecs } = options;
-    const request = { id: this.id, tag, mode, wait, n, vary, env, labels, ttl_secs: ttlSecs };
+    const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
+    const request = { id: this.id, tag, mode, wait, n, vary, env, labels, ...life };
     const result = await this.#client.call("branch", request, options);
     return { ...result, children: toChildren(this.#client, result.children) };
   }
@@ -129,6 +131,21 @@ export class Sandbox implements AsyncDisposable {
   /** Seconds to live from now; null removes the limit. */
   setTtl(secs: number | null): Promise<SandboxInfo> {
     return this.#keep(this.#client.call("setTtl", { id: this.id, ttl_secs: secs }));
+  }
+
+  /** Changes what is given; null removes a time. */
+  setTimeouts(
+    changes: {
+      ttlSecs?: number | null | undefined;
+      idleTimeoutSecs?: number | null | undefined;
+    } & Pick<LifeOptions, "onTimeout" | "autoResume">,
+    options: CallOptions = {},
+  ): Promise<SandboxInfo> {
+    const { ttlSecs, idleTimeoutSecs, onTimeout, autoResume } = changes;
+    const request = { ttl_secs: ttlSecs, idle_timeout_secs: idleTimeoutSecs, on_timeout: onTimeout };
+    return this.#keep(
+      this.#client.call("setTimeouts", { id: this.id, ...request, auto_resume: autoResume }, options),
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

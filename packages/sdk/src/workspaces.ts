@@ -2,6 +2,7 @@
 import type { WorkspaceInfo } from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { ForkOptions } from "./fork.ts";
+import { lifeFields } from "./life.ts";
 import { Sandbox } from "./sandbox.ts";
 
 export class Workspaces {
@@ -21,13 +22,11 @@ export class Workspaces {
   }
 
   /** Forks a sandbox from the snapshot and gives it the name. */
-  create(
-    name: string,
-    snapshotTag: string,
-    options: Pick<ForkOptions, "env" | "labels" | "signal" | "idempotencyKey"> = {},
-  ): Promise<WorkspaceInfo> {
-    const { env, labels } = options;
-    return this.#client.call("createWorkspace", { name, snapshot_tag: snapshotTag, env, labels }, options);
+  create(name: string, snapshotTag: string, options: Omit<ForkOptions, "vary"> = {}): Promise<WorkspaceInfo> {
+    const { env, labels, ttlSecs } = options;
+    const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
+    const request = { name, snapshot_tag: snapshotTag, env, labels, ...life };
+    return this.#client.call("createWorkspace", request, options);
   }
 
   suspend(name: string, options: CallOptions = {}): Promise<WorkspaceInfo> {

@@ -7,6 +7,7 @@ import { Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import type { Forkd } from "@forkd/sdk";
 import { linkSnapshots } from "./data-dir.ts";
+import { noteDataDir } from "./orphans.ts";
 import { cliPath } from "./places.ts";
 import { testDir } from "./test-dir.ts";
 
@@ -27,6 +28,7 @@ export async function startDaemon(
   await using scope = new Scope();
   const { path: dir } = scope.use(await testDir());
   const dataDir = options.dataDir ?? join(dir, "data");
+  noteDataDir(dataDir);
   if (options.dataDir === undefined) await linkSnapshots(dataDir, options.snapshots ?? []);
   const runtimeDir = join(dir, "run");
   const env = {

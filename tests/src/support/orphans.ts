@@ -4,6 +4,7 @@
  */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { isErrno } from "@forkd/base";
+import { allGroupsOf } from "./groups.ts";
 import { testPrefix } from "./places.ts";
 
 function processes(): string[] {
@@ -24,8 +25,15 @@ function processes(): string[] {
   return found;
 }
 
-export function leftovers(): { processes: string[]; mounts: string[]; files: string[] } {
+/** data directories of this file's daemons, whose control groups are named after them */
+const dataDirs = new Set<string>();
+export function noteDataDir(dataDir: string): void {
+  dataDirs.add(dataDir);
+}
+
+export function leftovers(): { processes: string[]; mounts: string[]; files: string[]; groups: string[] } {
   return {
+    groups: [...dataDirs].flatMap(allGroupsOf),
     processes: processes(),
     mounts: readFileSync("/proc/mounts", "utf8")
       .split("\n")
@@ -39,7 +47,7 @@ export function leftovers(): { processes: string[]; mounts: string[]; files: str
 // At the very end, after every hook of the file.
 process.on("exit", () => {
   const left = leftovers();
-  if (left.processes.length + left.mounts.length + left.files.length === 0) return;
+  if (Object.values(left).every((found) => found.length === 0)) return;
   process.stderr.write(`Left behind: ${JSON.stringify(left, null, 2)}\n`);
   process.exitCode = 1;
 });

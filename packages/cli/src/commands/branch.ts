@@ -5,6 +5,7 @@ import { branchSandbox } from "../branch-sandbox.ts";
 import { addChildOptions, readChildSettings, type ChildOptions } from "../children.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
+import { readLimits } from "../limit-options.ts";
 
 type Options = ChildOptions & { tag?: string; mode?: BranchMode; wait: boolean; n?: number };
 
@@ -35,8 +36,9 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function branch(cli: Cli, options: Options, prefix: string): Promise<number> {
   const { tag, mode, wait, n, env, label, ttl, vary } = options;
-  if (n === undefined && [env, label, ttl, vary].some((value) => value !== undefined))
-    throw usage("--env, --label, --ttl and --vary are for children; say how many with -n");
+  const forChildren = [env, label, ttl, vary, ...Object.values(readLimits(options))];
+  if (n === undefined && forChildren.some((value) => value !== undefined))
+    throw usage("--env, --label, --ttl, --vary, limits and timeouts are for children; say how many with -n");
   if (n !== undefined && !wait)
     throw usage("-n does not go with --no-wait: children need the whole snapshot");
   const request = {

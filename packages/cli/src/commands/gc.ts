@@ -1,5 +1,6 @@
 import type { GcReport } from "@forkd/contract";
 import type { Command } from "commander";
+import { parseDuration, wholeNumber } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
 import { formatBytes, renderTable, type Column } from "../table.ts";
@@ -13,14 +14,33 @@ const columns: readonly Column<GcReport["removed"][number]>[] = [
 export function define(command: Command, toAction: ToAction): void {
   command
     .option("-n, --dry-run", "only say what would be removed")
-    .addHelpText("after", examples("forkd gc --dry-run", "forkd gc"))
+    .option("--branches", "also branches that nothing depends on or runs from")
+    .option("--older-than <duration>", "of these only those made longer ago, such as 7d", parseDuration)
+    .option("--keep-last <count>", "of these not the newest", wholeNumber(0))
+    .addHelpText(
+      "after",
+      examples(
+        "forkd gc --dry-run",
+        "forkd gc",
+        "forkd gc --branches --older-than 7d --keep-last 10 --dry-run",
+      ),
+    )
     .action(toAction(gc));
 }
 
-async function gc(cli: Cli, options: { dryRun?: true }): Promise<void> {
+type Options = { dryRun?: true; branches?: true; olderThan?: number; keepLast?: number };
+
+async function gc(cli: Cli, options: Options): Promise<void> {
   const forkd = await cli.daemon();
   using progress = cli.progress("Looking for what nothing refers to");
-  const report = await forkd.gc({ dryRun: options.dryRun === true, signal: cli.signal });
+  const { branches, olderThan, keepLast } = options;
+  const report = await forkd.gc({
+    dryRun: options.dryRun === true,
+    ...(branches && { branches }),
+    ...(olderThan !== undefined && { olderThanSecs: Math.ceil(olderThan) }),
+    ...(keepLast !== undefined && { keepLast }),
+    signal: cli.signal,
+  });
   progress[Symbol.dispose]();
   if (cli.out.json) return cli.out.document(report);
   if (report.removed.length > 0) await cli.out.bytes(renderTable(columns, report.removed));

@@ -4,7 +4,7 @@ import { collectLabelFilter, usage, wholeNumber } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../help.ts";
 import { untilInterrupted } from "../interrupts.ts";
-import { sandboxColumns } from "../sandbox-table.ts";
+import { sandboxColumns, wideColumns } from "../sandbox-table.ts";
 
 type Options = {
   tag?: string;
@@ -14,6 +14,7 @@ type Options = {
   limit?: number;
   all?: true;
   watch?: true;
+  wide?: true;
 };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -30,6 +31,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--owner <name>", "only sandboxes that this key asked for")
     .option("--limit <count>", "at most so many, the oldest first", wholeNumber(1))
     .option("-a, --all", "dead ones too")
+    .option("--wide", "also owner, limits and timeouts")
     .option("-w, --watch", "go on: redraw the table on a terminal, else print a line per change")
     .addHelpText(
       "after",
@@ -37,6 +39,7 @@ export function define(command: Command, toAction: ToAction): void {
         "forkd ls",
         "forkd ls --label job=42",
         "forkd ls -q",
+        "forkd ls --wide",
         "forkd ls --watch",
         "forkd ls --limit 20",
       ),
@@ -46,7 +49,7 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function ls(
   cli: Cli,
-  { tag, label, state, owner, limit, all, watch }: Options,
+  { tag, label, state, owner, limit, all, watch, wide }: Options,
 ): Promise<number | void> {
   const forkd = await cli.daemon();
   const filter = {
@@ -68,6 +71,6 @@ async function ls(
     for (const { id } of sandboxes) cli.out.line(id);
     return;
   }
-  cli.out.rows(sandboxColumns(), sandboxes);
+  cli.out.rows([...sandboxColumns(), ...(wide ? wideColumns() : [])], sandboxes);
   if (sandboxes.length === 0) cli.out.note("No sandboxes; `forkd fork --tag TAG` makes some.");
 }

@@ -1,13 +1,15 @@
 import type { WorkspaceInfo } from "@forkd/contract";
 import type { Command } from "commander";
-import { collectEnv, collectLabel } from "../arguments.ts";
+import { collectEnv, collectLabel, parseLifetime } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../for-each.ts";
 import { addCommonOptions, examples } from "../help.ts";
+import { addLimitOptions, readLimits, type LimitOptions } from "../limit-options.ts";
 import { formatAge, type Column } from "../table.ts";
 
-type CreateOptions = {
+type CreateOptions = LimitOptions & {
   snapshot: string;
+  ttl?: number;
   idempotencyKey?: string;
   env?: Record<string, string>;
   label?: Record<string, string>;
@@ -35,12 +37,17 @@ export function define(command: Command, toAction: ToAction): void {
         ),
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
-  add("create", "Fork a sandbox with a name")
+  addLimitOptions(add("create", "Fork a sandbox with a name"))
     .argument("<name>", "name of the workspace")
     .requiredOption("--snapshot <tag>", "snapshot to start from")
     .option("-e, --env <name=value>", "environment of every command (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "label (repeatable)", collectLabel)
     .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer")
+    .option(
+      "--ttl <duration>",
+      "suspend (or with --on-timeout kill: delete) it after this time",
+      parseLifetime,
+    )
     .addHelpText("after", examples("forkd workspace create dev --snapshot python-numpy"))
     .action(toAction(create));
   add("ls", "List workspaces")
@@ -60,15 +67,12 @@ export function define(command: Command, toAction: ToAction): void {
     .action(toAction(remove));
 }
 
-async function create(
-  cli: Cli,
-  { snapshot, env, label, idempotencyKey }: CreateOptions,
-  name: string,
-): Promise<void> {
+async function create(cli: Cli, options: CreateOptions, name: string): Promise<void> {
+  const { snapshot, env, label, ttl, idempotencyKey } = options;
   const forkd = await cli.daemon();
   using progress = cli.progress(`Forking ${name} from ${snapshot}`);
-  const options = { env, labels: label, idempotencyKey, signal: cli.signal };
-  const workspace = await forkd.workspaces.create(name, snapshot, options);
+  const request = { name, snapshot_tag: snapshot, env, labels: label, ttl_secs: ttl, ...readLimits(options) };
+  const workspace = await forkd.call("createWorkspace", request, { idempotencyKey, signal: cli.signal });
   progress[Symbol.dispose]();
   show(cli, workspace);
 }

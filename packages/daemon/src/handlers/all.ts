@@ -6,6 +6,7 @@ import type { KeyStore } from "../auth/key-store.ts";
 import type { HttpMetrics } from "../http-metrics.ts";
 import type { Handlers } from "../router.ts";
 import { configHandlers } from "./config.ts";
+import { activeHandlers } from "./active.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
 import { keyHandlers } from "./keys.ts";
@@ -33,8 +34,7 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...snapshotHandlers(daemon),
     ...sandboxHandlers(daemon),
     ...workspaceHandlers(daemon),
-    ...execHandlers(daemon),
-    ...fileHandlers(daemon),
+    ...activeHandlers(daemon.runtime, { ...execHandlers(daemon), ...fileHandlers(daemon) }),
     ...keyHandlers(daemon),
     ...observeHandlers(daemon),
   };

@@ -10,7 +10,7 @@ import {
   ping,
   resume,
   rewind,
-  setTtl,
+  setTimeouts,
 } from "@forkd/runtime";
 import { byAgeKey, pageOf } from "../page.ts";
 import type { Handlers } from "../router.ts";
@@ -26,7 +26,8 @@ export function sandboxHandlers({ runtime }: Daemon) {
       await kill(runtime, input);
     },
     killAll: (input) => killAll(runtime, input),
-    setTtl: (input) => setTtl(runtime, input),
+    setTtl: (input) => setTimeouts(runtime, input),
+    setTimeouts: (input) => setTimeouts(runtime, input),
     branch: (input, context) => branch(runtime, input, context),
     pause: (input, context) => pause(runtime, input, context),
     resume: (input, context) => resume(runtime, input, context),

@@ -68,6 +68,16 @@ export type AttachSpec = {
   memoryBytes: number;
 };
 
+/** What a guest may do with its disk; what is left out is not limited. */
+export type DiskLimits = {
+  readBps?: number | undefined;
+  writeBps?: number | undefined;
+  readIops?: number | undefined;
+  writeIops?: number | undefined;
+  /** bytes that the machine's own layers may take; a machine that takes more is ended with `reason` */
+  growth?: { bytes: number; reason: string } | undefined;
+};
+
 export type ExitReason = {
   /** first cause that is known, for a person */
   text: string;
@@ -87,6 +97,8 @@ export interface Machine extends AsyncDisposable {
   readonly exited: Promise<ExitReason>;
   /** files that hold the disk, bottom first; the last one is being written */
   readonly disk: readonly DiskLayer[];
+  /** As that of a prepared machine; for a machine that another process has limited. */
+  limitDisk?(limits: DiskLimits): Promise<void>;
   /** Stops the vCPUs and what the host sends to the agent. Disposing the result starts both again. */
   pause(): Promise<PausedMachine>;
   /** Makes ready to take the pages that differ from the memory file, so that little is left for the pause. */
@@ -135,6 +147,8 @@ export interface PreparedMachine extends AsyncDisposable {
   readonly argv: readonly string[];
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
+  /** Holds from the guest's first instruction on; absent where the engine cannot. */
+  limitDisk?(limits: DiskLimits): Promise<void>;
   /** Loads the state and runs. The result owns the process. */
   start(): Promise<Machine>;
 }
@@ -144,6 +158,8 @@ export type Capabilities = {
   warmFork: boolean;
   /** processes can be started before the state to load is needed */
   prepare: boolean;
+  /** machines have limitDisk() */
+  diskLimits?: boolean;
 };
 
 export interface Engine {

@@ -25,8 +25,9 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 import { SnapshotFate } from "../snapshot-fate.ts";
 import { describeOpen, describeSnapshot } from "../snapshot-info.ts";
 import { round, takeInstant, type Instant } from "../take-instant.ts";
+import { limitsOf } from "../limits.ts";
 import { pinBase, writeInstant, type LayerBase } from "../write-instant.ts";
-import { admit, forkSnapshot } from "./fork.ts";
+import { admit, forkSnapshot, type Admitted } from "./fork.ts";
 
 const pageBytes = 4096;
 /** how long an answer that need not wait for the snapshot waits for the guest's word about its stall */
@@ -73,10 +74,10 @@ async function branchWhileOpen(
   scope.defer(() => fate.tell());
   const left = runtime.branches.enter(entry);
   scope.defer(() => left[Symbol.dispose]());
-  admit(runtime, request.n);
-  const places = new Scope();
-  places.defer(() => void (runtime.pendingForks -= request.n));
-  scope.use(places);
+  // The children begin with what the source is, its limits included.
+  const limits = request.n === 0 ? undefined : limitsOf(runtime, request, sandbox.facts.limits);
+  const admitted = admit(runtime, source.base, request, limits, context.caller);
+  scope.defer(() => admitted.places[Symbol.dispose]());
   const draft = scope.use(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
@@ -104,13 +105,12 @@ async function branchWhileOpen(
   const described = await describeSnapshot(runtime, snapshot);
   left[Symbol.dispose]();
   fate.tell();
-  places.keep();
   return {
     ...described,
     ...facts,
     total_ms: totalMs,
     ...(size !== undefined && { diff_physical_bytes: size }),
-    children: await forkChildren(runtime, request, snapshot, context),
+    children: await forkChildren(runtime, request, snapshot, admitted, context),
   };
 }
 
@@ -247,11 +247,12 @@ async function forkChildren(
   runtime: Runtime,
   request: BranchRequest,
   snapshot: StoredSnapshot,
+  admitted: Admitted,
   context: Context,
 ): Promise<ForkEntry[]> {
   if (request.n === 0) return [];
   try {
-    return await forkSnapshot(runtime, snapshot, request, context);
+    return await forkSnapshot(runtime, snapshot, request, admitted, context);
   } catch (error) {
     if (context.signal?.aborted) {
       await runtime.pool.drop(snapshot.tag);

@@ -42,6 +42,16 @@ async function create(
   if (request.force) await refuseOrphans(runtime, request.tag);
   await using draft = await runtime.store.draft(request.tag, { replace: request.force });
   const plan = await planFor(runtime, request, { signal, onProgress });
+  using _room = runtime.admission.admit({
+    what: `build "${request.tag}"`,
+    n: 1,
+    memoryMib: plan.memoryMib,
+    // The guest's memory is a file that is written whole, and read once more.
+    expectMib: plan.memoryMib,
+    writesMib: plan.memoryMib,
+    diskMib: 0,
+    isSandbox: false,
+  });
   const facts = await bake(runtime, draft, plan, { signal, onProgress });
   onProgress("commit", "writing and hashing the snapshot");
   const sealed = await draft.seal(facts, { signal });

@@ -1,41 +1,53 @@
 /** N children from a snapshot. One entry per child, sandbox or error; a failing child does not take down the others. */
-import { AppError, isSandbox, toErrorBody, type ForkEntry, type ForkRequest } from "@forkd/contract";
+import {
+  AppError,
+  isSandbox,
+  toErrorBody,
+  type AskedLimits,
+  type ForkEntry,
+  type ForkRequest,
+} from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import { requireCompatible } from "../compatibility.ts";
 import type { Context } from "../context.ts";
+import { diskShare, memoryShare, type Reservation } from "../admission.ts";
 import { prepareChild, startChild } from "../launch.ts";
+import { limitsOf, requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
+import type { SandboxTimeouts } from "../sandbox/sandbox.ts";
 
 /** What is asked of the children, whatever they are forked from. */
-export type ChildrenRequest = Pick<ForkRequest, "n" | "labels" | "env" | "vary" | "ttl_secs"> & {
+export type ChildrenRequest = Pick<
+  ForkRequest,
+  "n" | "labels" | "env" | "vary" | "ttl_secs" | "idle_timeout_secs" | "on_timeout" | "auto_resume"
+> & {
   workspace?: string | undefined;
 };
+/** Room that was reserved for the children, and what they are held to. */
+export type Admitted = { places: Reservation; limits: AskedLimits | undefined };
 
 export function fork(runtime: Runtime, request: ForkRequest, context: Context): Promise<ForkEntry[]> {
   return runtime.whileOpen(context.signal, async (open) => {
     const snapshot = await runtime.snapshot(request.snapshot_tag);
-    admit(runtime, request.n);
-    const entries = await forkSnapshot(runtime, snapshot, request, { ...context, signal: open });
+    const admitted = admit(runtime, snapshot, request, limitsOf(runtime, request), context.caller);
+    const entries = await forkSnapshot(runtime, snapshot, request, admitted, { ...context, signal: open });
     requireOne(entries);
     return entries;
   });
 }
 
-/** The caller has been admitted and runs it while the runtime is open. Gives the places back that it does not fill. */
+/** The caller runs it while the runtime is open. Gives all places back: children that are there count by themselves. */
 export async function forkSnapshot(
   runtime: Runtime,
   snapshot: StoredSnapshot,
   request: ChildrenRequest,
+  { places: reserved, limits }: Admitted,
   { signal, log, caller }: Context,
 ): Promise<ForkEntry[]> {
+  using places = reserved;
   const askedAt = performance.now();
-  try {
-    requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
-    await runtime.store.verify(snapshot, { signal });
-  } catch (error) {
-    runtime.pendingForks -= request.n;
-    throw error;
-  }
+  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+  await runtime.store.verify(snapshot, { signal });
   const one = async (index: number): Promise<ForkEntry> => {
     try {
       signal?.throwIfAborted();
@@ -50,6 +62,8 @@ export async function forkSnapshot(
         ttlSecs: request.ttl_secs,
         workspace: request.workspace,
         owner: caller?.name,
+        limits,
+        timeouts: timeoutsOf(request),
         askedAt,
         pooled: pooled !== undefined,
       });
@@ -63,7 +77,7 @@ export async function forkSnapshot(
       runtime.metrics.childFailures.add({ code: body.code });
       return { ...body, index };
     } finally {
-      runtime.pendingForks--;
+      places.giveBack();
     }
   };
   const entries = await runtime.pool.during(snapshot, () =>
@@ -72,6 +86,7 @@ export async function forkSnapshot(
   await giveBackIfAborted(runtime, entries, signal);
   await Promise.all(entries.map((entry, index) => handOut(runtime, entries, entry, index)));
   runtime.metrics.forkSeconds.observe((performance.now() - askedAt) / 1000);
+  learnFrom(runtime, snapshot);
   log.info({
     event: "sandbox.fork",
     outcome: "ok",
@@ -83,18 +98,42 @@ export async function forkSnapshot(
   return entries;
 }
 
-/** Refuses before anything is started; reserves n places, which the caller gives back in `pendingForks`. */
-export function admit(runtime: Runtime, n: number): void {
-  const { maxSandboxes } = runtime.config;
-  const live = runtime.registry.live + runtime.pendingForks;
-  if (live + n > maxSandboxes) {
-    throw new AppError(
-      "capacity_exhausted",
-      `Cannot fork ${n}: ${live} sandboxes are live and the limit is ${maxSandboxes}. Kill some or raise FORKD_MAX_SANDBOXES`,
-      { details: { live, asked: n, limit: maxSandboxes } },
-    );
-  }
-  runtime.pendingForks += n;
+/** Refuses before anything is started what cannot be held, or what there is no room for. The caller owns the places. */
+export function admit(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+  { n }: { n: number },
+  limits: AskedLimits | undefined,
+  caller: Context["caller"],
+): Admitted {
+  requireEnforceable(runtime, limits);
+  const { machine, files } = snapshot.manifest;
+  const memoryMib = memoryShare(machine.memory_mib, limits?.memory_mib);
+  const places = runtime.admission.admit({
+    what: `fork ${n}`,
+    n,
+    memoryMib,
+    expectMib: runtime.memoryEstimates.of(snapshot.id),
+    diskMib: diskShare(files.rootfs.bytes, limits?.disk_mib),
+    caller,
+  });
+  return { places, limits };
+}
+
+/** A workspace is kept where others are killed. */
+function timeoutsOf(request: ChildrenRequest): SandboxTimeouts {
+  return {
+    idleSecs: request.idle_timeout_secs,
+    onTimeout: request.on_timeout ?? (request.workspace === undefined ? "kill" : "pause"),
+    autoResume: request.auto_resume ?? false,
+  };
+}
+
+/** The oldest child has had most time to grow. */
+function learnFrom(runtime: Runtime, snapshot: StoredSnapshot): void {
+  const child = runtime.registry.all().find(({ machineAtWork }) => machineAtWork?.base.id === snapshot.id);
+  const pid = child?.machineAtWork?.machine.process.pid;
+  if (pid !== undefined) void runtime.memoryEstimates.learn(snapshot.id, pid);
 }
 
 /** From now on a later daemon knows the child. One that cannot be made known is none. */

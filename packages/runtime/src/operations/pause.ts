@@ -10,24 +10,27 @@ import type { StoredSnapshot } from "@forkd/store";
 import { collapseIfLong } from "../collapse-disk.ts";
 import { requireCompatible } from "../compatibility.ts";
 import type { Context } from "../context.ts";
+import { memoryShare, type Reservation } from "../admission.ts";
 import { prepareMachine, startMachine } from "../launch.ts";
+import { requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
+import { ownDiskBytes } from "../own-disk.ts";
 import type { Whereabouts } from "../sandbox/record.ts";
 import { childEnv, type Sandbox, type SavedState } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../take-instant.ts";
 import { pinBase, writeInstant } from "../write-instant.ts";
-import { admit } from "./fork.ts";
 
-/** A paused sandbox stays as it is. */
+/** A paused sandbox stays as it is, and so does one that `unless` excuses when its turn has come. */
 export function pause(
   runtime: Runtime,
   { id }: { id: string },
   { signal, log }: Context,
+  unless: () => boolean = () => false,
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
-      if (sandbox.state === "paused") return sandbox.info();
+      if (sandbox.state === "paused" || unless()) return sandbox.info();
       const startedAt = performance.now();
       await save(runtime, sandbox, either);
       runtime.registry.schedule(sandbox);
@@ -92,7 +95,7 @@ async function removeState(runtime: Runtime, { snapshot }: SavedState): Promise<
 export function resume(
   runtime: Runtime,
   { id }: { id: string },
-  { signal, log }: Context,
+  { signal, log, caller }: Context,
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
@@ -100,7 +103,7 @@ export function resume(
       if (sandbox.state === "running") return sandbox.info();
       if (sandbox.unusable) throw sandbox.unusable;
       const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
-      await become(runtime, sandbox, snapshot, {}, either);
+      await become(runtime, sandbox, snapshot, {}, { signal: either, caller });
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
       runtime.events.sandbox("sandbox.resumed", sandbox.info());
@@ -113,7 +116,7 @@ export function resume(
 export function rewind(
   runtime: Runtime,
   { id, to }: ParsedOf<"rewind">,
-  { signal, log }: Context,
+  { signal, log, caller }: Context,
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   return runtime.whileOpen(signal, (open) =>
@@ -122,7 +125,7 @@ export function rewind(
       await requireLineage(runtime, sandbox, snapshot);
       const ahead = sandbox.saved;
       // What was saved lies ahead of where the sandbox is now.
-      await become(runtime, sandbox, snapshot, { tag: to, saved: undefined }, either);
+      await become(runtime, sandbox, snapshot, { tag: to, saved: undefined }, { signal: either, caller });
       sandbox.snapshotTag = to;
       sandbox.saved = undefined;
       runtime.registry.schedule(sandbox);
@@ -147,39 +150,59 @@ async function become(
   sandbox: Sandbox,
   snapshot: StoredSnapshot,
   changed: Partial<Whereabouts>,
-  signal: AbortSignal,
+  { signal, caller }: { signal: AbortSignal; caller: Context["caller"] },
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
   await runtime.store.verify(snapshot, { signal });
-  const isNew = sandbox.state !== "running";
-  if (isNew) admit(runtime, 1);
-  try {
-    await runtime.forkSlots.run(async () => {
-      const place = { id: sandbox.id, number: sandbox.nextNumber(), snapshot };
-      const prepared = await prepareMachine(runtime, place, signal);
-      const next = await startMachine(runtime, prepared, {
-        identity: sandbox.facts.identity,
-        env: childEnv(snapshot.manifest.env, sandbox.facts),
-        askedAt,
-        pooled: false,
-      });
-      try {
-        await sandbox.persist({ ...changed, machine: next.facts });
-        const before = sandbox.enter(next);
-        await before?.end(
-          new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
-            details: { id: sandbox.id, to: snapshot.tag },
-          }),
-        );
-      } catch (error) {
-        await next[Symbol.asyncDispose]();
-        throw error;
-      }
+  const { limits } = sandbox.facts;
+  requireEnforceable(runtime, limits);
+  const diskUsedBytes = limits?.disk_mib === undefined ? 0 : await ownDiskBytes(runtime, sandbox, snapshot);
+  using _place = admitMachine(runtime, sandbox, snapshot, caller);
+  await runtime.forkSlots.run(async () => {
+    const place = { id: sandbox.id, number: sandbox.nextNumber(), snapshot };
+    const prepared = await prepareMachine(runtime, place, signal);
+    const next = await startMachine(runtime, prepared, {
+      identity: sandbox.facts.identity,
+      env: childEnv(snapshot.manifest.env, sandbox.facts),
+      limits,
+      diskUsedBytes,
+      askedAt,
+      pooled: false,
     });
-  } finally {
-    if (isNew) runtime.pendingForks--;
-  }
+    try {
+      await sandbox.persist({ ...changed, machine: next.facts });
+      const before = sandbox.enter(next);
+      await before?.end(
+        new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
+          details: { id: sandbox.id, to: snapshot.tag },
+        }),
+      );
+    } catch (error) {
+      await next[Symbol.asyncDispose]();
+      throw error;
+    }
+  });
+}
+
+/** Room for the next machine of a sandbox; one that has a machine has room already. */
+function admitMachine(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  { id, manifest }: StoredSnapshot,
+  caller: Context["caller"],
+): Reservation {
+  const { limits, owner } = sandbox.facts;
+  return runtime.admission.admit({
+    what: `resume ${sandbox.id}`,
+    n: sandbox.state === "running" ? 0 : 1,
+    memoryMib: memoryShare(manifest.machine.memory_mib, limits?.memory_mib),
+    expectMib: runtime.memoryEstimates.of(id),
+    // Its disk counts while it is paused.
+    diskMib: 0,
+    caller: caller?.name === owner ? caller : undefined,
+    isNew: false,
+  });
 }
 
 /** The snapshot is an ancestor of the sandbox, or was taken of it. */

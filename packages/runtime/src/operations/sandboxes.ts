@@ -58,27 +58,6 @@ export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Pr
   return { killed: killed.filter((id) => id !== undefined) };
 }
 
-/** From now, and anew whenever the sandbox is resumed. */
-export async function setTtl(
-  runtime: Runtime,
-  { id, ttl_secs: ttl }: ParsedOf<"setTtl">,
-): Promise<SandboxInfo> {
-  const sandbox = runtime.registry.get(id);
-  await sandbox.exclusively(undefined, async () => {
-    const { ttlSecs, expiresAt } = sandbox;
-    sandbox.ttlSecs = ttl ?? undefined;
-    if (sandbox.state === "running") sandbox.expiresAt = ttl === null ? undefined : Date.now() / 1000 + ttl;
-    try {
-      await sandbox.persist();
-    } catch (error) {
-      Object.assign(sandbox, { ttlSecs, expiresAt });
-      throw error;
-    }
-  });
-  runtime.registry.schedule(sandbox);
-  return sandbox.info();
-}
-
 export async function ping(
   runtime: Runtime,
   { id }: { id: string },

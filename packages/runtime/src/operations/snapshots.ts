@@ -4,6 +4,7 @@ import {
   AppError,
   sandboxIdPattern,
   type GcReport,
+  type GcRequest,
   type ParsedOf,
   type SnapshotDetail,
   type SnapshotInfo,
@@ -13,8 +14,10 @@ import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile } from "@forkd/
 import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
+import { removeBranches } from "../expired-branches.ts";
 import { findStrays, removeStrays } from "../reap.ts";
 import { unclaimed } from "./system.ts";
+import { removeGroups, strayGroups } from "../stray-groups.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
 /** Those that match, by tag. */
@@ -167,12 +170,20 @@ export async function tree(runtime: Runtime): Promise<Tree> {
   };
 }
 
-/** Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays. */
-export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boolean }): Promise<GcReport> {
+/**
+ * Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays, and the branches that
+ * the request names.
+ */
+export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
+  const { dry_run: dryRun } = request;
+  // First, for their flat images are then of no use either.
+  const branches = await removeBranches(runtime, request);
   const images = await runtime.store.evict({ dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const strays = await findStrays(runtime.config, unclaimed(runtime));
+  const groups = strayGroups(runtime.cgroups, (id) => runtime.owns(id));
   if (!dryRun) {
+    await removeGroups(runtime.cgroups, groups);
     for (const { tag } of failed) {
       if (runtime.branches.has(tag)) continue;
       await runtime.store.removeFailed(tag);
@@ -181,6 +192,8 @@ export async function gc(runtime: Runtime, { dry_run: dryRun }: { dry_run: boole
     await removeStrays(runtime.config, strays);
   }
   const removed: GcReport["removed"] = [
+    ...branches,
+    ...groups.map((name) => ({ kind: "group" as const, name, bytes: 0 })),
     ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
     ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
     ...strays.map(({ kind, name }) => ({

@@ -4,6 +4,8 @@ import { acceleratorFindings, commonFindings } from "../doctor/findings.ts";
 import { ok, toCheck, warn, type Finding } from "../doctor/finding.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { findStrays, removeStrays, type Claim } from "../reap.ts";
+import { limitsCheck } from "../limits-check.ts";
+import { removeGroups, strayGroups } from "../stray-groups.ts";
 import { forkdVersion } from "../version.ts";
 
 export async function status(runtime: Runtime): Promise<Status> {
@@ -30,6 +32,7 @@ export async function doctor(
   const checks: Check[] = [
     { name: "daemon", outcome: "ok", detail: `version ${forkdVersion}, pid ${process.pid}` },
     acceleratorCheck(runtime),
+    limitsCheck(runtime),
     ...[
       ...(await commonFindings(config)),
       await leftoverFinding(runtime),
@@ -73,6 +76,11 @@ export async function cleanup(
   { dry_run: dryRun }: { dry_run: boolean },
 ): Promise<CleanupReport> {
   const strays = await findStrays(runtime.config, unclaimed(runtime));
-  if (!dryRun) await removeStrays(runtime.config, strays);
-  return { removed: strays, dry_run: dryRun };
+  const groups = strayGroups(runtime.cgroups, (id) => runtime.owns(id));
+  if (!dryRun) {
+    await removeStrays(runtime.config, strays);
+    await removeGroups(runtime.cgroups, groups);
+  }
+  const removed = [...strays, ...groups.map((name) => ({ kind: "group", name, detail: "control group" }))];
+  return { removed, dry_run: dryRun };
 }

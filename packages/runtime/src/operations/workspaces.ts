@@ -4,6 +4,7 @@ import type { Context } from "../context.ts";
 import { hasLabels } from "../labels.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { limitsOf } from "../limits.ts";
 import { admit, forkSnapshot, requireOne } from "./fork.ts";
 import { pause, resume } from "./pause.ts";
 import { byAge } from "./sandboxes.ts";
@@ -80,9 +81,9 @@ export function createWorkspace(
   return runtime
     .whileOpen(context.signal, async (open) => {
       const snapshot = await runtime.snapshot(request.snapshot_tag);
-      const asked = { n: 1, labels: request.labels, env: request.env, vary: [], workspace: name };
-      admit(runtime, 1);
-      const entries = await forkSnapshot(runtime, snapshot, asked, { ...context, signal: open });
+      const asked = { ...request, n: 1, vary: [], workspace: name };
+      const admitted = admit(runtime, snapshot, asked, limitsOf(runtime, request), context.caller);
+      const entries = await forkSnapshot(runtime, snapshot, asked, admitted, { ...context, signal: open });
       requireOne(entries);
       const [entry] = entries;
       if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");

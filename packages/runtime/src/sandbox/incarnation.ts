@@ -2,9 +2,9 @@
  * One machine of a sandbox, from its start to its end. A sandbox has one at a time: being resumed or rewound gives it another,
  * numbered one higher, so that the new one is complete before the old one goes.
  */
-import type { AppError, Language } from "@forkd/contract";
+import type { AppError, Language, NotEnforced } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
-import type { AgentClient, AgentProcess, Machine } from "@forkd/machine";
+import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
 import type { SandboxPaths } from "../identity.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
@@ -24,6 +24,10 @@ export type IncarnationParts = {
   pooled: boolean;
   /** default: the one that a machine begins with */
   overlays?: number;
+  /** limits that it is asked to keep and is not held to */
+  notEnforced?: readonly NotEnforced[];
+  /** knows more about an exit than the VMM tells */
+  diagnose?: (exit: ExitReason) => string | undefined;
 };
 
 /** The VMM's sockets close a moment before its exit is known, and the exit says more. */
@@ -39,6 +43,7 @@ export class Incarnation implements AsyncDisposable {
   readonly kernels: Map<Language, WarmKernel>;
   readonly readyMs: number;
   readonly pooled: boolean;
+  readonly notEnforced: readonly NotEnforced[];
   /** commands that a call follows at the moment */
   readonly attached = new Map<number, AgentProcess>();
   /** attachments for the moment, one at a time */
@@ -64,10 +69,14 @@ export class Incarnation implements AsyncDisposable {
     this.kernels = parts.kernels;
     this.readyMs = parts.readyMs;
     this.pooled = parts.pooled;
+    this.notEnforced = parts.notEnforced ?? [];
     this.#scope = parts.scope;
     this.#imageStamp = parts.imageStamp;
     this.overlays = parts.overlays ?? 1;
-    const machineEnd = parts.machine.exited.then(({ text, console }) => ({ reason: text, console }));
+    const machineEnd = parts.machine.exited.then((exit) => ({
+      reason: parts.diagnose?.(exit) ?? exit.text,
+      console: exit.console,
+    }));
     const agentEnd = parts.agent.closed.then(async (error) => {
       const exit = await Promise.race([
         machineEnd,

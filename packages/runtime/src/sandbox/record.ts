@@ -6,11 +6,18 @@
 import { rename, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
-import { AppError, sandboxIdSchema, tagSchema, workspaceNameSchema } from "@forkd/contract";
 import { fsyncPath, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
+import {
+  AppError,
+  askedLimitsSchema,
+  onTimeoutSchema,
+  sandboxIdSchema,
+  tagSchema,
+  workspaceNameSchema,
+} from "@forkd/contract";
 import type { SandboxHome } from "../identity.ts";
-import type { SavedState, Sandbox, SandboxFacts } from "./sandbox.ts";
+import type { SavedState, Sandbox, SandboxFacts, SandboxTimeouts } from "./sandbox.ts";
 
 export const recordVersion = 2;
 const stateName = z.string().regex(/^state-\d+$/);
@@ -50,6 +57,10 @@ const recordSchema = z.strictObject({
   saved: z.strictObject({ name: stateName, at_unix: z.number() }).optional(),
   /** the one that it has; absent while it is paused */
   machine: machineSchema.optional(),
+  limits: askedLimitsSchema.optional(),
+  idle_timeout_secs: z.int().min(1).optional(),
+  on_timeout: onTimeoutSchema.optional(),
+  auto_resume: z.boolean().optional(),
 });
 export type SandboxRecord = z.output<typeof recordSchema>;
 
@@ -63,6 +74,15 @@ export function factsOf(record: SandboxRecord): SandboxFacts {
     createdAt: record.created_at_unix,
     workspace: record.workspace,
     owner: record.owner,
+    limits: record.limits,
+  };
+}
+
+export function timeoutsOf(record: SandboxRecord): SandboxTimeouts {
+  return {
+    idleSecs: record.idle_timeout_secs,
+    onTimeout: record.on_timeout ?? "kill",
+    autoResume: record.auto_resume ?? false,
   };
 }
 
@@ -95,6 +115,10 @@ export function recordOf(sandbox: Sandbox, { machine, saved, tag }: Whereabouts)
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     ...(facts.owner !== undefined && { owner: facts.owner }),
     snapshot_tag: tag,
+    ...(facts.limits && { limits: facts.limits }),
+    ...(sandbox.timeouts.idleSecs !== undefined && { idle_timeout_secs: sandbox.timeouts.idleSecs }),
+    on_timeout: sandbox.timeouts.onTimeout,
+    auto_resume: sandbox.timeouts.autoResume,
     machines: sandbox.machineCount,
     ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),
     ...(machine && { machine: machineRecord(machine, sandbox.home) }),

@@ -13,6 +13,12 @@ export class Registry {
   readonly #log: Logger;
   readonly #events: EventBus | undefined;
 
+  /** what follows when the time to live is over; default: it is removed */
+  onExpiry: (sandbox: Sandbox) => void = (sandbox) => void this.remove(sandbox.id, "sandbox.expired");
+
+  /** called when a machine of the sandbox has begun or its times were changed */
+  onSchedule: (sandbox: Sandbox) => void = () => undefined;
+
   constructor(log: Logger, events?: EventBus) {
     this.#log = log;
     this.#events = events;
@@ -55,6 +61,7 @@ export class Registry {
   /** Arms the timer for the sandbox's expiry. */
   schedule(sandbox: Sandbox): void {
     this.#clearTimer(sandbox.id);
+    this.onSchedule(sandbox);
     if (sandbox.expiresAt === undefined) return;
     const wait = Math.max(0, sandbox.expiresAt * 1000 - Date.now());
     const timer = setTimeout(
@@ -62,8 +69,7 @@ export class Registry {
         // A long way to go, or paused meanwhile, or begun anew, or a clock that is a moment behind.
         if (sandbox.expiresAt === undefined || sandbox.expiresAt * 1000 > Date.now())
           return this.schedule(sandbox);
-        this.#log.info({ event: "sandbox.expired", sandbox: sandbox.id });
-        if (this.find(sandbox.id)) void this.remove(sandbox.id, "sandbox.expired");
+        if (this.find(sandbox.id)) this.onExpiry(sandbox);
       },
       Math.min(wait, maxTimerMs),
     );

@@ -10,12 +10,14 @@ import { AgentClient, KernelClient, type Machine } from "@forkd/machine";
 import { memoryBytes, readSnapshot, snapshotFile } from "@forkd/store";
 import { correctClock } from "../guest-clock.ts";
 import { sandboxHome } from "../identity.ts";
+import { diagnose, diskLimits, endedNote, groupName, notEnforceable } from "../limits.ts";
+import { ownDiskBytes } from "../own-disk.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { startKernel, type WarmKernel } from "../warm-kernel.ts";
 import { Incarnation } from "./incarnation.ts";
-import { factsOf, savedDir, type SandboxRecord } from "./record.ts";
+import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "./record.ts";
 import { childEnv, Sandbox } from "./sandbox.ts";
-import { isVmm, type LiveMachine, type Survivor, type Survivors } from "./survivors.ts";
+import { isVmm, type LiveMachine, type Loss, type Survivor, type Survivors } from "./survivors.ts";
 
 const attachedAtOnce = 16;
 
@@ -47,7 +49,7 @@ async function restore(runtime: Runtime, survivor: Survivor): Promise<Sandbox> {
   if (survivor.kind === "damaged") return restoreDamaged(runtime, survivor.id, survivor.problem.message);
   const sandbox = await restoreHome(runtime, survivor.record);
   if (survivor.kind === "live") await takeUp(runtime, sandbox, survivor.record, survivor.machine);
-  else if (survivor.lost) lose(runtime, sandbox, survivor.lost);
+  else if (survivor.lost) lose(runtime, sandbox, explainLoss(runtime, survivor.record, survivor.lost));
   else if (!sandbox.saved && !sandbox.unusable)
     sandbox.note = "its machine was lost before it was suspended; resume starts it anew from its snapshot";
   return sandbox;
@@ -62,6 +64,7 @@ async function restoreHome(runtime: Runtime, record: SandboxRecord): Promise<San
     homeScope: homeScopeOf(runtime, record.id),
     snapshotTag: record.snapshot_tag,
     ttlSecs: record.ttl_secs,
+    timeouts: timeoutsOf(record),
     machines: record.machines,
   });
   sandbox.lastActive = record.saved?.at_unix ?? record.created_at_unix;
@@ -103,6 +106,7 @@ function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox 
       createdAt: 0,
       workspace: undefined,
       owner: undefined,
+      limits: undefined,
     },
     home: sandboxHome(runtime.config, id),
     homeScope: homeScopeOf(runtime, id),
@@ -114,15 +118,17 @@ function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox 
   return sandbox;
 }
 
-function lose(
-  runtime: Runtime,
-  sandbox: Sandbox,
-  { reason, console }: { reason: string; console: string },
-): void {
+/** The control group of a machine outlives it, and may know why it ended. */
+function explainLoss(runtime: Runtime, { id, limits, machine }: SandboxRecord, loss: Loss): Loss {
+  const group = machine && runtime.cgroups.adopt(groupName(id, machine.number));
+  const reason = diagnose(group, limits)({ exitCode: null, signal: null }) ?? loss.reason;
+  return { ...loss, reason };
+}
+
+function lose(runtime: Runtime, sandbox: Sandbox, { reason, console }: Loss): void {
   runtime.log.warn({ event: "sandbox.lost", sandbox: sandbox.id, reason });
   if (sandbox.unusable) return;
-  if (sandbox.comesBack)
-    sandbox.note = `its machine ended (${reason}); it can be resumed ${sandbox.comesBackFrom}`;
+  if (sandbox.comesBack) sandbox.note = `${endedNote}${reason}); it can be resumed ${sandbox.comesBackFrom}`;
   else sandbox.perish(reason, console);
 }
 
@@ -144,6 +150,10 @@ async function takeUp(
       memoryFile,
       memoryBytes: memoryBytes(base.manifest),
     });
+    const { limits } = sandbox.facts;
+    const used = limits?.disk_mib === undefined ? 0 : await ownDiskBytes(runtime, sandbox, base);
+    const disk = diskLimits(limits, used);
+    if (disk) await machine.limitDisk?.(disk);
     sandbox.enter(incarnationOf(runtime, sandbox, live, machine));
     sandbox.expiresAt = record.expires_at_unix ?? sandbox.expiresAt;
     sandbox.lastActive = Date.now() / 1000;
@@ -164,7 +174,10 @@ function incarnationOf(
   { record, base, paths }: LiveMachine,
   machine: Machine,
 ): Incarnation {
+  const { limits } = sandbox.facts;
   const scope = new Scope();
+  const group = runtime.cgroups.adopt(groupName(sandbox.id, record.number));
+  if (group) scope.use(group);
   scope.defer(runtime.images.hold(base.id));
   scope.defer(() => removeTree(paths.dir));
   scope.defer(() => removeTree(paths.socketDir));
@@ -191,6 +204,8 @@ function incarnationOf(
     readyMs: 0,
     pooled: false,
     overlays: Math.max(...numbers) + 1,
+    notEnforced: notEnforceable(runtime, limits),
+    diagnose: diagnose(group, limits, base.manifest.machine.memory_mib),
   });
   const env = childEnv(base.manifest.env, sandbox.facts);
   for (const { language, argv, version } of base.manifest.kernels) {

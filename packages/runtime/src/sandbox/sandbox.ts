@@ -7,11 +7,12 @@
  *
  * A dead sandbox has released everything on the host; what is left is the record of why. A paused one has only its saved state.
  */
-import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
+import { AppError, type AskedLimits, type Language, type OnTimeout, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { GuestIdentity, SandboxHome, SandboxPaths } from "../identity.ts";
+import { endedNote, reasonCode } from "../limits.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
 import type { Incarnation } from "./incarnation.ts";
 import { RecordFile, recordOf, type Whereabouts } from "./record.ts";
@@ -28,7 +29,12 @@ export type SandboxFacts = {
   readonly workspace: string | undefined;
   /** name of whoever asked for it */
   readonly owner: string | undefined;
+  /** what it is held to, whichever machine it has */
+  readonly limits?: AskedLimits | undefined;
 };
+
+/** Beside the time to live; may be changed at any time. */
+export type SandboxTimeouts = { idleSecs: number | undefined; onTimeout: OnTimeout; autoResume: boolean };
 
 export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
 
@@ -40,6 +46,7 @@ export class Sandbox implements AsyncDisposable {
   /** time to live, counted anew whenever a machine begins */
   ttlSecs: number | undefined;
   expiresAt: number | undefined;
+  readonly timeouts: SandboxTimeouts;
   branchCount = 0;
   lastActive = Date.now() / 1000;
   /** the tagged snapshot that it descends from */
@@ -73,6 +80,7 @@ export class Sandbox implements AsyncDisposable {
     homeScope: Scope;
     snapshotTag: string;
     ttlSecs: number | undefined;
+    timeouts?: SandboxTimeouts | undefined;
     /** machines that it has had, to name the next one */
     machines: number;
   }) {
@@ -82,6 +90,7 @@ export class Sandbox implements AsyncDisposable {
     this.record = new RecordFile(parts.home);
     this.snapshotTag = parts.snapshotTag;
     this.ttlSecs = parts.ttlSecs;
+    this.timeouts = { ...(parts.timeouts ?? { idleSecs: undefined, onTimeout: "kill", autoResume: false }) };
     this.#homeScope = parts.homeScope;
     this.#machines = parts.machines;
     this.died = new Promise((resolve) => (this.#die = resolve));
@@ -103,6 +112,11 @@ export class Sandbox implements AsyncDisposable {
   /** last lines of the console of a dead machine */
   get lastConsole(): string {
     return this.#console;
+  }
+
+  /** Alive, but without a machine that takes calls: paused, or about to be. */
+  get isAsleep(): boolean {
+    return this.#deathReason === undefined && (!this.#current || this.#isPausing);
   }
 
   /** Throws if it is dead. */
@@ -255,7 +269,7 @@ export class Sandbox implements AsyncDisposable {
   #fallBack(machine: Incarnation, reason: string, console: string): void {
     this.#console = console;
     this.leave();
-    this.note = `its machine ended (${reason}); it can be resumed ${this.comesBackFrom}`;
+    this.note = `${endedNote}${reason}); it can be resumed ${this.comesBackFrom}`;
     // What cannot be removed now is found as a stray.
     machine[Symbol.asyncDispose]().catch(() => undefined);
     this.onFallBack?.();
@@ -301,6 +315,21 @@ export class Sandbox implements AsyncDisposable {
       branch_count: this.branchCount,
       ...(this.facts.workspace !== undefined && { workspace: this.facts.workspace }),
       ...(this.facts.owner !== undefined && { owner: this.facts.owner }),
+      ...this.#quotaInfo(reason, at),
+    };
+  }
+
+  #quotaInfo(reason: string | undefined, at: Incarnation | undefined): Partial<SandboxInfo> {
+    const { idleSecs, onTimeout, autoResume } = this.timeouts;
+    const code = reasonCode(reason);
+    const { best_effort: _, ...limits } = this.facts.limits ?? { best_effort: false };
+    return {
+      ...(code !== undefined && { reason_code: code }),
+      ...(this.facts.limits && { limits }),
+      ...(at && at.notEnforced.length > 0 && { limits_not_enforced: [...at.notEnforced] }),
+      ...(idleSecs !== undefined && { idle_timeout_secs: idleSecs }),
+      ...((idleSecs !== undefined || this.ttlSecs !== undefined) && { on_timeout: onTimeout }),
+      ...(autoResume && { auto_resume: true }),
     };
   }
 

@@ -7,8 +7,9 @@
  */
 import { z } from "zod";
 import { AppError } from "@forkd/contract";
-import type { DiskLayer, DiskSpec } from "../engine.ts";
+import type { DiskLayer, DiskLimits, DiskSpec } from "../engine.ts";
 import { baseNode, fileNode, overlayName, overlayNode } from "./args.ts";
+import { DiskGrowth } from "./disk-growth.ts";
 import type { QmpClient } from "./qmp.ts";
 
 type Node = DiskLayer & { name: string };
@@ -47,12 +48,16 @@ export class QemuDisk {
   #prepared: Node | undefined;
   /** writes so far when the top layer was new; undefined where it may hold something */
   #writesBefore: number | undefined;
+  #growth: DiskGrowth | undefined;
+  /** layers at the bottom that are not the machine's own */
+  #bases: number;
 
   private constructor(execute: Execute, qmp: QmpClient, nodes: Node[], overlays: number) {
     this.#execute = execute;
     this.#qmp = qmp;
     this.#nodes = nodes;
     this.#overlays = overlays;
+    this.#bases = nodes.filter(({ name }) => isBase(name)).length;
   }
 
   /** As the command line says, with a new overlay. */
@@ -86,6 +91,34 @@ export class QemuDisk {
     return this.#nodes.map(({ path, format }) => ({ path, format }));
   }
 
+  /** Sets all limits anew; `onExceeded` is called once. */
+  async limit(limits: DiskLimits, onExceeded: (reason: string) => void): Promise<void> {
+    const { readBps, writeBps, readIops, writeIops, growth } = limits;
+    if ([readBps, writeBps, readIops, writeIops].some((each) => each !== undefined)) {
+      await this.#execute("block_set_io_throttle", {
+        id: (await this.#device()).qdev,
+        bps: 0,
+        bps_rd: readBps ?? 0,
+        bps_wr: writeBps ?? 0,
+        iops: 0,
+        iops_rd: readIops ?? 0,
+        iops_wr: writeIops ?? 0,
+      });
+    }
+    this.#growth?.[Symbol.dispose]();
+    this.#growth =
+      growth && new DiskGrowth({ ...growth, execute: this.#execute, qmp: this.#qmp, onExceeded });
+    await this.#watchGrowth();
+  }
+
+  async #watchGrowth(): Promise<void> {
+    const own = this.#nodes.slice(this.#bases);
+    await this.#growth?.watch(
+      fileNode(this.#top().name),
+      own.map(({ path }) => path),
+    );
+  }
+
   async prepare(make: () => Promise<string>): Promise<void> {
     if (this.#prepared) return;
     const path = await make();
@@ -105,6 +138,7 @@ export class QemuDisk {
     this.#nodes.push(next);
     this.#prepared = undefined;
     this.#writesBefore = writes;
+    await this.#watchGrowth();
     return this.layers.slice(0, -1);
   }
 
@@ -113,6 +147,7 @@ export class QemuDisk {
     const base = this.#nodes[keep - 1];
     const between = this.#nodes.slice(keep, -1);
     if (!base || between.length === 0) return [];
+    await this.#growth?.allow(this.#nodes.slice(keep, this.#bases).map(({ path }) => path));
     const ended = this.#qmp.event("BLOCK_JOB_COMPLETED", (data) => data["device"] === jobName);
     ended.catch(() => undefined);
     const chain = { device: top.name, "base-node": base.name };
@@ -122,7 +157,9 @@ export class QemuDisk {
     if (typeof error === "string")
       throw new AppError("engine_failed", `Cannot collapse the disk: ${error}`, { details: { error } });
     this.#nodes = [...this.#nodes.slice(0, keep), top];
+    this.#bases = Math.min(this.#bases, keep);
     this.#writesBefore = undefined;
+    await this.#watchGrowth();
     for (const { name } of between.reverse()) await this.#execute("blockdev-del", { "node-name": name });
     return between.map(({ path, format }) => ({ path, format }));
   }
@@ -133,11 +170,16 @@ export class QemuDisk {
     return top;
   }
 
+  async #device(): Promise<z.output<typeof statsSchema>[number]> {
+    const devices = statsSchema.parse(await this.#execute("query-blockstats"));
+    const device = devices.find(({ qdev }) => qdev !== undefined);
+    if (!device) throw new AppError("engine_failed", "QEMU does not tell what was written to the disk");
+    return device;
+  }
+
   /** Requests of the guest that may have changed the disk; none is on the way while the machine is stopped. */
   async #writes(): Promise<number> {
-    const devices = statsSchema.parse(await this.#execute("query-blockstats"));
-    const stats = devices.find(({ qdev }) => qdev !== undefined)?.stats;
-    if (!stats) throw new AppError("engine_failed", "QEMU does not tell what was written to the disk");
+    const { stats } = await this.#device();
     return (
       stats.wr_operations +
       stats.unmap_operations +
@@ -145,6 +187,10 @@ export class QemuDisk {
       stats.failed_unmap_operations
     );
   }
+}
+
+function isBase(name: string): boolean {
+  return /^base\d+$/.test(name);
 }
 
 async function endJobs(execute: Execute, qmp: QmpClient): Promise<void> {

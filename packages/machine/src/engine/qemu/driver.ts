@@ -18,6 +18,7 @@ import type {
   BootSpec,
   Capabilities,
   DiskLayer,
+  DiskLimits,
   Engine,
   ExitReason,
   Machine,
@@ -47,7 +48,7 @@ const statusSchema = z.looseObject({ status: z.string() });
 export class QemuEngine implements Engine {
   readonly name = "qemu";
   readonly version: string;
-  readonly capabilities: Capabilities = { warmFork: true, prepare: true };
+  readonly capabilities: Capabilities = { warmFork: true, prepare: true, diskLimits: true };
   readonly #program: string;
 
   private constructor(program: string, version: string) {
@@ -223,6 +224,14 @@ class QemuProcess implements AsyncDisposable {
   }
   get exited(): Promise<ExitReason> {
     return this.running.process.exited;
+  }
+
+  async limitDisk(limits: DiskLimits): Promise<void> {
+    const { process, disk } = this.running;
+    await disk.limit(limits, (reason) => {
+      process.blame(reason);
+      process.kill();
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

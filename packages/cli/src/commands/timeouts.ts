@@ -1,0 +1,55 @@
+import { Option, type Command } from "commander";
+import { parseLifetime, usage } from "../arguments.ts";
+import type { Cli, ToAction } from "../cli.ts";
+import { examples } from "../help.ts";
+import { sandboxColumns, wideColumns } from "../sandbox-table.ts";
+
+/** seconds; 0 for none, since a parser of options cannot give null */
+type Time = number;
+type Options = { ttl?: Time; idle?: Time; onTimeout?: "kill" | "pause"; autoResume?: boolean };
+
+export function define(command: Command, toAction: ToAction): void {
+  command
+    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
+    .option("--ttl <duration>", 'time to live from now, or "none"', parseTime)
+    .option("--idle <duration>", 'longest time without a call into it, or "none"', parseTime)
+    .addOption(
+      new Option("--on-timeout <action>", "what follows when a time is over").choices(["kill", "pause"]),
+    )
+    .option("--auto-resume", "a call into it while it is paused resumes it first")
+    .option("--no-auto-resume", "such a call is refused")
+    .addHelpText(
+      "after",
+      "\nWhat is not given stays as it is.\n" +
+        examples(
+          "forkd timeouts 3f2a --ttl 1h",
+          "forkd timeouts 3f2a --idle 10m --on-timeout pause --auto-resume",
+        ),
+    )
+    .action(toAction(timeouts));
+}
+
+function parseTime(text: string): Time {
+  return text === "none" ? 0 : parseLifetime(text);
+}
+
+async function timeouts(cli: Cli, options: Options, prefix: string): Promise<void> {
+  const { ttl, idle, onTimeout, autoResume } = options;
+  if ([ttl, idle, onTimeout, autoResume].every((value) => value === undefined))
+    throw usage("give at least one of --ttl, --idle, --on-timeout, --auto-resume and --no-auto-resume");
+  const forkd = await cli.daemon();
+  const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
+  const info = await forkd.call(
+    "setTimeouts",
+    {
+      id,
+      ...(ttl !== undefined && { ttl_secs: ttl || null }),
+      ...(idle !== undefined && { idle_timeout_secs: idle || null }),
+      ...(onTimeout !== undefined && { on_timeout: onTimeout }),
+      ...(autoResume !== undefined && { auto_resume: autoResume }),
+    },
+    { signal: cli.signal },
+  );
+  if (cli.out.json) return cli.out.document(info);
+  cli.out.rows([...sandboxColumns(), ...wideColumns()], [info]);
+}

@@ -1,0 +1,88 @@
+/** What one sandbox may take of the host, and for how long it may be left alone. */
+import { z } from "zod";
+
+const atLeast = (min: number, max: number, unit: string) =>
+  z.int().min(min, `must be at least ${min} ${unit}`).max(max, `must be at most ${max} ${unit}`);
+const bytesPerSecond = atLeast(4096, 1e12, "bytes per second").optional();
+const operationsPerSecond = atLeast(1, 1e9, "operations per second").optional();
+
+const shape = {
+  /** memory of the VMM on the host; what the guest has never written is shared and does not count for long */
+  memory_mib: atLeast(32, 1 << 24, "MiB").optional(),
+  /** CPU time in percent of one core: 50 is half a core, 200 two cores */
+  cpu_percent: atLeast(1, 1_000_000, "percent of one core").optional(),
+  /** threads of the VMM on the host; processes in the guest are the guest's own affair */
+  pids: atLeast(16, 1 << 22, "threads").optional(),
+  io_read_bps: bytesPerSecond,
+  io_write_bps: bytesPerSecond,
+  io_read_iops: operationsPerSecond,
+  io_write_iops: operationsPerSecond,
+  /** what its disk may take on the host beyond its snapshot; a sandbox that goes beyond it is ended */
+  disk_mib: atLeast(8, 1 << 24, "MiB").optional(),
+  net_bps: bytesPerSecond,
+};
+
+export const limitsSchema = z.strictObject(shape);
+export type Limits = z.output<typeof limitsSchema>;
+export type LimitName = keyof Limits;
+export const limitNames = Object.keys(shape) as LimitName[];
+
+export const askedLimitsSchema = z
+  .strictObject({
+    ...shape,
+    /** take the sandbox also where the host cannot hold it to all of them; `limits_not_enforced` tells which */
+    best_effort: z.boolean().default(false),
+  })
+  .meta({ description: "What each sandbox may take of the host" });
+export type AskedLimits = z.output<typeof askedLimitsSchema>;
+
+export const notEnforcedSchema = z.object({
+  limit: z.enum(limitNames as [LimitName, ...LimitName[]]),
+  reason: z.string(),
+});
+export type NotEnforced = z.output<typeof notEnforcedSchema>;
+
+const seconds = z.int().min(1).max(31_536_000);
+export const onTimeoutSchema = z
+  .enum(["kill", "pause"])
+  .meta({ description: "What happens when a time to live or an idle timeout is over" });
+export type OnTimeout = z.output<typeof onTimeoutSchema>;
+
+/** Fields of every request that makes sandboxes. */
+export const lifetimeFields = {
+  /** the sandbox is killed (or paused) when this many seconds have passed */
+  ttl_secs: seconds.optional(),
+  /** … or when there was no call into it for so long: commands, evals, files; an open stream is a call */
+  idle_timeout_secs: seconds.optional(),
+  on_timeout: onTimeoutSchema.optional(),
+  /** a call into it while it is paused resumes it first */
+  auto_resume: z.boolean().optional(),
+};
+export const limitFields = {
+  limits: askedLimitsSchema.optional(),
+  memory_limit_mib: shape.memory_mib.meta({
+    description: "Accepted for compatibility; the same as limits.memory_mib",
+  }),
+};
+
+export type WithLimits = {
+  limits?: AskedLimits | undefined;
+  memory_limit_mib?: number | undefined;
+};
+
+export const givenOnce = {
+  path: ["memory_limit_mib"],
+  message: "give the limit once: either here or as limits.memory_mib",
+};
+export function isGivenOnce({ limits, memory_limit_mib: older }: WithLimits): boolean {
+  return older === undefined || limits?.memory_mib === undefined || limits.memory_mib === older;
+}
+
+/** `null` removes a time; what is left out stays as it is. */
+export const timeoutsSchema = z.strictObject({
+  ttl_secs: seconds.nullable().optional(),
+  idle_timeout_secs: seconds.nullable().optional(),
+  on_timeout: onTimeoutSchema.optional(),
+  auto_resume: z.boolean().optional(),
+});
+export type TimeoutChanges = z.output<typeof timeoutsSchema>;

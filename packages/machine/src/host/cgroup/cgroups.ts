@@ -1,0 +1,168 @@
+/**
+ * The control groups of one daemon, `<own group>/forkd-<digest of the data directory>/<name>`. A daemon that comes later finds them
+ * by their names. Nothing outside our own group is ever removed or written to.
+ */
+import { createHash } from "node:crypto";
+import { accessSync, constants, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import { isErrno } from "@forkd/base";
+import { enable, takeDelegation, type Delegation } from "./delegation.ts";
+import { controllersOf, Group, type GroupLimits, type Places } from "./group.ts";
+import { controllers, findPositions, type Controller, type Position, type Positions } from "./hierarchies.ts";
+
+export type Support = { version: 1 | 2; dir: string } | { reason: string };
+
+export class Cgroups {
+  /** what can be limited here; `dir` is the group of ours that holds those of the sandboxes */
+  readonly support: Readonly<Record<Controller, Support>>;
+  /** the group of this process, for what it may take itself */
+  readonly #ownMemory: Support;
+
+  private constructor(support: Record<Controller, Support>, ownMemory: Support) {
+    this.support = support;
+    this.#ownMemory = ownMemory;
+  }
+
+  /** Nothing can be limited. */
+  static none(reason: string): Cgroups {
+    return new Cgroups({ memory: { reason }, cpu: { reason }, pids: { reason } }, { reason });
+  }
+
+  static open(dataDir: string, positions: Positions = findPositions(), pid = process.pid): Cgroups {
+    const name = groupNameOf(dataDir);
+    const second = controllers.filter((each) => versionOf(positions[each]) === 2);
+    const [first] = second;
+    const position = first && positions[first];
+    const delegation = position && "dir" in position ? delegationOf(position, pid, second) : undefined;
+    const supportOf = (controller: Controller): Support => {
+      const at = positions[controller];
+      if ("reason" in at) return at;
+      if (at.version === 2) {
+        if (!delegation?.enabled.includes(controller)) return { reason: delegation?.reason ?? "unknown" };
+        return enabledBelow(join(delegation.dir, name), controller);
+      }
+      try {
+        accessSync(at.dir, constants.W_OK);
+        return { version: 1, dir: join(at.dir, name) };
+      } catch (error) {
+        if (!isErrno(error, "EACCES", "EPERM", "EROFS", "ENOENT")) throw error;
+        return { reason: `the group ${at.dir} cannot be written to by this user` };
+      }
+    };
+    const support = { memory: supportOf("memory"), cpu: supportOf("cpu"), pids: supportOf("pids") };
+    return new Cgroups(support, positions.memory);
+  }
+
+  /** A group with these limits; the caller disposes of it when its processes have ended. */
+  create(name: string, limits: GroupLimits): Group {
+    const places: Places = {};
+    for (const controller of controllersOf(limits)) {
+      const support = this.support[controller];
+      if ("reason" in support) throw new Error(`Cannot limit ${controller}: ${support.reason}`);
+      places[controller] = { version: support.version, dir: join(support.dir, name) };
+    }
+    const group = new Group(name, places);
+    try {
+      group.make();
+      group.limit(limits);
+    } catch (error) {
+      group[Symbol.asyncDispose]().catch(() => undefined);
+      throw error;
+    }
+    return group;
+  }
+
+  /** The group of that name, if there is one: one that an earlier daemon made. */
+  adopt(name: string): Group | undefined {
+    const places: Places = {};
+    for (const controller of controllers) {
+      const support = this.support[controller];
+      if ("dir" in support && this.#names(support.dir).includes(name))
+        places[controller] = { version: support.version, dir: join(support.dir, name) };
+    }
+    return Object.keys(places).length === 0 ? undefined : new Group(name, places);
+  }
+
+  /** Names of all groups of ours. */
+  list(): string[] {
+    return [...new Set(this.#tops().flatMap((dir) => this.#names(dir)))];
+  }
+
+  /** Bytes that this process and all below it may still take by the limit of their own group; undefined if there is none. */
+  ownHeadroom(): number | undefined {
+    if (!("dir" in this.#ownMemory)) return undefined;
+    const { dir, version } = this.#ownMemory;
+    const [max, current] =
+      version === 2 ? ["memory.max", "memory.current"] : ["memory.limit_in_bytes", "memory.usage_in_bytes"];
+    try {
+      const limit = Number(readFileSync(join(dir, max), "utf8"));
+      // "max", or the largest number that there is.
+      if (!Number.isFinite(limit) || limit > 2 ** 60) return undefined;
+      // Files that were read can be dropped.
+      const stat = readFileSync(join(dir, "memory.stat"), "utf8");
+      const names =
+        version === 2 ? ["inactive_file", "active_file"] : ["total_inactive_file", "total_active_file"];
+      const cached = names.map((name) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(stat)?.[1] ?? 0));
+      const used = Number(readFileSync(join(dir, current), "utf8"));
+      return limit - used + cached.reduce((sum, bytes) => sum + bytes, 0);
+    } catch (error) {
+      if (isErrno(error, "ENOENT", "EACCES")) return undefined;
+      throw error;
+    }
+  }
+
+  /** Removes our group where it is empty; the groups of sandboxes that live on keep theirs. */
+  close(): void {
+    for (const dir of this.#tops()) {
+      try {
+        rmdirSync(dir);
+      } catch (error) {
+        if (!isErrno(error, "ENOENT", "EBUSY", "ENOTEMPTY", "EACCES", "EPERM")) throw error;
+      }
+    }
+  }
+
+  #tops(): string[] {
+    const dirs = controllers
+      .map((each) => this.support[each])
+      .flatMap((each) => ("dir" in each ? [each.dir] : []));
+    return [...new Set(dirs)];
+  }
+
+  #names(dir: string): string[] {
+    try {
+      return readdirSync(dir, { withFileTypes: true })
+        .filter((entry) => entry.isDirectory())
+        .map((entry) => entry.name);
+    } catch (error) {
+      if (isErrno(error, "ENOENT")) return [];
+      throw error;
+    }
+  }
+}
+
+/** Name of the group of the daemon that uses a data directory. */
+export function groupNameOf(dataDir: string): string {
+  return `forkd-${createHash("sha256").update(dataDir).digest("hex").slice(0, 12)}`;
+}
+
+function versionOf(position: Positions[Controller]): number | undefined {
+  return "version" in position ? position.version : undefined;
+}
+
+/** A host that shows its groups in a way that we do not know has no limits, but it has sandboxes. */
+function delegationOf(position: Position, pid: number, wanted: readonly Controller[]): Delegation {
+  try {
+    return takeDelegation(position, pid, wanted);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    return { dir: position.dir, enabled: [], reason: `the group ${position.dir} cannot be used: ${why}` };
+  }
+}
+
+/** Our group has no processes either; its own groups are to have the controller. */
+function enabledBelow(dir: string, controller: Controller): Support {
+  mkdirSync(dir, { recursive: true });
+  const { enabled, reason } = enable(dir, [controller]);
+  return enabled.includes(controller) ? { version: 2, dir } : { reason };
+}

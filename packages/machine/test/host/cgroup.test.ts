@@ -1,0 +1,228 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { test, type TestContext } from "node:test";
+import { Cgroups, groupNameOf } from "../../src/host/cgroup/cgroups.ts";
+import { controllers, findPositions } from "../../src/host/cgroup/hierarchies.ts";
+import { temporaryDirectory } from "../support.ts";
+
+const dataDir = "/data of a test";
+const ours = groupNameOf(dataDir);
+
+/** A mount point in the test's directory, as mountinfo has it. */
+function mount(point: string, type: "cgroup" | "cgroup2", options: string, root = "/"): string {
+  return `31 23 0:28 ${root} ${point} rw,nosuid shared:9 - ${type} ${type} rw,${options}\n`;
+}
+
+function write(path: string, text = ""): void {
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, text);
+}
+
+function read(...path: string[]): string {
+  return readFileSync(join(...path), "utf8");
+}
+
+/** A host of version 2; `own` is the group that the daemon was started in. */
+async function secondVersion(
+  t: TestContext,
+  own: string,
+  has = "cpuset cpu io memory pids",
+): Promise<{ top: string; mountinfo: string; groups: string }> {
+  const top = join(await temporaryDirectory(t), "cgroup");
+  write(join(top, "cgroup.controllers"), `${has}\n`);
+  write(join(top, own, "cgroup.controllers"), `${has}\n`);
+  write(join(top, own, "cgroup.procs"));
+  if (own !== "/") write(join(top, own, "cgroup.type"), "domain\n");
+  return { top, mountinfo: mount(top, "cgroup2", "nsdelegate"), groups: `0::${own}\n` };
+}
+
+test("findPositions() finds each controller where it is, in hosts of both versions", async (t) => {
+  const { top, mountinfo } = await secondVersion(t, "/", "hugetlb memory");
+  const dir = await temporaryDirectory(t);
+  const both =
+    mount(join(dir, "cpu,cpuacct"), "cgroup", "cpu,cpuacct") +
+    mount(join(dir, "name"), "cgroup", "xattr,name=systemd") +
+    mountinfo;
+  const positions = findPositions(both, "4:cpu,cpuacct:/jobs/one\n1:name=systemd:/x\n0::/slice/unit\n");
+  assert.deepEqual(positions.cpu, { version: 1, dir: join(dir, "cpu,cpuacct/jobs/one") });
+  assert.deepEqual(positions.memory, { version: 2, dir: join(top, "slice/unit") });
+  assert.match("reason" in positions.pids ? positions.pids.reason : "", /"pids" is mounted/);
+});
+
+test("findPositions() understands a container: a mount that shows a part, and one that shows another", () => {
+  const info = mount("/sys/fs/cgroup/memory", "cgroup", "memory", "/docker/abc");
+  assert.deepEqual(findPositions(info, "4:memory:/docker/abc/x\n").memory, {
+    version: 1,
+    dir: "/sys/fs/cgroup/memory/x",
+  });
+  for (const path of ["/docker/abcd", "/other", "/../x"]) {
+    const { memory } = findPositions(info, `4:memory:${path}\n`);
+    assert.match("reason" in memory ? memory.reason : "", /cannot be seen/, path);
+  }
+  const spaced = mount("/sys/fs/a\\040b", "cgroup", "pids");
+  assert.deepEqual(findPositions(spaced, "4:pids:/\n").pids, { version: 1, dir: "/sys/fs/a b/" });
+});
+
+test("version 1: a group has its limits in the hierarchies that it needs, and no others", async (t) => {
+  const dir = await temporaryDirectory(t);
+  for (const controller of controllers) mkdirSync(join(dir, controller, "own"), { recursive: true });
+  const info = controllers.map((each) => mount(join(dir, each), "cgroup", each)).join("");
+  const groups = controllers.map((each, nth) => `${nth}:${each}:/own\n`).join("");
+  const cgroups = Cgroups.open(dataDir, findPositions(info, groups));
+  const group = cgroups.create("sb-1-0", { memoryMib: 64, cpuPercent: 25 });
+  group.add(4711);
+  const at = (controller: string, file: string) => read(dir, controller, "own", ours, "sb-1-0", file);
+  assert.equal(at("memory", "memory.limit_in_bytes"), String(64 * 1024 * 1024));
+  assert.deepEqual([at("cpu", "cpu.cfs_quota_us"), at("cpu", "cpu.cfs_period_us")], ["25000", "100000"]);
+  assert.deepEqual([at("memory", "cgroup.procs"), at("cpu", "cgroup.procs")], ["4711", "4711"]);
+  assert.equal(existsSync(join(dir, "pids/own", ours)), false);
+  assert.equal(existsSync(join(dir, "memory/own", ours, "sb-1-0", "memory.memsw.limit_in_bytes")), false);
+  assert.deepEqual(cgroups.list(), ["sb-1-0"]);
+  assert.deepEqual(cgroups.adopt("sb-1-0")?.dirs.sort(), group.dirs.sort());
+  assert.equal(cgroups.adopt("sb-2-0"), undefined);
+});
+
+test("what the daemon itself may still take is what its own group leaves it", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const at = (limit: string) => {
+    write(join(dir, "memory.limit_in_bytes"), limit);
+    write(join(dir, "memory.usage_in_bytes"), "700\n");
+    write(
+      join(dir, "memory.stat"),
+      "cache 9\ninactive_file 1\ntotal_inactive_file 200\ntotal_active_file 30\n",
+    );
+    const positions = findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n");
+    return Cgroups.open(dataDir, positions).ownHeadroom();
+  };
+  assert.equal(at("1000\n"), 530);
+  assert.equal(at("9223372036854771712\n"), undefined);
+});
+
+test("version 1: what the kernel tells of an end is understood", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const cgroups = Cgroups.open(dataDir, findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n"));
+  const group = cgroups.create("sb-1-0", { memoryMib: 64 });
+  const place = group.dirOf("memory") ?? "";
+  const tell = (kills: number, most: number) => {
+    writeFileSync(join(place, "memory.oom_control"), `oom_kill_disable 0\nunder_oom 0\noom_kill ${kills}\n`);
+    writeFileSync(join(place, "memory.max_usage_in_bytes"), `${most * 1024 * 1024}\n`);
+    return group.oomKill();
+  };
+  assert.deepEqual([tell(0, 64), tell(1, 64), tell(1, 40)], [undefined, "limit", "host"]);
+});
+
+test("version 2: the daemon makes room for groups by moving into a leaf of its own", async (t) => {
+  const { top, mountinfo, groups } = await secondVersion(t, "/system.slice/forkd.service");
+  const cgroups = Cgroups.open(dataDir, findPositions(mountinfo, groups), 4711);
+  const own = join(top, "system.slice/forkd.service");
+  assert.equal(read(own, "daemon/cgroup.procs"), "4711");
+  // What was enabled last; the kernel would keep them all.
+  assert.equal(read(own, "cgroup.subtree_control"), "+pids");
+  assert.equal(read(own, ours, "cgroup.subtree_control"), "+pids");
+  const group = cgroups.create("sb-1-0", { memoryMib: 64, cpuPercent: 150, pids: 32 });
+  const place = join(own, ours, "sb-1-0");
+  assert.deepEqual(group.dirs, [place]);
+  assert.deepEqual(
+    ["memory.max", "cpu.max", "pids.max"].map((file) => read(place, file)),
+    ["67108864", "150000 100000", "32"],
+  );
+  for (const [events, expected] of [
+    ["oom 0\noom_kill 0\n", undefined],
+    ["max 7\noom 2\noom_kill 1\noom_group_kill 0\n", "limit"],
+    ["max 7\noom 0\noom_kill 1\n", "host"],
+  ] as const) {
+    writeFileSync(join(place, "memory.events"), events);
+    assert.equal(group.oomKill(), expected);
+  }
+});
+
+test("version 2: a daemon that is in the leaf already, or at the very top, stays where it is", async (t) => {
+  const leaf = await secondVersion(t, "/unit/daemon");
+  Cgroups.open(dataDir, findPositions(leaf.mountinfo, leaf.groups), 4711);
+  assert.equal(read(leaf.top, "unit/daemon/cgroup.procs"), "");
+  assert.ok(existsSync(join(leaf.top, "unit", ours)));
+  const root = await secondVersion(t, "/");
+  Cgroups.open(dataDir, findPositions(root.mountinfo, root.groups), 4711);
+  assert.equal(read(root.top, "cgroup.procs"), "");
+  assert.ok(existsSync(join(root.top, ours)));
+});
+
+test("version 2: each controller that is not delegated is told, with the reason", async (t) => {
+  const { top, mountinfo, groups } = await secondVersion(t, "/unit");
+  writeFileSync(join(top, "unit", "cgroup.controllers"), "memory pids\n");
+  const { support } = Cgroups.open(dataDir, findPositions(mountinfo, groups), 4711);
+  assert.ok("dir" in support.memory && "dir" in support.pids);
+  assert.match("reason" in support.cpu ? support.cpu.reason : "", /cpu are not delegated/);
+});
+
+test("version 2: a group that cannot be seen is a reason, not a failure", async (t) => {
+  const { top, mountinfo } = await secondVersion(t, "/");
+  write(join(top, "gone", "cgroup.type"), "domain\n");
+  const { support } = Cgroups.open(dataDir, findPositions(mountinfo, "0::/gone\n"), 4711);
+  assert.match("reason" in support.memory ? support.memory.reason : "", /gone cannot be used: ENOENT/);
+});
+
+test("no hierarchy at all: nothing can be limited, and the reasons say so", () => {
+  const cgroups = Cgroups.open(dataDir, findPositions("", "0::/\n"));
+  for (const each of controllers) assert.match(JSON.stringify(cgroups.support[each]), /is mounted/);
+  assert.throws(() => cgroups.create("x", { memoryMib: 64 }), /Cannot limit memory/);
+  assert.deepEqual([cgroups.list(), cgroups.ownHeadroom()], [[], undefined]);
+  cgroups.close();
+});
+
+/** Runs a program inside a group of this host; skips where it is not ours to make one. */
+async function inGroup(
+  t: TestContext,
+  limits: Parameters<Cgroups["create"]>[1],
+  script: string,
+): Promise<{ signal: string | null; group: ReturnType<Cgroups["create"]>; cgroups: Cgroups } | undefined> {
+  const cgroups = Cgroups.open(await temporaryDirectory(t));
+  const missing = Object.values(cgroups.support).find((each) => "reason" in each);
+  if (missing) {
+    cgroups.close();
+    t.skip(JSON.stringify(missing));
+    return undefined;
+  }
+  const group = cgroups.create("sb-1-0", limits);
+  t.after(async () => {
+    await group[Symbol.asyncDispose]();
+    cgroups.close();
+    for (const dir of group.dirs) assert.equal(existsSync(dirname(dir)), false, dir);
+  });
+  const child = spawn("sh", ["-c", `read _; ${script}`], { stdio: ["pipe", "ignore", "ignore"] });
+  group.add(child.pid ?? 0);
+  assert.deepEqual(group.pids, [child.pid]);
+  child.stdin.end("go\n");
+  const [, signal] = (await once(child, "exit")) as [number | null, string | null];
+  return { signal, group, cgroups };
+}
+
+test("a real group: who takes more memory than its limit is killed, and that is told", async (t) => {
+  const program = `exec node -e 'const all = []; for (;;) all.push(Buffer.alloc(1 << 20, 1))'`;
+  const ran = await inGroup(t, { memoryMib: 64 }, program);
+  if (!ran) return;
+  assert.equal(ran.signal, "SIGKILL");
+  assert.equal(ran.group.oomKill(), "limit");
+  assert.equal(ran.cgroups.adopt("sb-1-0")?.oomKill(), "limit");
+});
+
+test("a real group: who reads files as large as it likes is not killed, for they can be read again", async (t) => {
+  const file = join(await temporaryDirectory(t), "large");
+  writeFileSync(file, Buffer.alloc(48 << 20, 7));
+  const ran = await inGroup(t, { memoryMib: 32 }, `cat ${file} ${file} > /dev/null; cat ${file} > ${file}.2`);
+  if (!ran) return;
+  assert.equal(ran.signal, null);
+  assert.equal(ran.group.oomKill(), undefined);
+});
+
+test("a real group: CPU time and threads are held", async (t) => {
+  const loop = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+  const ran = await inGroup(t, { cpuPercent: 10, pids: 16 }, loop);
+  if (!ran) return;
+  const throttled = /nr_throttled (\d+)/.exec(read(ran.group.dirOf("cpu") ?? "", "cpu.stat"))?.[1];
+  assert.ok(Number(throttled) > 0, `throttled ${throttled} times`);
+  assert.equal(read(ran.group.dirOf("pids") ?? "", "pids.max").trim(), "16");
+});
