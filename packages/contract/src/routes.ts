@@ -11,7 +11,7 @@ import { guestRoutes } from "./guest-routes.ts";
 import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
 import { observeRoutes } from "./observe-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { idempotencyKeyHeader, route } from "./route.ts";
+import { idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import {
   buildEventSchema,
@@ -165,6 +165,7 @@ export const routes = {
     status: 201,
     kind: "json",
     headers: [idempotencyKeyHeader],
+    answerHeaders: [replayedHeader],
     input: forkRequestSchema,
     output: forkResultSchema,
   }),
