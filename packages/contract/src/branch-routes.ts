@@ -14,7 +14,7 @@ import {
 } from "./branch.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
-import { idempotencyKeyHeader, route } from "./route.ts";
+import { idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
 import { sandboxSchema } from "./sandbox.ts";
 import { snapshotSchema } from "./snapshot.ts";
 
@@ -33,6 +33,7 @@ export const branchRoutes = {
     kind: "json",
     scope: "run",
     headers: [idempotencyKeyHeader],
+    answerHeaders: [replayedHeader],
     input: branchRequestSchema,
     output: branchResultSchema,
   }),
@@ -122,6 +123,7 @@ export const branchRoutes = {
     kind: "json",
     scope: "run",
     headers: [idempotencyKeyHeader],
+    answerHeaders: [replayedHeader],
     input: createWorkspaceSchema,
     output: workspaceSchema,
   }),

@@ -10,6 +10,11 @@ export const idempotencyKeyHeader = {
   description: "1 to 128 printable characters; a call repeated with it is answered as the first was",
 } as const satisfies HeaderNote;
 
+export const replayedHeader = {
+  name: "Idempotent-Replayed",
+  description: '"true" where the answer is that of an earlier call with the same key',
+} as const satisfies HeaderNote;
+
 export type Route = {
   readonly method: "get" | "post" | "put" | "delete";
   readonly path: string;

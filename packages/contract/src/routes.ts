@@ -13,7 +13,7 @@ import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
 import { observeRoutes } from "./observe-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { keyRoutes } from "./key-routes.ts";
-import { idempotencyKeyHeader, route } from "./route.ts";
+import { idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
 import { limitRoutes } from "./limit-routes.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import {
@@ -185,6 +185,7 @@ export const routes = {
     kind: "json",
     scope: "run",
     headers: [idempotencyKeyHeader],
+    answerHeaders: [replayedHeader],
     input: forkRequestSchema,
     output: forkResultSchema,
   }),

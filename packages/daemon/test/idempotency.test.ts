@@ -2,9 +2,10 @@ import assert from "node:assert/strict";
 import { appendFile, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { nullLogger, Scope } from "@forkd/base";
+import { createLogger, nullLogger, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { Idempotency, type KeyedCall } from "../src/idempotency/idempotency.ts";
+import { Journal } from "../src/idempotency/journal.ts";
 import type { Handlers } from "../src/router.ts";
 import { deferred, open, post, send, startServer, temporaryDir } from "./support.ts";
 
@@ -249,4 +250,19 @@ test("there are never more answers than the limits allow; the oldest go first", 
   const small = new Idempotency({ limits: { entries: 100, bytes: 10_000 } });
   for (const key of ["a", "b", "c"]) await run(small, key, "y".repeat(4000));
   assert.equal(small.size, 2);
+});
+
+test("an answer that cannot be written down is given all the same, and kept while the daemon runs", async () => {
+  const records: { event?: string }[] = [];
+  const log = createLogger({
+    level: "error",
+    destination: { write: (line: string) => void records.push(JSON.parse(line) as { event?: string }) },
+  });
+  await using idempotency = new Idempotency({ journal: new Journal("/dev/full"), log });
+  assert.equal((await run(idempotency, "a", "made")).body, "made");
+  assert.deepEqual(await run(idempotency, "a", "other"), { status: 201, body: "made", replayed: true });
+  assert.deepEqual(
+    records.map(({ event }) => event),
+    ["idempotency.journal"],
+  );
 });

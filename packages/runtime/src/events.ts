@@ -17,6 +17,8 @@ import { hasLabels } from "./labels.ts";
 /** Events kept for listeners that come back or are behind */
 const keptEvents = 1000;
 const maxListeners = 256;
+/** Characters of a reason; a guest may have had a say in it */
+const maxReason = 2000;
 
 export type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
 type Facts = Omit<ForkdEvent, "id" | "type" | "at_unix">;
@@ -53,7 +55,7 @@ export class EventBus {
       tag: info.snapshot_tag,
       sandbox_id: info.id,
       sandbox: info,
-      ...(reason !== undefined && { reason }),
+      ...(reason !== undefined && { reason: reason.slice(0, maxReason) }),
     });
   }
 
@@ -62,7 +64,7 @@ export class EventBus {
       tag,
       ...(sandbox !== undefined && { sandbox_id: sandbox }),
       ...(status !== undefined && { status }),
-      ...(reason !== undefined && { reason }),
+      ...(reason !== undefined && { reason: reason.slice(0, maxReason) }),
     });
   }
 

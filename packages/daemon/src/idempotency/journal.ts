@@ -21,6 +21,7 @@ export class Journal implements AsyncDisposable {
   readonly #path: string;
   readonly #turn = new Mutex();
   #file: FileHandle | undefined;
+  #isTorn = false;
   /** bytes of the file */
   size = 0;
 
@@ -42,8 +43,11 @@ export class Journal implements AsyncDisposable {
   append(entry: Entry): Promise<void> {
     return this.#turn.run(async () => {
       this.#file ??= await open(this.#path, "a", 0o600);
-      const line = Buffer.from(`${JSON.stringify(entry)}\n`);
+      // What an append that failed left behind must not take the next line with it.
+      const line = Buffer.from(`${this.#isTorn ? "\n" : ""}${JSON.stringify(entry)}\n`);
+      this.#isTorn = true;
       await this.#file.appendFile(line);
+      this.#isTorn = false;
       await this.#file.datasync();
       this.size += line.length;
     });
@@ -55,6 +59,7 @@ export class Journal implements AsyncDisposable {
       const text = entries.map((entry) => `${JSON.stringify(entry)}\n`).join("");
       await this.#close();
       await writeFileAtomic(this.#path, text, 0o600);
+      this.#isTorn = false;
       this.size = Buffer.byteLength(text);
     });
   }
