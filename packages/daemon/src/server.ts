@@ -5,6 +5,7 @@ import net from "node:net";
 import { dirname } from "node:path";
 import { isErrno, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import { answerBadHttp } from "./bad-http.ts";
 import type { Via } from "./middleware/auth.ts";
 
 export type ServerOptions = {
@@ -44,7 +45,14 @@ export async function openServer(options: ServerOptions): Promise<Server> {
 function httpServer(listener: http.RequestListener): http.Server {
   const server = http.createServer(
     // Bodies may take their time; headers may not, or idle connections would use up the descriptors.
-    { noDelay: true, requestTimeout: 0, headersTimeout: headersMs, keepAliveTimeout: keepAliveMs },
+    {
+      noDelay: true,
+      requestTimeout: 0,
+      headersTimeout: headersMs,
+      keepAliveTimeout: keepAliveMs,
+      // Nothing here depends on it, and Node's refusal has no body.
+      requireHostHeader: false,
+    },
     (incoming, outgoing) => {
       // A kept connection of a server that no longer listens would hold close() until it times out.
       outgoing.once("close", () => {
@@ -54,6 +62,7 @@ function httpServer(listener: http.RequestListener): http.Server {
     },
   );
   server.maxConnections = maxConnections;
+  answerBadHttp(server);
   return server;
 }
 
