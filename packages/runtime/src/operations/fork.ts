@@ -5,6 +5,7 @@ import { requireCompatible } from "../compatibility.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import type { Runtime } from "../open-runtime.ts";
+import { explain } from "../removed-meanwhile.ts";
 
 /** What is asked of the children, whatever they are forked from. */
 export type ChildrenRequest = Pick<ForkRequest, "n" | "labels" | "env" | "vary" | "ttl_secs"> & {
@@ -34,7 +35,7 @@ export async function forkSnapshot(
     await runtime.store.verify(snapshot, { signal });
   } catch (error) {
     runtime.pendingForks -= request.n;
-    throw error;
+    throw await explain(runtime, snapshot, error);
   }
   const one = async (index: number): Promise<ForkEntry> => {
     try {
@@ -55,7 +56,8 @@ export async function forkSnapshot(
       });
       runtime.registry.add(sandbox);
       return sandbox.info();
-    } catch (error) {
+    } catch (thrown) {
+      const error = await explain(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
       return { ...toErrorBody(error), index };
     } finally {
