@@ -29,6 +29,9 @@ export type SandboxFacts = {
   readonly owner: string | undefined;
 };
 
+/** What the end of the machine looks like to whoever works on it. */
+const looksLikeEnd = new Set(["cancelled", "engine_failed", "agent_unreachable"]);
+
 export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
 
 export class Sandbox implements AsyncDisposable {
@@ -182,7 +185,7 @@ export class Sandbox implements AsyncDisposable {
       try {
         return await work(signal ? AbortSignal.any([signal, ending]) : ending);
       } catch (error) {
-        if (error instanceof AppError && error.code !== "cancelled") throw error;
+        if (error instanceof AppError && !looksLikeEnd.has(error.code)) throw error;
         this.requireAlive();
         throw error;
       }
