@@ -47,18 +47,21 @@ test("whatever root does in a guest, only that sandbox suffers", { timeout: 180_
   const [bystander, ...victims] = await forkAll(forkd, "tiny", attacks.length + 1);
   assert.ok(bystander);
   const before = residentBytes(daemon.process.pid);
-  for (const [index, [name, script]] of attacks.entries()) {
-    const victim = victims[index];
-    assert.ok(victim);
-    const done = attack(victim, script);
-    assert.equal(await sh(bystander, "echo well"), "well", name);
-    await done;
-    assert.equal(await sh(bystander, "echo well"), "well", name);
-    await victim.kill();
-    await eventually(`${name}: the machine is gone`, async () =>
-      (await forkd.sandboxes.list()).every(({ id }) => id !== victim.id),
-    );
-  }
+  const done = Promise.all(
+    attacks.map(async ([, script], index) => {
+      const victim = victims[index];
+      assert.ok(victim);
+      await attack(victim, script);
+    }),
+  );
+  let isOver = false;
+  void done.finally(() => (isOver = true)).catch(() => undefined);
+  do assert.equal(await sh(bystander, "echo well"), "well");
+  while (!isOver);
+  await done;
+  for (const victim of victims) await victim.kill();
+  await eventually("the machines are gone", async () => (await forkd.sandboxes.list()).length === 1);
+  assert.equal(await sh(bystander, "echo well"), "well");
   const grown = residentBytes(daemon.process.pid) - before;
   // The 8 MiB of output that an answer may have are 48 MiB of JSON if they are NULs, some of it twice.
   assert.ok(grown < 300 * mib, `the daemon has ${Math.round(grown / mib)} MiB more`);
