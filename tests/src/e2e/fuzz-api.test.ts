@@ -25,9 +25,8 @@ const raw = Math.round(total / 20);
 const atOnce = 24;
 /** Longer than any answer takes that is not a stream or a command. */
 const patienceMs = 60_000;
-/** Commands, streams and what waits for a guest may wait for ever: their client leaves. */
+/** Commands and streams may take for ever: their client leaves. */
 const shortPatienceMs = 400;
-const mayWait = /\/(exec|eval|logs|stream|files)(\?|$)/;
 const mib = 1024 * 1024;
 
 function residentBytes(pid: number): number {
@@ -111,7 +110,7 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
   const one = async (request: FuzzRequest, index: number): Promise<void> => {
     const target = named(request.target);
     const body = request.body === undefined ? undefined : named(request.body);
-    const short = mayWait.test(target);
+    const short = judge.mayStream(request.method, target);
     const tell = (fault: string) =>
       faults.push(
         `#${index} ${request.method} ${target.slice(0, 300)} ${body?.slice(0, 300) ?? ""}\n      → ${fault}`,

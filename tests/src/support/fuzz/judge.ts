@@ -28,12 +28,18 @@ export class Judge {
     this.#codes = new Set(document.components.schemas.Error.properties.code.enum);
   }
 
+  /** Whether the answer may be a stream, which need not end. */
+  mayStream(method: string, target: string): boolean {
+    const operation = operationFor(this.operations, method, pathOf(target));
+    const types = Object.values(operation?.answers ?? {}).flatMap((each) => Object.keys(each));
+    return types.some((type) => type !== "application/json");
+  }
+
   /** What is wrong with the answer; undefined if nothing is. */
   fault(method: string, target: string, answer: Answer): string | undefined {
     if (answer.status >= 400) return this.#faultOfError(method, answer);
     if (target.split("?", 1)[0] === "/openapi.json") return undefined;
-    const path = new URL(target, "http://host").pathname;
-    const operation = operationFor(this.operations, method, path);
+    const operation = operationFor(this.operations, method, pathOf(target));
     if (!operation) return `success without a route: ${answer.status}`;
     const types = operation.answers[answer.status];
     if (!types) return `${operation.name} answered with the undocumented status ${answer.status}`;
@@ -42,9 +48,9 @@ export class Judge {
       return answer.body.length > 0 ? "a body where none is due" : undefined;
     const schema = types[answer.type];
     if (!schema) return `${operation.name} answered with the undocumented type "${answer.type}"`;
-    if (answer.type === "application/octet-stream") return undefined;
     if (answer.type === "application/json")
       return answer.whole ? this.#mismatch(schema, answer.body.toString()) : undefined;
+    if (answer.type !== "application/x-ndjson") return undefined;
     const lines = answer.body.toString().split("\n");
     const rest = lines.pop();
     if (answer.whole && rest !== "") return "the last line is not complete";
@@ -85,6 +91,11 @@ export class Judge {
     if (validate(value)) return undefined;
     return `not as the schema says: ${this.#ajv.errorsText(validate.errors)} in ${text.slice(0, 300)}`;
   }
+}
+
+/** As a server understands it, with dots resolved. */
+function pathOf(target: string): string {
+  return new URL(`http://host${target}`).pathname;
 }
 
 function internalLine(line: string): string | undefined {

@@ -69,7 +69,7 @@ function hint(operation: Operation, name: string, random: Random): Json | undefi
         ? random.pick(["tiny", "none", "none", "b1"])
         : random.pick(["tiny", "b1", "b2", "none"]);
     case "snapshot_tag":
-      return random.pick(["tiny", "tiny", "b1", "none", "none"]);
+      return random.pick(["tiny", "b1", "none", "none", "none"]);
     case "parent_tag":
       return random.pick(["tiny", "none"]);
     case "to":
