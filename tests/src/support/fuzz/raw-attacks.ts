@@ -34,7 +34,10 @@ const attacks: readonly (readonly [name: string, text: string, replies?: number]
   ["a chunk size beyond all", `${line}${json}Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n`, 1],
   [
     "chunks of one byte",
-    `${line}${json}Transfer-Encoding: chunked\r\n\r\n${[...dry].map((c) => `1\r\n${c}\r\n`).join("")}0\r\n\r\n`,
+    `${line}${json}Transfer-Encoding: chunked\r\n\r\n${dry
+      .split("")
+      .map((c) => `1\r\n${c}\r\n`)
+      .join("")}0\r\n\r\n`,
     1,
   ],
   [
