@@ -11,7 +11,12 @@ import { dataDir, launchDaemon, repository, type BenchDaemon } from "./daemon.ts
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 let interrupted = false;
 
-export async function startScratchDaemon(name: string): Promise<BenchDaemon> {
+export type ScratchDaemon = BenchDaemon & { dir: string; runtimeDir: string };
+
+export async function startScratchDaemon(
+  name: string,
+  more: Record<string, string> = {},
+): Promise<ScratchDaemon> {
   const images = join(dataDir, "images");
   mkdirSync(images, { recursive: true });
   const dir = mkdtempSync(join(repository, `.cache/bench-${name}-`));
@@ -22,7 +27,7 @@ export async function startScratchDaemon(name: string): Promise<BenchDaemon> {
   let daemon: BenchDaemon;
   try {
     symlinkSync(images, join(dir, "images"));
-    const env = { FORKD_POOL_SIZE: "0", FORKD_DRAIN_SECS: "0" };
+    const env = { FORKD_POOL_SIZE: "0", FORKD_DRAIN_SECS: "0", ...more };
     daemon = await launchDaemon({ dir, runtimeDir, env, detached: true });
   } catch (error) {
     remove();
@@ -37,6 +42,8 @@ export async function startScratchDaemon(name: string): Promise<BenchDaemon> {
   for (const name of signals) process.on(name, interrupt);
   return {
     ...daemon,
+    dir,
+    runtimeDir,
     [Symbol.asyncDispose]: async () => {
       await stop();
       for (const name of signals) process.off(name, interrupt);

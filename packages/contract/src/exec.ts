@@ -62,6 +62,7 @@ const errorEvent = z.object({
   error: z.string(),
   code: z.string(),
   details: z.record(z.string(), z.unknown()).default({}),
+  request_id: z.string().optional(),
 });
 
 /** One line of a streamed command. `exit` or `error` is the last. */

@@ -109,6 +109,7 @@ export const buildEventSchema = z.discriminatedUnion("type", [
     error: z.string(),
     code: z.string(),
     details: z.record(z.string(), z.unknown()).default({}),
+    request_id: z.string().optional(),
   }),
 ]);
 export type BuildEvent = z.output<typeof buildEventSchema>;

@@ -69,8 +69,12 @@ function readBody(incoming: IncomingMessage): Promise<Buffer> {
       else chunks.push(chunk);
     });
     incoming.once("end", () => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)));
-    incoming.once("error", reject);
+    incoming.once("error", (error) => reject(clientLeft(error)));
   });
+}
+
+export function clientLeft(cause: unknown): AppError {
+  return new AppError("cancelled", "The client went away before the end of its request", { cause });
 }
 
 function tooLarge(): AppError {

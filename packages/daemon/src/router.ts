@@ -15,6 +15,7 @@ import {
   openapi,
   routes,
   toAppError,
+  toErrorBody,
   type EvalEvent,
   type ExecEvent,
   type ParsedOf,
@@ -32,8 +33,8 @@ import { Idempotency } from "./idempotency/idempotency.ts";
 import { keyOf } from "./idempotency/key.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
 import { answerPage, Page } from "./page.ts";
-import { readInput } from "./request-input.ts";
 import { sendEvents } from "./event-stream.ts";
+import { clientLeft, readInput } from "./request-input.ts";
 import { sendBytes, sendLines } from "./stream.ts";
 
 /** `signal` fires when the client goes away before the answer is complete. */
@@ -116,11 +117,14 @@ export function router(given: RouterOptions): (via: Via) => RequestListener {
       overrideGlobalObjects: false,
       hostname: "localhost",
       // Only a request line or a Host that is no URL gets here.
-      errorHandler: () =>
-        Response.json(
-          { error: "Invalid request: bad URL or Host", code: "invalid_request", details: {} },
-          { status: 400 },
-        ),
+      errorHandler: () => {
+        const requestId = requestIdOf(undefined);
+        const error = new AppError("invalid_request", "Invalid request: bad URL or Host");
+        return Response.json(toErrorBody(error, requestId), {
+          status: 400,
+          headers: { "x-request-id": requestId },
+        });
+      },
     });
 }
 
@@ -243,9 +247,18 @@ async function withContent(
   use: (content: AsyncIterable<Uint8Array>) => unknown,
 ): Promise<unknown> {
   try {
-    return await use(incoming.iterator({ destroyOnReturn: false }));
+    return await use(contentOf(incoming));
   } finally {
     if (!incoming.readableEnded) incoming.resume();
+  }
+}
+
+/** The only failure of a request's body is that no more of it comes. */
+async function* contentOf(incoming: IncomingMessage): AsyncGenerator<Uint8Array> {
+  try {
+    yield* incoming.iterator({ destroyOnReturn: false });
+  } catch (error) {
+    throw clientLeft(error);
   }
 }
 

@@ -9,6 +9,7 @@ import { AppError } from "@forkd/contract";
 import type { Via } from "./auth/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "./auth/listen-address.ts";
 import type { Tls } from "./tls.ts";
+import { answerBadHttp } from "./bad-http.ts";
 
 export type ServerOptions = {
   readonly socket: string;
@@ -65,6 +66,8 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
     connectionsCheckingInterval: Math.min(5000, headersTimeout),
     keepAliveTimeout: keepAliveMs,
     maxHeaderSize: maxHeaderBytes,
+    // The gate looks at it, and Node's refusal has no body.
+    requireHostHeader: false,
   };
   const onRequest: http.RequestListener = (incoming, outgoing) => {
     // A kept connection of a server that no longer listens would hold close() until it times out.
@@ -77,6 +80,7 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
     ? secureServer({ ...options, handshakeTimeout: headersTimeout }, onRequest, tls)
     : http.createServer(options, onRequest);
   server.maxConnections = limits.maxConnections ?? defaultConnections;
+  answerBadHttp(server);
   return server;
 }
 

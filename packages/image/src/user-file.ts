@@ -11,6 +11,12 @@ export async function readHead(path: string): Promise<Uint8Array> {
   try {
     const { bytesRead, buffer } = await handle.read(Buffer.alloc(headBytes), 0, headBytes, 0);
     return buffer.subarray(0, bytesRead);
+  } catch (error) {
+    throw unusable(
+      path,
+      `it cannot be read (${error instanceof Error ? error.message : String(error)})`,
+      error,
+    );
   } finally {
     await handle.close();
   }

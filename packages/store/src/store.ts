@@ -125,9 +125,16 @@ export class Store {
     } else {
       this.#failed.delete(tag);
     }
-    const snapshot = await readSnapshot(dir, tag);
-    this.#snapshots.set(tag, snapshot);
-    return snapshot;
+    try {
+      const snapshot = await readSnapshot(dir, tag);
+      this.#snapshots.set(tag, snapshot);
+      return snapshot;
+    } catch (error) {
+      // One that was removed and another that took its tag look like a directory without a manifest in between.
+      const isOther = stamp !== (await stampOf(join(dir, manifestName)));
+      if (isOther || (stamp === undefined && (await this.#tombstone(tag)))) return this.get(tag);
+      throw error;
+    }
   }
 
   async #tombstone(tag: string): Promise<Tombstone | undefined> {

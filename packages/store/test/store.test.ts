@@ -243,3 +243,23 @@ test("sizes() tells own files from linked ones", async (t) => {
     sharedPhysicalBytes: blocks * 512,
   });
 });
+
+test("get() beside removals and new ones of the same tag finds one or none", async (t) => {
+  const store = await openStore(t);
+  let goOn = true;
+  const reader = async () => {
+    while (goOn) {
+      await store.get("py").catch((error: unknown) => {
+        assert.equal((error as { code?: string }).code, "snapshot_not_found", String(error));
+      });
+    }
+  };
+  const readers = Promise.all([reader(), reader(), reader(), reader()]);
+  const writing = (async () => {
+    for (let round = 0; round < 60; round++) {
+      await makeSnapshot(store, "py");
+      await store.remove("py");
+    }
+  })().finally(() => (goOn = false));
+  await Promise.all([readers, writing]);
+});

@@ -15,6 +15,7 @@ import { prepareChild, startChild } from "../launch.ts";
 import { limitsOf, requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { SandboxTimeouts } from "../sandbox/sandbox.ts";
+import { explain } from "../removed-meanwhile.ts";
 
 /** What is asked of the children, whatever they are forked from. */
 export type ChildrenRequest = Pick<
@@ -46,8 +47,12 @@ export async function forkSnapshot(
 ): Promise<ForkEntry[]> {
   using places = reserved;
   const askedAt = performance.now();
-  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
-  await runtime.store.verify(snapshot, { signal });
+  try {
+    requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+    await runtime.store.verify(snapshot, { signal });
+  } catch (error) {
+    throw await explain(runtime, snapshot, error);
+  }
   const one = async (index: number): Promise<ForkEntry> => {
     try {
       signal?.throwIfAborted();
@@ -71,7 +76,8 @@ export async function forkSnapshot(
       runtime.events.sandbox("sandbox.created", sandbox.info());
       runtime.metrics.readySeconds.observe(sandbox.info().ready_ms / 1000);
       return sandbox.info();
-    } catch (error) {
+    } catch (thrown) {
+      const error = await explain(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
       const body = toErrorBody(error);
       runtime.metrics.childFailures.add({ code: body.code });

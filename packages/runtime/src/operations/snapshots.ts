@@ -10,7 +10,7 @@ import {
   type SnapshotInfo,
   type Tree,
 } from "@forkd/contract";
-import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile } from "@forkd/store";
+import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
 import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
@@ -18,6 +18,7 @@ import { removeBranches } from "../expired-branches.ts";
 import { findStrays, removeStrays } from "../reap.ts";
 import { unclaimed } from "./system.ts";
 import { removeGroups, strayGroups } from "../stray-groups.ts";
+import { using } from "../removed-meanwhile.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
 
 /** Those that match, by tag. */
@@ -37,11 +38,12 @@ export async function findSnapshots(
 export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
   const open = runtime.branches.all;
   const found = await runtime.store.list();
-  const settled = await Promise.all(
+  const described = await Promise.all(
     found.map(async (each) =>
-      "problem" in each ? describeBroken(runtime, each) : describeSnapshot(runtime, each),
+      "problem" in each ? describeBroken(runtime, each) : describeIfThere(runtime, each),
     ),
   );
+  const settled = described.filter((each) => each !== undefined);
   // What is in the book cannot be used yet, also where its directory is there already.
   const writing = open.map((each) => describeOpen(runtime, each));
   const tags = new Set(writing.map(({ tag }) => tag));
@@ -50,11 +52,32 @@ export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
   );
 }
 
+/** undefined if it was removed meanwhile */
+async function describeIfThere(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+): Promise<SnapshotInfo | undefined> {
+  try {
+    return await using(runtime, snapshot, () => describeSnapshot(runtime, snapshot));
+  } catch (error) {
+    if (error instanceof AppError && error.code === "snapshot_not_found") return undefined;
+    throw error;
+  }
+}
+
 export async function snapshotInfo(
   runtime: Runtime,
+  request: ParsedOf<"snapshotInfo">,
+): Promise<SnapshotDetail> {
+  const snapshot = await runtime.snapshot(request.tag);
+  return using(runtime, snapshot, () => detailsOf(runtime, snapshot, request));
+}
+
+async function detailsOf(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
   { tag, verify }: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
-  const snapshot = await runtime.snapshot(tag);
   if (verify) await runtime.store.verify(snapshot, { always: true });
   const { files, parent } = snapshot.manifest;
   const [rootfs, chain, dependents, disks, flat] = await Promise.all([
@@ -136,7 +159,8 @@ export function compact(
       );
     runtime.branches.refuse(to);
     const startedAt = performance.now();
-    const made = await runtime.store.compact(await runtime.snapshot(tag), to, { signal: open });
+    const from = await runtime.snapshot(tag);
+    const made = await using(runtime, from, () => runtime.store.compact(from, to, { signal: open }));
     runtime.events.snapshot("snapshot.ready", to, { status: "ready" });
     log.info({
       event: "snapshot.compact",
@@ -145,7 +169,7 @@ export function compact(
       to,
       durationMs: Math.round(performance.now() - startedAt),
     });
-    return describeSnapshot(runtime, made);
+    return using(runtime, made, () => describeSnapshot(runtime, made));
   });
 }
 

@@ -62,16 +62,22 @@ export class Registry {
   schedule(sandbox: Sandbox): void {
     this.#clearTimer(sandbox.id);
     this.onSchedule(sandbox);
-    if (sandbox.expiresAt === undefined) return;
-    const wait = Math.max(0, sandbox.expiresAt * 1000 - Date.now());
+    const { expiresAt } = sandbox;
+    if (expiresAt === undefined) return;
+    // How long that is counts by a clock that nobody sets: the wall clock may jump meanwhile.
+    this.#arm(sandbox, expiresAt, performance.now() + Math.max(0, expiresAt * 1000 - Date.now()));
+  }
+
+  #arm(sandbox: Sandbox, expiresAt: number, due: number): void {
     const timer = setTimeout(
       () => {
-        // A long way to go, or paused meanwhile, or begun anew, or a clock that is a moment behind.
-        if (sandbox.expiresAt === undefined || sandbox.expiresAt * 1000 > Date.now())
-          return this.schedule(sandbox);
+        // Paused meanwhile, or begun anew.
+        if (sandbox.expiresAt !== expiresAt) return this.schedule(sandbox);
+        // A long way to go, or a timer that is a moment early.
+        if (performance.now() < due) return this.#arm(sandbox, expiresAt, due);
         if (this.find(sandbox.id)) this.onExpiry(sandbox);
       },
-      Math.min(wait, maxTimerMs),
+      Math.min(Math.max(0, due - performance.now()), maxTimerMs),
     );
     timer.unref();
     this.#timers.set(sandbox.id, timer);

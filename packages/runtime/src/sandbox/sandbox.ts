@@ -35,6 +35,8 @@ export type SandboxFacts = {
 
 /** Beside the time to live; may be changed at any time. */
 export type SandboxTimeouts = { idleSecs: number | undefined; onTimeout: OnTimeout; autoResume: boolean };
+/** What the end of the machine looks like to whoever works on it. */
+const looksLikeEnd = new Set(["cancelled", "engine_failed", "agent_unreachable"]);
 
 export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
 
@@ -202,7 +204,7 @@ export class Sandbox implements AsyncDisposable {
       try {
         return await work(signal ? AbortSignal.any([signal, ending]) : ending);
       } catch (error) {
-        if (error instanceof AppError && error.code !== "cancelled") throw error;
+        if (error instanceof AppError && !looksLikeEnd.has(error.code)) throw error;
         this.requireAlive();
         throw error;
       }

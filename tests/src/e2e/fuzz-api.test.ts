@@ -1,0 +1,181 @@
+/**
+ * Ten thousand requests that a seed decides against one daemon: whatever is sent, the answer is one that the OpenAPI document
+ * promises, and the daemon and its sandboxes go on. `FORKD_FUZZ_SEED` repeats a run.
+ */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { Agent } from "node:http";
+import { join } from "node:path";
+import { test } from "node:test";
+import { mapPool } from "@forkd/base";
+import { AppError } from "@forkd/sdk";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { Judge } from "../support/fuzz/judge.ts";
+import type { Document } from "../support/fuzz/operations.ts";
+import { rawAttacks } from "../support/fuzz/raw-attacks.ts";
+import { keeper, pythonKeeper, requests, victim, type FuzzRequest } from "../support/fuzz/requests.ts";
+import { send, sendRaw, type SendOptions } from "../support/fuzz/send.ts";
+import { Random } from "../support/random.ts";
+import { eventually, forkAll, sh } from "../support/sandboxes.ts";
+
+const seed = Number(process.env["FORKD_FUZZ_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+const total = Number(process.env["FORKD_FUZZ_COUNT"] ?? 10_000);
+const raw = Math.round(total / 20);
+const atOnce = 24;
+/** Longer than any answer takes that is not a stream or a command. */
+const patienceMs = 60_000;
+/** Commands and streams may take for ever: their client leaves. */
+const shortPatienceMs = 400;
+const mib = 1024 * 1024;
+
+function residentBytes(pid: number): number {
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1] ?? 0) * 1024;
+}
+
+function openFiles(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length;
+}
+
+async function documentOf(options: SendOptions): Promise<Document> {
+  const answer = await send(
+    { method: "GET", target: "/openapi.json", headers: {}, body: undefined },
+    options,
+  );
+  return JSON.parse(answer?.body.toString() ?? "") as Document;
+}
+
+/** A sandbox to which anything may be done; another one when it is gone. */
+class Victims {
+  readonly #daemon: TestDaemon;
+  #current = "sb-000000000000000000000000";
+  #renewing: Promise<void> | undefined;
+
+  constructor(daemon: TestDaemon) {
+    this.#daemon = daemon;
+  }
+
+  get current(): string {
+    return this.#current;
+  }
+
+  /** Also keeps room for the forks that the run makes. */
+  renew(keepers: readonly string[]): Promise<void> {
+    this.#renewing ??= this.#renew(keepers).finally(() => (this.#renewing = undefined));
+    return this.#renewing;
+  }
+
+  async #renew(keepers: readonly string[]): Promise<void> {
+    const all = (await this.#daemon.forkd.sandboxes.list()).filter(({ id }) => !keepers.includes(id));
+    const alive = all.find(({ id, state }) => id === this.#current && state === "running");
+    for (const { id } of all.filter((each) => each !== alive))
+      await this.#daemon.forkd.sandboxes.kill(id).catch(() => undefined);
+    if (alive) return;
+    const fresh = await this.#daemon.forkd
+      .forkOne("tiny", { labels: { fuzz: "1" } })
+      .catch((error: unknown) => {
+        // The run's own forks may have taken the place that was made: the next time, then.
+        if (error instanceof AppError && error.code === "capacity_exhausted") return undefined;
+        throw error;
+      });
+    this.#current = fresh?.id ?? this.#current;
+  }
+}
+
+test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { timeout: 300_000 }, async (t) => {
+  await using daemon = await startDaemon({
+    snapshots: ["tiny", "python"],
+    env: { FORKD_MAX_SANDBOXES: "10", FORKD_LOG_LEVEL: "warn" },
+  });
+  const pid = daemon.process.pid ?? 0;
+  daemon.process.once(
+    "exit",
+    (code) => code !== 0 && t.diagnostic(`the daemon ended: ${daemon.log().slice(-3000)}`),
+  );
+  const agent = new Agent({ keepAlive: true, maxSockets: atOnce });
+  const options = { socketPath: daemon.socket, agent, patienceMs };
+  const judge = new Judge(await documentOf(options));
+  const [kept] = await forkAll(daemon.forkd, "tiny", 1);
+  const [python] = await forkAll(daemon.forkd, "python", 1);
+  assert.ok(kept && python);
+  const keepers = [kept.id, python.id];
+  const victims = new Victims(daemon);
+  await victims.renew(keepers);
+
+  const faults: string[] = [];
+  const seen = new Map<string, number>();
+  const count = (what: string): void => void seen.set(what, (seen.get(what) ?? 0) + 1);
+  const named = (text: string) =>
+    text.replaceAll(keeper, kept.id).replaceAll(pythonKeeper, python.id).replaceAll(victim, victims.current);
+  const one = async (request: FuzzRequest, index: number): Promise<void> => {
+    const target = named(request.target);
+    const body = request.body === undefined ? undefined : named(request.body);
+    const short = judge.mayStream(request.method, target);
+    const tell = (fault: string) =>
+      faults.push(
+        `#${index} ${request.method} ${target.slice(0, 300)} ${body?.slice(0, 300) ?? ""}\n      → ${fault}`,
+      );
+    if (index % 200 === 199) await victims.renew(keepers);
+    try {
+      const answer = await send(
+        { ...request, target, body },
+        { ...options, patienceMs: short ? shortPatienceMs : patienceMs },
+      );
+      if (answer === undefined) return void (short ? count("left") : tell("no answer"));
+      count(String(answer.status));
+      const fault = judge.fault(request.method, target, answer);
+      if (fault !== undefined) tell(fault);
+    } catch (error) {
+      // What the client itself refuses to send is no test of the daemon.
+      if (error instanceof TypeError) return count("not sent");
+      // A fault that the parser finds is answered before it is known that HEAD wants no body.
+      if (request.method === "HEAD" && String(error).includes("Data after")) return count("400");
+      tell(`connection: ${String(error)}`);
+    }
+  };
+  const attack = async (): Promise<void> => {
+    const random = new Random(seed + 1);
+    await mapPool([...rawAttacks(raw, random)], 8, async ({ name, bytes, replies }) => {
+      const wait = replies === undefined ? { patienceMs: 50 } : { patienceMs: 10_000, replies };
+      const answers = await sendRaw(daemon.socket, bytes, wait);
+      if (replies !== undefined && answers.length < replies)
+        faults.push(`${name}: ${answers.length} of ${replies} answers`);
+      for (const { status, headers, body } of answers.filter((each) => each.status >= 400)) {
+        count(`raw ${status}`);
+        const fault = judge.fault("GET", "/", {
+          status,
+          type: /^content-type: *([^\r;]+)/im.exec(headers)?.[1] ?? "",
+          requestId: /^x-request-id: *([^\r]+)/im.exec(headers)?.[1],
+          body: Buffer.from(body, "latin1"),
+          whole: true,
+        });
+        if (fault !== undefined) faults.push(`${name}: ${fault}`);
+      }
+    });
+  };
+
+  // What is used at all is loaded and warm before the measure.
+  await mapPool([...requests(judge.operations, 300, new Random(seed + 2))], atOnce, one);
+  const before = { memory: residentBytes(pid), files: openFiles(pid) };
+  const all = [...requests(judge.operations, total - raw, new Random(seed))];
+  await Promise.all([mapPool(all, atOnce, one), attack()]);
+
+  t.diagnostic(`seed ${seed}: ${JSON.stringify(Object.fromEntries([...seen].sort()))}`);
+  assert.equal(daemon.process.exitCode, null, daemon.log().slice(-3000));
+  assert.deepEqual(faults.slice(0, 20), [], `${faults.length} faults; repeat with FORKD_FUZZ_SEED=${seed}`);
+  assert.equal(await sh(kept, "echo alive"), "alive");
+  assert.equal((await python.eval("6 * 7")).result, "42");
+
+  for (const { name } of await daemon.forkd.workspaces.list()) await daemon.forkd.workspaces.remove(name);
+  for (const { id } of await daemon.forkd.sandboxes.list())
+    if (!keepers.includes(id)) await daemon.forkd.sandboxes.kill(id);
+  agent.destroy();
+  await eventually("files are closed", () => openFiles(pid) <= before.files + 2);
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")).sort(), [...keepers].sort());
+  const grown = residentBytes(pid) - before.memory;
+  t.diagnostic(
+    `the daemon's memory: ${Math.round(before.memory / mib)} MiB, then ${Math.round(grown / mib)} MiB more`,
+  );
+  assert.ok(grown < 200 * mib, `the daemon has ${Math.round(grown / mib)} MiB more than before`);
+  assert.doesNotMatch(daemon.log(), /"level":60|unhandled/i);
+});

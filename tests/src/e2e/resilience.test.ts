@@ -1,0 +1,185 @@
+/** A host without room, clients that are slow or vanish: what fails says so and is undone, the rest goes on. */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readdirSync, readFileSync, statfsSync } from "node:fs";
+import { rm, writeFile } from "node:fs/promises";
+import { request } from "node:http";
+import { connect } from "node:net";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { AppError, Sandbox } from "@forkd/sdk";
+import { assertNothingHalfMade } from "../support/branches.ts";
+import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { eventually, sh } from "../support/sandboxes.ts";
+import { ownDisk } from "../support/small-disk.ts";
+import { testDir } from "../support/test-dir.ts";
+
+const kib = 1024;
+const mib = 1024 * kib;
+
+/** Takes all room of the file system but this much. */
+async function fillUp(dataDir: string, leaveBytes: number): Promise<string> {
+  const path = join(dataDir, "filler");
+  const { bavail, bsize } = statfsSync(dataDir);
+  await writeFile(path, Buffer.alloc(Math.max(0, bavail * bsize - leaveBytes)));
+  return path;
+}
+
+function namesIn(dataDir: string): string[] {
+  return readdirSync(join(dataDir, "sandboxes")).sort();
+}
+
+function residentBytes(pid: number | undefined): number {
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1] ?? 0) * kib;
+}
+
+test("without room on disk forks and workspaces are refused whole, and work again when there is some", async () => {
+  await using dir = await testDir();
+  await using disk = await ownDisk(dir.path, { tmpfs: "120m" }, ["tiny"]);
+  await using daemon = await startDaemon({ dataDir: disk.dataDir });
+  const { forkd } = daemon;
+  await using kept = await forkd.forkOne("tiny");
+  await sh(kept, "echo kept > /root/kept; sync");
+  for (const leave of [0, 4 * kib, 8 * kib, 16 * kib, 64 * kib]) {
+    const filler = await fillUp(disk.dataDir, leave);
+    for (const work of [
+      () => forkd.forkOne("tiny"),
+      () => forkd.workspaces.create("w", "tiny"),
+      () => forkd.call("fork", { snapshot_tag: "tiny", n: 3 }),
+    ]) {
+      const failures = await work().then(
+        (made) => (Array.isArray(made) ? made.filter((entry) => "code" in entry) : []),
+        (reason: unknown) => [reason as AppError],
+      );
+      // With a little room all of it may fit.
+      if (leave === 0) assert.ok(failures.length > 0);
+      for (const { code, error } of failures as { code: string; error?: string }[])
+        assert.equal(code, "disk_full", `${leave} bytes left: ${error}`);
+    }
+    await rm(filler);
+    for (const { id } of await forkd.sandboxes.list()) if (id !== kept.id) await forkd.sandboxes.kill(id);
+    assert.deepEqual(namesIn(disk.dataDir), [kept.id], `${leave} bytes left`);
+    assert.deepEqual(await forkd.workspaces.list(), []);
+    assert.equal(await sh(kept, "cat /root/kept"), "kept");
+  }
+  const workspace = await forkd.workspaces.create("w", "tiny");
+  assert.equal(workspace.status, "running");
+  await forkd.workspaces.remove("w");
+});
+
+test("a daemon that finds no room for its own files says so and starts when there is some", async () => {
+  await using dir = await testDir();
+  await using disk = await ownDisk(dir.path, { tmpfs: "100m" }, ["tiny"]);
+  const filler = await fillUp(disk.dataDir, 0);
+  await assert.rejects(startDaemon({ dataDir: disk.dataDir }), /disk_full|no space left/i);
+  await rm(filler);
+  await using daemon = await startDaemon({ dataDir: disk.dataDir });
+  assert.equal((await daemon.forkd.status()).snapshots, 1);
+  assert.match(readFileSync(join(disk.dataDir, "token"), "utf8"), /^[0-9a-f]{64}\n$/);
+});
+
+/** Writes a request by hand and goes away when told. */
+function begin(daemon: TestDaemon, method: string, path: string, body: string): () => void {
+  const outgoing = request({
+    socketPath: daemon.socket,
+    method,
+    path,
+    headers: { "content-type": "application/json" },
+  });
+  outgoing.on("error", () => undefined);
+  outgoing.on("response", (incoming) => incoming.pause());
+  outgoing.end(body);
+  return () => outgoing.destroy();
+}
+
+/** Those with a program; the kernel's own come and go. */
+async function processesIn(sandbox: Sandbox): Promise<number> {
+  return Number(await sh(sandbox, "for p in /proc/[0-9]*; do test -e $p/exe && echo $p; done | wc -l"));
+}
+
+test("clients that are slow, stuck or gone", async (t) => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
+  const { forkd } = daemon;
+  await using source = await forkd.forkOne("tiny");
+
+  await t.test("a hundred that send half a request, or nothing, do not hinder others", async () => {
+    const halves = ["", "GET /v1/sta", "POST /v1/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"];
+    const stuck = await Promise.all(
+      Array.from({ length: 100 }, async (_, index) => {
+        const socket = connect(daemon.socket);
+        await once(socket, "connect");
+        socket.on("error", () => undefined);
+        socket.write(halves[index % halves.length] ?? "");
+        return socket;
+      }),
+    );
+    assert.equal(await sh(source, "echo served"), "served");
+    for (const socket of stuck) socket.destroy();
+    await eventually(
+      "the connections are closed",
+      () => readdirSync(`/proc/${daemon.process.pid}/fd`).length < 60,
+    );
+  });
+
+  await t.test("100 MB for a reader that does not read cost the daemon a window", async () => {
+    const before = residentBytes(daemon.process.pid);
+    const args = ["sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x; echo done > /root/done"];
+    const leave = begin(
+      daemon,
+      "POST",
+      `/v1/sandboxes/${source.id}/exec`,
+      JSON.stringify({ args, stream: true }),
+    );
+    for (let count = 0; count < 20; count++) assert.equal(await sh(source, "echo served"), "served");
+    const grown = residentBytes(daemon.process.pid) - before;
+    assert.ok(grown < 60 * mib, `the daemon has ${Math.round(grown / mib)} MiB more`);
+    assert.equal(await sh(source, "test -e /root/done || echo waits"), "waits");
+    leave();
+    await eventually("the command is gone", async () =>
+      (await source.commands.list()).every(({ state }) => state === "finished"),
+    );
+  });
+
+  await t.test("whoever vanishes in the middle of a fork or a branch leaves nothing", async () => {
+    for (const waitMs of [0, 20, 80, 200]) {
+      const leave = [
+        begin(daemon, "POST", "/v1/sandboxes", JSON.stringify({ snapshot_tag: "tiny", n: 2 })),
+        begin(
+          daemon,
+          "POST",
+          `/v1/sandboxes/${source.id}/branch`,
+          JSON.stringify({ tag: `gone-${waitMs}`, n: 1 }),
+        ),
+        begin(daemon, "POST", "/v1/workspaces", JSON.stringify({ name: "gone", snapshot_tag: "tiny" })),
+      ];
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+      for (const each of leave) each();
+    }
+    await eventually("only the source is left", () => namesIn(daemon.dataDir).join() === source.id, 60_000);
+    await eventually("the calls are over", async () => (await forkd.sandboxes.list()).length === 1);
+    await assertNothingHalfMade(forkd, daemon.dataDir);
+    assert.equal(await sh(source, "echo served"), "served");
+  });
+
+  await t.test(
+    "an upload that breaks off changes nothing, a download that does leaves no process",
+    async () => {
+      await source.files.write("/root/file", "before");
+      const calm = await processesIn(source);
+      const path = `/v1/sandboxes/${source.id}/files?path=`;
+      const socket = connect(daemon.socket);
+      socket.write(
+        `PUT ${path}/root/file HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n${"x".repeat(200_000)}`,
+      );
+      await eventually("the upload is under way", async () => (await processesIn(source)) > calm);
+      socket.destroy();
+      await eventually("its process is gone", async () => (await processesIn(source)) === calm);
+      const leave = begin(daemon, "GET", `${path}/dev/zero`, "");
+      await eventually("the download is under way", async () => (await processesIn(source)) > calm);
+      leave();
+      await eventually("its process is gone", async () => (await processesIn(source)) === calm);
+      assert.equal(await source.files.readText("/root/file"), "before");
+    },
+  );
+});

@@ -1,0 +1,104 @@
+/** Whether an answer keeps the promises of the OpenAPI document. */
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { errorCodes } from "@forkd/contract";
+import { operationFor, operationsOf, type Document, type Operation } from "./operations.ts";
+import type { JsonSchema } from "./values.ts";
+
+export type Answer = {
+  readonly status: number;
+  readonly type: string;
+  readonly requestId: string | undefined;
+  readonly body: Buffer;
+  /** false if the reader went away before the end */
+  readonly whole: boolean;
+};
+
+/** Failures that no request may cause on a host that is well. */
+const neverDue = new Set(["internal", "snapshot_corrupt", "host_not_ready", "engine_failed"]);
+
+export class Judge {
+  readonly operations: Operation[];
+  readonly #ajv = new Ajv2020({ strict: false, validateFormats: false });
+  readonly #codes: Set<string>;
+  readonly #errorSchema: JsonSchema;
+
+  constructor(document: Document) {
+    this.operations = operationsOf(document);
+    this.#errorSchema = document.components.schemas.Error;
+    this.#codes = new Set(document.components.schemas.Error.properties.code.enum);
+  }
+
+  /** Whether the answer may be a stream, which need not end. */
+  mayStream(method: string, target: string): boolean {
+    const operation = operationFor(this.operations, method, pathOf(target));
+    const types = Object.values(operation?.answers ?? {}).flatMap((each) => Object.keys(each));
+    return types.some((type) => type !== "application/json");
+  }
+
+  /** What is wrong with the answer; undefined if nothing is. */
+  fault(method: string, target: string, answer: Answer): string | undefined {
+    if (answer.status >= 400) return this.#faultOfError(method, answer);
+    if (target.split("?", 1)[0] === "/openapi.json") return undefined;
+    const operation = operationFor(this.operations, method, pathOf(target));
+    if (!operation) return `success without a route: ${answer.status}`;
+    const types = operation.answers[answer.status];
+    if (!types) return `${operation.name} answered with the undocumented status ${answer.status}`;
+    if (method === "HEAD") return answer.body.length > 0 ? "HEAD has a body" : undefined;
+    if (Object.keys(types).length === 0)
+      return answer.body.length > 0 ? "a body where none is due" : undefined;
+    const schema = types[answer.type];
+    if (!schema) return `${operation.name} answered with the undocumented type "${answer.type}"`;
+    if (answer.type === "application/json")
+      return answer.whole ? this.#mismatch(schema, answer.body.toString()) : undefined;
+    if (answer.type !== "application/x-ndjson") return undefined;
+    const lines = answer.body.toString().split("\n");
+    const rest = lines.pop();
+    if (answer.whole && rest !== "") return "the last line is not complete";
+    for (const line of lines) {
+      const wrong = this.#mismatch(schema, line) ?? internalLine(line);
+      if (wrong !== undefined) return wrong;
+    }
+    return undefined;
+  }
+
+  #faultOfError(method: string, answer: Answer): string | undefined {
+    if (answer.requestId === undefined) return `${answer.status} without x-request-id`;
+    if (method === "HEAD") return answer.status === 500 ? "500" : undefined;
+    if (answer.type !== "application/json") return `${answer.status} with the type "${answer.type}"`;
+    const text = answer.body.toString();
+    const wrong = this.#mismatch(this.#errorSchema, text);
+    if (wrong !== undefined) return wrong;
+    const body = JSON.parse(text) as { code: string; error: string; details?: unknown; request_id?: string };
+    if (!this.#codes.has(body.code)) return `the unknown code ${body.code}`;
+    if (body.request_id !== answer.requestId) return `request_id is not that of the header: ${text}`;
+    if (body.details === undefined) return `no details: ${text}`;
+    if (body.error.trim() === "") return "an error without words";
+    if (neverDue.has(body.code)) return text.slice(0, 500);
+    const { status } = errorCodes[body.code as keyof typeof errorCodes];
+    if (status !== answer.status) return `${body.code} with status ${answer.status}, not ${status}`;
+    return undefined;
+  }
+
+  #mismatch(schema: JsonSchema, text: string): string | undefined {
+    let value: unknown;
+    try {
+      value = JSON.parse(text);
+    } catch {
+      return `not JSON: ${text.slice(0, 200)}`;
+    }
+    // Compiled once for each schema object.
+    const validate = this.#ajv.compile(schema);
+    if (validate(value)) return undefined;
+    return `not as the schema says: ${this.#ajv.errorsText(validate.errors)} in ${text.slice(0, 300)}`;
+  }
+}
+
+/** As a server understands it, with dots resolved. */
+function pathOf(target: string): string {
+  return new URL(`http://host${target}`).pathname;
+}
+
+function internalLine(line: string): string | undefined {
+  const { type, code } = JSON.parse(line) as { type?: string; code?: string };
+  return type === "error" && code !== undefined && neverDue.has(code) ? line.slice(0, 500) : undefined;
+}
