@@ -9,7 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { AppError, errorCodes } from "@forkd/contract";
 import { Sandbox, type Forkd } from "@forkd/sdk";
-import { markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
+import { lossesFirst, markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
 import { cpuSeconds } from "./support/processes.ts";
 import { Rows } from "./support/rows.ts";
 import { buildBase, runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
@@ -261,7 +261,7 @@ await runBench(async () => {
   ];
   const text = [
     `${clients} clients on ${guests} guests of 96 MiB and one with Python, ${seconds} s each mix (${accelerator}, ${rows.load()}${flags.quick ? "; a quick run" : ""}). Times in ms as the client sees them; the clients run on the same machine.`,
-    targetTable(targets),
+    targetTable(lossesFirst(targets)),
     markdownTable(head, outcomes.map(lineOf)),
     `All ${alive.length} guests answered afterwards.`,
   ].join("\n\n");

@@ -8,7 +8,7 @@
 import { parseArgs } from "node:util";
 import { Sandbox, type Forkd } from "@forkd/sdk";
 import { factsOf, type DaemonFacts } from "./support/daemon-facts.ts";
-import { markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
+import { lossesFirst, markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
 import { median, Rows } from "./support/rows.ts";
 import { runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
 import { buildTiny } from "./support/tiny.ts";
@@ -147,7 +147,7 @@ await runBench(async () => {
   const after = factsOf(daemon.pid, [daemon.dir, daemon.runtimeDir]);
   const text = [
     `${cycles} children forked, asked and killed, ${atOnce} at a time, then ${branches} branches of one sandbox, each with a child, the last ${keptBranches} kept (guest of 96 MiB, ${accelerator}, ${rows.load()}${flags.quick ? "; a quick run" : ""}). Measured ${forks.length} and ${taken.length} times between calls; medians of the first and of the last quarter, without the first two.`,
-    targetTable([...targetsOf(forks), ...targetsOf(taken)]),
+    targetTable(lossesFirst([...targetsOf(forks), ...targetsOf(taken)])),
     markdownTable(
       ["part", "", "first quarter", "last quarter", "growth"],
       [...linesOf(forks), ...linesOf(taken)],

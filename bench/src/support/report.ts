@@ -33,6 +33,12 @@ export function targetTable(targets: readonly Target[]): string {
   return markdownTable(["figure", "measured", "wanted", "", ""], lines);
 }
 
+/** Those that were missed come first. */
+export function lossesFirst(targets: readonly Target[]): Target[] {
+  const isMet = ({ measured, limit }: Target) => Number(measured <= limit);
+  return [...targets].sort((one, other) => isMet(one) - isMet(other));
+}
+
 /** Prints the report; with `write` puts it into RESULTS.md in place of the last one of the same name, with its raw rows. */
 export function publish(name: string, text: string, rows: Rows, write: boolean): void {
   console.log(`\n${text}\n\nraw rows: ${rows.path}`);

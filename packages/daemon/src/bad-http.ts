@@ -8,6 +8,8 @@ import { AppError, errorCodes, toErrorBody } from "@forkd/contract";
 import { sendError } from "./error-response.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
 
+const lingerMs = 1000;
+
 type Exchange = { incoming: IncomingMessage; outgoing: ServerResponse };
 /** Requests of one connection that wait for their answer, the last one, and an error that comes after these. */
 type Connection = { open: number; last: Exchange | undefined; error: AppError | undefined };
@@ -84,7 +86,9 @@ function endWith(socket: Duplex, error: AppError): void {
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nconnection: close\r\ncontent-type: application/json\r\n` +
       `x-request-id: ${requestId}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-    // What the client still sends is not read: without this it would hold the connection.
-    () => socket.destroy(),
   );
+  // What the client still sends is read and dropped for a moment: closed at once, it would fail before it reads the answer.
+  socket.resume();
+  const cut = setTimeout(() => socket.destroy(), lingerMs);
+  socket.once("close", () => clearTimeout(cut));
 }

@@ -18,6 +18,7 @@ function exchange(
     let received = "";
     client.on("data", (chunk: Buffer) => (received += chunk.toString("latin1")));
     client.once("error", reject);
+    client.once("end", () => client.end());
     client.once("close", () => resolve(repliesIn(received)));
     client.write(Buffer.from(text, "latin1"), () => after(client));
   });
@@ -67,6 +68,13 @@ test("bytes that are no request get invalid_request", async () => {
     assert.equal(replies.length, 1, text.slice(0, 100));
     if (replies[0]) assertError(replies[0], "invalid_request", message);
   }
+});
+
+test("a client that sends far too much still reads why that is refused", async () => {
+  await using server = await startServer({});
+  const [reply] = await exchange(server.socket, `GET /${"x".repeat(2_000_000)} HTTP/1.1\r\nHost: x\r\n\r\n`);
+  assert.ok(reply);
+  assertError(reply, "invalid_request", /longer than 16 KiB/);
 });
 
 test("CONNECT is refused, also when its client does not wait for the answer", async () => {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
-import { isSandbox, type BranchRequest } from "@forkd/contract";
+import { AppError, isSandbox, type BranchRequest } from "@forkd/contract";
 import { branch } from "../src/operations/branch.ts";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume, rewind } from "../src/operations/pause.ts";
@@ -201,4 +201,14 @@ test("a disk layer that cannot be linked is copied after the instant", async (t)
   const snapshot = await runtime.store.get("b");
   assert.equal(snapshot.manifest.files.disks.length, 2);
   await runtime.store.verify(snapshot, { always: true });
+});
+
+test("a pause whose machine is killed under it says that the sandbox is dead, whatever the engine met", async (t) => {
+  const script: Script = {};
+  const { runtime, id } = await source(t, () => script);
+  script.onStep = (at) => {
+    if (at === "take") void runtime.registry.remove(id);
+  };
+  script.fail = { step: "take", error: new AppError("engine_failed", "QEMU ended: stopped by forkd") };
+  await assert.rejects(pause(runtime, { id }, context), { code: "sandbox_dead" });
 });

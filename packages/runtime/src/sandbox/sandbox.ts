@@ -35,8 +35,9 @@ export type SandboxFacts = {
 
 /** Beside the time to live; may be changed at any time. */
 export type SandboxTimeouts = { idleSecs: number | undefined; onTimeout: OnTimeout; autoResume: boolean };
-/** What the end of the machine looks like to whoever works on it. */
-const looksLikeEnd = new Set(["cancelled", "engine_failed", "agent_unreachable"]);
+
+/** What a kill looks like to whoever works on the machine. */
+const looksLikeKill = new Set(["engine_failed", "agent_unreachable"]);
 
 export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
 
@@ -57,6 +58,8 @@ export class Sandbox implements AsyncDisposable {
   /** fires when it is killed or dies */
   readonly #ending = new AbortController();
   #isPausing = false;
+  /** its end was asked for */
+  #killed = false;
   /** where it can go back to when its machine is gone */
   saved: SavedState | undefined;
   /** why it cannot be resumed */
@@ -204,7 +207,8 @@ export class Sandbox implements AsyncDisposable {
       try {
         return await work(signal ? AbortSignal.any([signal, ending]) : ending);
       } catch (error) {
-        if (error instanceof AppError && !looksLikeEnd.has(error.code)) throw error;
+        const isEnd = error instanceof AppError && this.#killed && looksLikeKill.has(error.code);
+        if (error instanceof AppError && error.code !== "cancelled" && !isEnd) throw error;
         this.requireAlive();
         throw error;
       }
@@ -348,6 +352,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Ends the machine and removes everything of the sandbox from the host. */
   [Symbol.asyncDispose](): Promise<void> {
+    if (this.#deathReason === undefined) this.#killed = true;
     this.#deathReason ??= "killed";
     this.#ending.abort(new AppError("cancelled", "The sandbox was killed"));
     this.#release ??= (async () => {
