@@ -1,6 +1,6 @@
 /** The daemon's log for a person: the last records of the file, and those that follow. Needs no daemon. */
 import { watch } from "node:fs";
-import { open, stat } from "node:fs/promises";
+import { open, type FileHandle } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import { clean } from "./table.ts";
 
@@ -100,17 +100,21 @@ export async function* followRecords(
   });
   const stop = () => wake();
   signal.addEventListener("abort", stop, { once: true });
-  let position = { ino: (await inodeOf(path)) ?? 0, offset };
+  let current = await openAt(path, offset);
   let rest = "";
   try {
     while (!signal.aborted) {
       if (!stirred) await new Promise<void>((resolve) => (wake = resolve));
       if (signal.aborted) return;
       stirred = false;
-      const ino = await inodeOf(path);
-      if (ino === undefined) continue; // between two files
-      if (ino !== position.ino) position = { ino, offset: 0 };
-      const text = await readFrom(path, position);
+      // What was written to a file before it was replaced comes before what its successor holds.
+      let text = current ? await readOn(current) : "";
+      const next = await openAt(path, 0);
+      if (next && next.ino !== current?.ino) {
+        await current?.file.close();
+        current = next;
+        text += await readOn(current);
+      } else await next?.file.close();
       const lines = (rest + text).split("\n");
       rest = lines.pop() ?? "";
       for (const line of lines) if (line !== "") yield parseRecord(line);
@@ -118,23 +122,28 @@ export async function* followRecords(
   } finally {
     signal.removeEventListener("abort", stop);
     watcher.close();
+    await current?.file.close();
   }
 }
 
-async function inodeOf(path: string): Promise<number | undefined> {
-  return stat(path).then(
-    ({ ino }) => ino,
-    () => undefined,
-  );
+type Opened = { file: FileHandle; ino: number; offset: number };
+
+/** undefined between two files */
+async function openAt(path: string, offset: number): Promise<Opened | undefined> {
+  try {
+    const file = await open(path, "r");
+    return { file, ino: (await file.stat()).ino, offset };
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw error;
+  }
 }
 
-/** Moves `position` on. */
-async function readFrom(path: string, position: { offset: number }): Promise<string> {
-  await using file = await open(path, "r");
-  const { size } = await file.stat();
-  if (size < position.offset) position.offset = 0;
-  const data = Buffer.alloc(size - position.offset);
-  const { bytesRead } = await file.read(data, 0, data.length, position.offset);
-  position.offset += bytesRead;
+async function readOn(opened: Opened): Promise<string> {
+  const { size } = await opened.file.stat();
+  if (size < opened.offset) opened.offset = 0;
+  const data = Buffer.alloc(size - opened.offset);
+  const { bytesRead } = await opened.file.read(data, 0, data.length, opened.offset);
+  opened.offset += bytesRead;
   return data.subarray(0, bytesRead).toString("utf8");
 }

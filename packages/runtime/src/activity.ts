@@ -2,9 +2,8 @@
  * Calls into sandboxes: the one place that knows whether a sandbox is idle.
  *
  * A call is active until it has answered, a stream until it has ended. The idle time of a sandbox runs from the end of the last one,
- * by timers, which follow the monotonic clock: a wall clock that jumps, or a host that was asleep, ends nobody. (A time to live is a
- * promise about the wall clock and is kept as such; a timer that was set before the clock went back looks at the clock again when it
- * fires, and one that was set before it went forward does not fire sooner.)
+ * by timers, which follow the monotonic clock, as those of the time to live do: a wall clock that jumps, or a host that was asleep,
+ * ends nobody.
  */
 import type { Sandbox } from "./sandbox/sandbox.ts";
 

@@ -190,7 +190,7 @@ test("a sandbox keeps its time to live over a restart; one that expired meanwhil
   const first = await forkableRuntime(t);
   const [long, short] = [await forkOne(first), await forkOne(first)];
   const { expires_at_unix: expires } = await setTimeouts(first.runtime, { id: long, ttl_secs: 1000 });
-  await setTimeouts(first.runtime, { id: short, ttl_secs: 1 });
+  await setTimeouts(first.runtime, { id: short, ttl_secs: 1, on_timeout: "kill" });
   await killDaemon(first);
   const path = join(homeOf(first, short), "sandbox.json");
   const record = JSON.parse(await readFile(path, "utf8")) as object;
