@@ -14,7 +14,12 @@ export const runtimeDir = "/tmp/forkd-bench";
 export const code = "numpy.zeros(5).tolist()";
 export const answer = "[0.0, 0.0, 0.0, 0.0, 0.0]";
 
-export type BenchDaemon = AsyncDisposable & { forkd: Forkd; pid: number };
+export type BenchDaemon = AsyncDisposable & {
+  forkd: Forkd;
+  pid: number;
+  /** kill -9; its sandboxes live on */
+  kill(): Promise<void>;
+};
 
 /** `copy` names a second data directory with hard links to the snapshots of the first, for a daemon beside it. */
 export async function startDaemon(env: Record<string, string>, copy?: string): Promise<BenchDaemon> {
@@ -44,6 +49,7 @@ export async function launchDaemon({ dir, runtimeDir, env, detached }: LaunchOpt
       FORKD_RUNTIME_DIR: runtimeDir,
       FORKD_LISTEN: "off",
       FORKD_LOG_LEVEL: "warn",
+      FORKD_ON_STOP: "stop",
       ...env,
     },
     stdio: ["ignore", log, log, "ipc"],
@@ -59,6 +65,10 @@ export async function launchDaemon({ dir, runtimeDir, env, detached }: LaunchOpt
   return {
     forkd: await connect({ socket: ready.socket }),
     pid: child.pid ?? 0,
+    kill: async () => {
+      child.kill("SIGKILL");
+      await exited;
+    },
     [Symbol.asyncDispose]: async () => {
       child.kill("SIGTERM");
       await exited;

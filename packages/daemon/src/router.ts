@@ -270,14 +270,33 @@ async function sendJson(outgoing: ServerResponse, status: number, value: unknown
   return sendText(outgoing, status, JSON.stringify(value));
 }
 
+/** Bytes of large answers that their readers have not taken, over all connections. */
+let waitingBytes = 0;
+const maxWaitingBytes = 256 * 1024 * 1024;
+const largeBytes = 1024 * 1024;
+
 async function sendText(
   outgoing: ServerResponse,
   status: number,
   text: string,
   type = "application/json",
 ): Promise<undefined> {
-  outgoing.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(text) });
+  const length = Buffer.byteLength(text);
+  if (length > largeBytes) countWhileWaiting(outgoing, length);
+  outgoing.writeHead(status, { "content-type": type, "content-length": length });
   outgoing.end(text);
+}
+
+function countWhileWaiting(outgoing: ServerResponse, length: number): void {
+  if (waitingBytes + length > maxWaitingBytes) {
+    throw new AppError(
+      "capacity_exhausted",
+      `Too many large answers wait to be read (${waitingBytes} bytes; the limit is ${maxWaitingBytes}). Read them first, or ask for a stream`,
+      { details: { which: "unread answers", asked: length, in_use: waitingBytes, limit: maxWaitingBytes } },
+    );
+  }
+  waitingBytes += length;
+  outgoing.once("close", () => (waitingBytes -= length));
 }
 
 const patterns = Object.values<Route>(routes).map((route) => ({
@@ -292,6 +311,12 @@ function noSuchRoute(method: string, path: string): AppError {
   return new AppError("method_not_allowed", `${path} does not take ${method}; it takes ${allow}`, {
     details: { allow },
   });
+}
+
+/** What cannot be done here is the caller's to know. */
+function isOurFault({ code }: AppError): boolean {
+  const { status } = errorCodes[code];
+  return status >= 500 && status !== 501;
 }
 
 type Facts = {
@@ -314,7 +339,7 @@ function record(log: Logger, { startedAt, gone, ...facts }: Facts, failure: AppE
     durationMs: Math.round((performance.now() - startedAt) * 1000) / 1000,
     ...(failure && { errorCode: failure.code, error: failure.message }),
   };
-  if (failure && !gone && errorCodes[failure.code].status >= 500) log.error({ ...fields, err: failure });
+  if (failure && !gone && isOurFault(failure)) log.error({ ...fields, err: failure });
   else if (facts.route === "health") log.debug(fields);
   else log.info(fields);
 }

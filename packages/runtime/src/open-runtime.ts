@@ -33,6 +33,7 @@ import { RuntimeMetrics } from "./metrics.ts";
 import { expire } from "./operations/timeouts.ts";
 import { MemoryEstimates } from "./memory-estimates.ts";
 import { probeBoot } from "./probe.ts";
+import { OutputRoom } from "./output-buffer.ts";
 import { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 import { reapStrays } from "./reap.ts";
 import { startRetention } from "./retention.ts";
@@ -44,6 +45,7 @@ import { Survivors } from "./sandbox/survivors.ts";
 import { Usage } from "./usage.ts";
 import { VmmPool } from "./vmm-pool.ts";
 
+const maxOutputBytes = 128 * 1024 * 1024;
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
 const maxRuntimeDirLength = 60;
 
@@ -63,6 +65,8 @@ export class Runtime implements AsyncDisposable {
   readonly events = new EventBus();
   readonly metrics = new RuntimeMetrics();
   readonly usage = new Usage(this);
+  /** output that is collected for answers, over all calls */
+  readonly outputRoom = new OutputRoom(maxOutputBytes);
   /** names of workspaces being made */
   readonly newWorkspaces = new Set<string>();
   readonly startedAt = Date.now();

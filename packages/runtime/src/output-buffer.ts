@@ -1,17 +1,45 @@
 /**
- * Collects output up to a limit; what comes after it is dropped. One buffer that doubles: a guest that sends single bytes
- * must not cost an object each.
+ * Output that is collected for an answer. Each call has a limit, and all calls together have one: guests that talk at the same time
+ * cannot use up the daemon's memory. What comes after either limit is dropped, and the answer says so.
  */
+
+/** What is left of the limit over all calls. */
+export class OutputRoom {
+  #left: number;
+
+  constructor(bytes: number) {
+    this.#left = bytes;
+  }
+
+  get left(): number {
+    return this.#left;
+  }
+
+  /** Gives how much of it there was room for. */
+  take(bytes: number): number {
+    const taken = Math.min(bytes, this.#left);
+    this.#left -= taken;
+    return taken;
+  }
+
+  giveBack(bytes: number): void {
+    this.#left += bytes;
+  }
+}
+
 const firstBytes = 4096;
 
-export class OutputBuffer {
+/** One buffer that doubles: a guest that sends single bytes must not cost an object each. */
+export class OutputBuffer implements Disposable {
   readonly #limit: number;
+  readonly #room: OutputRoom;
   #buffer = Buffer.alloc(0);
   #bytes = 0;
   #cut = false;
 
-  constructor(limit: number) {
+  constructor(limit: number, room: OutputRoom) {
     this.#limit = limit;
+    this.#room = room;
   }
 
   get isCut(): boolean {
@@ -19,10 +47,11 @@ export class OutputBuffer {
   }
 
   push(bytes: Uint8Array): void {
-    const room = this.#limit - this.#bytes;
-    if (bytes.length > room) this.#cut = true;
-    const kept = bytes.subarray(0, room);
-    const need = this.#bytes + kept.length;
+    // Once something was dropped nothing that follows would be in its place.
+    if (this.#cut) return;
+    const kept = this.#room.take(Math.min(bytes.length, this.#limit - this.#bytes));
+    if (kept < bytes.length) this.#cut = true;
+    const need = this.#bytes + kept;
     if (need > this.#buffer.length) {
       const grown = Buffer.allocUnsafe(
         Math.min(this.#limit, Math.max(need, this.#buffer.length * 2, firstBytes)),
@@ -30,12 +59,18 @@ export class OutputBuffer {
       this.#buffer.copy(grown, 0, 0, this.#bytes);
       this.#buffer = grown;
     }
-    this.#buffer.set(kept, this.#bytes);
+    this.#buffer.set(bytes.subarray(0, kept), this.#bytes);
     this.#bytes = need;
   }
 
   /** UTF-8 with replacement characters for what is not. */
   text(): string {
     return this.#buffer.toString("utf8", 0, this.#bytes);
+  }
+
+  [Symbol.dispose](): void {
+    this.#room.giveBack(this.#bytes);
+    this.#bytes = 0;
+    this.#buffer = Buffer.alloc(0);
   }
 }

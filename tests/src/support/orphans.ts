@@ -38,9 +38,7 @@ export function leftovers(): { processes: string[]; mounts: string[]; files: str
     mounts: readFileSync("/proc/mounts", "utf8")
       .split("\n")
       .filter((line) => line.includes(testPrefix)),
-    files: readdirSync("/tmp").filter(
-      (name) => `/tmp/${name}`.startsWith(testPrefix) || name.startsWith("forkd-probe-"),
-    ),
+    files: readdirSync("/tmp").filter((name) => `/tmp/${name}`.startsWith(testPrefix)),
   };
 }
 

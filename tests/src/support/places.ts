@@ -10,7 +10,7 @@ export const cliPath = join(repository, "packages/cli/dist/src/main.js");
 export const sharedData = join(repository, ".cache/test-data");
 const checkout = createHash("sha256").update(repository).digest("hex").slice(0, 4);
 /**
- * Everything a test makes is below a directory with this prefix, so that leftovers can be told. Each checkout has its own: two
- * may be tested at the same time.
+ * Everything a test file makes is below a directory with this prefix, so that leftovers can be told. Each file of each checkout has
+ * its own: several may run at the same time.
  */
-export const testPrefix = `/tmp/fkt-${checkout}-`;
+export const testPrefix = `/tmp/fkt-${checkout}-${process.pid}-`;

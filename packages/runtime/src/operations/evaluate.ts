@@ -100,11 +100,12 @@ export async function evaluate(
   { signal }: Context,
 ): Promise<EvalResult> {
   const startedAt = performance.now();
-  const output = { stdout: new OutputBuffer(maxBufferedOutput), stderr: new OutputBuffer(maxBufferedOutput) };
+  using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
+  using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
   const done = await evaluateWith(runtime, request, signal, (stream, bytes) =>
-    (stream === 1 ? output.stdout : output.stderr).push(bytes),
+    (stream === 1 ? stdout : stderr).push(bytes),
   );
-  return toResult(request, done, output, performance.now() - startedAt);
+  return toResult(request, done, { stdout, stderr }, performance.now() - startedAt);
 }
 
 /** As evaluate(), with output as it comes; the reader's pace is the guest's pace. */
@@ -154,7 +155,10 @@ async function* streamEvents(
       wake();
     });
   };
-  const empty = { stdout: new OutputBuffer(0), stderr: new OutputBuffer(0) };
+  const empty = {
+    stdout: new OutputBuffer(0, runtime.outputRoom),
+    stderr: new OutputBuffer(0, runtime.outputRoom),
+  };
   const last = evaluateWith(runtime, request, signal, onOutput)
     .then((done): EvalEvent => ({
       type: "result",

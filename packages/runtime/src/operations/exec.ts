@@ -72,8 +72,8 @@ function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSigna
 export async function exec(runtime: Runtime, request: ExecInput, { signal }: Context): Promise<ExecResult> {
   const sandbox = runtime.registry.get(request.id);
   const startedAt = performance.now();
-  const stdout = new OutputBuffer(maxBufferedOutput);
-  const stderr = new OutputBuffer(maxBufferedOutput);
+  using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
+  using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
   const spec = startSpec(sandbox, request, defaultTimeoutSecs);
   const process = sandbox.agent.start(spec, {
     onOutput: ({ stream, bytes }) => (stream === 1 ? stdout : stderr).push(bytes),
