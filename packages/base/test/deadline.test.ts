@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { deadline, withDeadline } from "../src/deadline.ts";
+import { withDeadline, within } from "../src/deadline.ts";
 
 const late = (): Error => new Error("too late");
 const never = new Promise<never>(() => undefined);
@@ -33,17 +33,8 @@ test("withDeadline() takes care of work that fails after its time", async () => 
   await new Promise((resolve) => setImmediate(resolve));
 });
 
-test("deadline() fires after its time, or when the other signal does", async () => {
-  const controller = new AbortController();
-  const far = deadline(60_000, controller.signal);
-  assert.equal(far.aborted, false);
-  controller.abort(new Error("gone"));
-  assert.equal(far.aborted, true);
-  assert.match(String(far.reason), /gone/);
-  const near = deadline(5);
-  // The timer of a signal does not keep the process alive.
-  const alive = setTimeout(() => undefined, 1000);
-  await new Promise((resolve) => near.addEventListener("abort", resolve));
-  clearTimeout(alive);
-  assert.equal((near.reason as Error).name, "TimeoutError");
+test("within() gives what comes in time, else undefined, and passes failures on", async () => {
+  assert.equal(await within(Promise.resolve(1), 60_000), 1);
+  assert.equal(await within(new Promise(() => {}), 1), undefined);
+  await assert.rejects(within(Promise.reject(new Error("no")), 60_000), /no/);
 });

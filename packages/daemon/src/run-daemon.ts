@@ -2,10 +2,10 @@
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope, writeFileAtomic, type Logger } from "@forkd/base";
+import { hostBootId, identify } from "@forkd/runtime";
 import type { Config } from "./config.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
 import { openAccess, type Access } from "./open-access.ts";
-import { identifyProcess } from "./process-identity.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
 import { router, type Handlers, type RouterOptions } from "./router.ts";
 import { openServer } from "./server.ts";
@@ -57,7 +57,9 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
 
   const recordFile = join(settings.data_dir, "daemon.json");
   const record = {
-    ...(await identifyProcess(process.pid)),
+    pid: process.pid,
+    start_time: identify(process.pid)?.startTime,
+    boot_id: hostBootId(),
     version,
     socket: settings.socket,
     url: url ?? null,

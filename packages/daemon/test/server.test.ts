@@ -9,7 +9,6 @@ import { test } from "node:test";
 import { nullLogger, Scope } from "@forkd/base";
 import { loadConfig } from "../src/config.ts";
 import { lockDataDir } from "../src/data-dir-lock.ts";
-import { identifyProcess, isAlive } from "../src/process-identity.ts";
 import { runDaemon } from "../src/run-daemon.ts";
 import { openServer } from "../src/server.ts";
 import { deferred, handlersWith, send, startServer, temporaryDir } from "./support.ts";
@@ -136,13 +135,6 @@ test("lockDataDir() lets one of many win", async () => {
   const winners = results.filter((result) => result.status === "fulfilled");
   assert.equal(winners.length, 1);
   for (const winner of winners) scope.use(winner.value);
-});
-
-test("isAlive() tells processes with the same pid apart", async () => {
-  const me = await identifyProcess(process.pid);
-  assert.ok(me);
-  assert.equal(await isAlive(me), true);
-  assert.equal(await isAlive({ ...me, start_time: me.start_time + 1 }), false);
 });
 
 test("runDaemon() tells where it listens, refuses a second one, and leaves nothing when stopped", async () => {

@@ -3,6 +3,7 @@ export type { Caller, Context } from "./context.ts";
 export { openRuntime, Runtime } from "./open-runtime.ts";
 export { closeSandboxes } from "./sandbox/close.ts";
 export { forkdVersion } from "./version.ts";
+export { hostBootId, identify } from "@forkd/machine";
 export { branch } from "./operations/branch.ts";
 export { createSnapshot } from "./operations/create-snapshot.ts";
 export { evaluate, dropContext, interrupt, listContexts, streamEval } from "./operations/evaluate.ts";

@@ -11,7 +11,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { copySparse, Scope } from "@forkd/base";
+import { copySparse, Scope, within } from "@forkd/base";
 import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
 import type { Draft, Manifest } from "@forkd/store";
 import { correctClock } from "./guest-clock.ts";
@@ -21,6 +21,7 @@ import { recordKernel } from "./warm-kernel.ts";
 
 const maxAttempts = 20;
 const quietMs = 3000;
+const goneMs = 1000;
 
 export class Instant implements AsyncDisposable {
   readonly capture: PageCapture;
@@ -198,11 +199,7 @@ async function orGone(source: Incarnation, resumed: PromiseLike<void>): Promise<
   try {
     await resumed;
   } catch (error) {
-    const gone = await Promise.race([
-      source.machine.exited.then(() => true),
-      new Promise<false>((resolve) => setTimeout(() => resolve(false), 1000)),
-    ]);
-    if (!gone) throw error;
+    if ((await within(source.machine.exited, goneMs)) === undefined) throw error;
   }
 }
 

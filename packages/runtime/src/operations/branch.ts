@@ -13,7 +13,7 @@ import {
   type BranchResult,
   type ForkEntry,
 } from "@forkd/contract";
-import { removeTree, Scope } from "@forkd/base";
+import { removeTree, Scope, within } from "@forkd/base";
 import { physicalBytes, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
 import type { OpenBranch } from "../branch-book.ts";
 import { collapseIfLong } from "../collapse-disk.ts";
@@ -218,10 +218,7 @@ type CommonFields = Pick<
 >;
 
 async function commonFields(work: Work, captured: Captured, waitMs: number): Promise<CommonFields> {
-  const stall = await Promise.race([
-    captured.instant.stall,
-    new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), waitMs).unref()),
-  ]);
+  const stall = await within(captured.instant.stall, waitMs);
   return {
     branched_from: work.sandbox.id,
     mode: work.mode,

@@ -1,5 +1,6 @@
 /** How long a sandbox may live and be left alone, what follows then, and calls that wake it. */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
+import { within } from "@forkd/base";
 import type { Context } from "../context.ts";
 import { reasonCode } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
@@ -86,8 +87,7 @@ export async function enterSandbox(runtime: Runtime, id: string, context: Contex
 /** The connection ends a moment before it is known why. */
 async function explain(sandbox: Sandbox, machine: Incarnation | undefined, error: unknown): Promise<unknown> {
   if (!machine || !(error instanceof AppError) || error.code !== "agent_unreachable") return error;
-  const late = new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), endMs).unref());
-  const end = await Promise.race([machine.ended, late]);
+  const end = await within(machine.ended, endMs);
   const code = reasonCode(end?.reason);
   if (!end || code === undefined) return error;
   // One that has a saved state goes back to it.

@@ -3,7 +3,7 @@
  * numbered one higher, so that the new one is complete before the old one goes.
  */
 import type { AppError, Language, NotEnforced } from "@forkd/contract";
-import { Mutex, type Scope } from "@forkd/base";
+import { Mutex, within, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
 import type { SandboxPaths } from "../identity.ts";
@@ -78,10 +78,7 @@ export class Incarnation implements AsyncDisposable {
       console: exit.console,
     }));
     const agentEnd = parts.agent.closed.then(async (error) => {
-      const exit = await Promise.race([
-        machineEnd,
-        new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), exitGraceMs).unref()),
-      ]);
+      const exit = await within(machineEnd, exitGraceMs);
       return exit ?? { reason: `agent: ${error?.message ?? "the guest closed its port"}`, console: "" };
     });
     this.ended = Promise.race([machineEnd, agentEnd]);

@@ -9,7 +9,7 @@ import { execFile } from "node:child_process";
 import { connect, type Socket } from "node:net";
 import { promisify } from "node:util";
 import { AppError } from "@forkd/contract";
-import { Scope, withDeadline } from "@forkd/base";
+import { Scope, withDeadline, within } from "@forkd/base";
 import { z } from "zod";
 import { isAlive, type ProcessId } from "../../host/procfs.ts";
 import { VmmProcess } from "../process.ts";
@@ -41,6 +41,8 @@ type Running = {
   disk: QemuDisk;
 };
 
+/** Its sockets close a moment before its exit is known. */
+const exitGraceMs = 200;
 /** How long QEMU may take to say what it does. */
 const attachMs = 30_000;
 const statusSchema = z.looseObject({ status: z.string() });
@@ -175,10 +177,7 @@ async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
   } catch (error) {
     // A closed control socket is how an exit shows first; the exit says why.
     if (error instanceof AppError && error.code === "engine_failed" && !("log" in error.details)) {
-      const reason = await Promise.race([
-        process.exited,
-        new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), 200)),
-      ]);
+      const reason = await within(process.exited, exitGraceMs);
       if (reason) throw exitError(process, reason);
     }
     throw error;
