@@ -10,7 +10,8 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
     { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
     {
       title: "READY MS",
-      value: ({ state, ready_ms }) => (state === "paused" ? "-" : ready_ms.toFixed(1)),
+      // Nobody knows it of one that an earlier daemon started.
+      value: ({ state, ready_ms }) => (state === "paused" || ready_ms === 0 ? "-" : ready_ms.toFixed(1)),
       align: "right",
     },
     { title: "PID", value: ({ pid }) => (pid === undefined ? "-" : String(pid)), align: "right" },

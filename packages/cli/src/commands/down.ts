@@ -31,8 +31,8 @@ async function down(cli: Cli, options: Options): Promise<void> {
   const { stopped, kept } = await forkd.shutdown({ sandboxes, signal: cli.signal });
   if (cli.environment.url === undefined) await processEnd(pid, cli.signal);
   if (cli.out.json) return cli.out.document({ stopped, kept });
-  if (kept > 0) cli.out.note(`${many(kept)} go on without a daemon; forkd up finds them again.`);
-  cli.out.note(`Stopped ${many(stopped)} and the daemon (pid ${pid}).`);
+  if (kept > 0) cli.out.note(`Kept ${many(kept)}; forkd up finds them again.`);
+  cli.out.note(`Stopped ${kept > 0 ? "" : `${many(stopped)} and `}the daemon (pid ${pid}).`);
 }
 
 function choose({ keep, stop }: Options): Sandboxes | undefined {

@@ -20,8 +20,14 @@ async function up(cli: Cli, { listen }: Options): Promise<void> {
   const address = running
     ? await findAddress(cli, (await running.version({ signal: cli.signal })).pid)
     : await startDaemon(cli, listen === undefined ? [] : ["--listen", listen]);
-  if (cli.out.json) return cli.out.document({ ...address, started: running === undefined });
+  const forkd = running ?? (await findDaemon(cli.signal));
+  const sandboxes = (await forkd?.status({ signal: cli.signal }))?.sandboxes ?? 0;
+  if (cli.out.json) return cli.out.document({ ...address, started: running === undefined, sandboxes });
   if (running) cli.out.note("The daemon is running already.");
+  else if (sandboxes > 0)
+    cli.out.note(
+      `${sandboxes} ${sandboxes === 1 ? "sandbox has" : "sandboxes have"} outlived the last daemon.`,
+    );
   cli.out.line(`pid     ${address.pid}`);
   cli.out.line(`socket  ${address.socket}`);
   cli.out.line(`url     ${address.url ?? "-"}`);
