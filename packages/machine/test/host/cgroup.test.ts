@@ -72,11 +72,11 @@ test("version 1: a group has its limits in the hierarchies that it needs, and no
   const info = controllers.map((each) => mount(join(dir, each), "cgroup", each)).join("");
   const groups = controllers.map((each, nth) => `${nth}:${each}:/own\n`).join("");
   const cgroups = Cgroups.open(dataDir, findPositions(info, groups));
-  const group = cgroups.create("sb-1-0", { memoryMib: 64, cpuPercent: 25 });
+  const group = cgroups.create("sb-1-0", { memoryMib: 64, cpuPercent: 7 });
   group.add(4711);
   const at = (controller: string, file: string) => read(dir, controller, "own", ours, "sb-1-0", file);
   assert.equal(at("memory", "memory.limit_in_bytes"), String(64 * 1024 * 1024));
-  assert.deepEqual([at("cpu", "cpu.cfs_quota_us"), at("cpu", "cpu.cfs_period_us")], ["25000", "100000"]);
+  assert.deepEqual([at("cpu", "cpu.cfs_quota_us"), at("cpu", "cpu.cfs_period_us")], ["7000", "100000"]);
   assert.deepEqual([at("memory", "cgroup.procs"), at("cpu", "cgroup.procs")], ["4711", "4711"]);
   assert.equal(existsSync(join(dir, "pids/own", ours)), false);
   assert.equal(existsSync(join(dir, "memory/own", ours, "sb-1-0", "memory.memsw.limit_in_bytes")), false);

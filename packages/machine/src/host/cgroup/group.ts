@@ -78,7 +78,7 @@ export class Group implements AsyncDisposable {
   }
 
   #limitCpu(percent: number): void {
-    const quotaUs = (percent / 100) * periodUs;
+    const quotaUs = Math.round((percent * periodUs) / 100);
     if (this.#places.cpu?.version === 2) return this.#write("cpu", "cpu.max", `${quotaUs} ${periodUs}`);
     this.#write("cpu", "cpu.cfs_period_us", String(periodUs));
     this.#write("cpu", "cpu.cfs_quota_us", String(quotaUs));
