@@ -183,7 +183,7 @@ export class Admission {
     const memory = {
       asked: n * this.#expected(ask),
       inUse: this.#sum((other) => this.#expected(other)),
-      free: this.#freeMemoryMib() - memoryReserveMib,
+      free: Math.max(0, this.#freeMemoryMib() - memoryReserveMib),
     };
     refuseAbove({
       which: "host_memory_mib",
@@ -196,7 +196,7 @@ export class Admission {
     const disk = {
       asked: n * writes(ask),
       inUse: this.#sum(writes),
-      free: freeDiskMib(this.#parts.dataDir) - diskReserveMib,
+      free: Math.max(0, freeDiskMib(this.#parts.dataDir) - diskReserveMib),
     };
     refuseAbove({
       which: "host_disk_mib",
