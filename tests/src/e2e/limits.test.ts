@@ -83,7 +83,13 @@ test("a disk that grows beyond its limit ends its sandbox; what stays below it d
     [{ disk_mib: 24 }],
     "the child of a branch has the limits of its source",
   );
-  const more = child.commands.run(["dd", "if=/dev/zero", "of=/b", "bs=1M", "count=40", "conv=fsync"]);
+  // The guest goes on until the event has come.
+  const grow = (file: string, mib: number) => [
+    "sh",
+    "-c",
+    `dd if=/dev/zero of=${file} bs=1M count=${mib} conv=fsync; sleep 25`,
+  ];
+  const more = child.commands.run(grow("/b", 40));
   await rejectsWith(more, "sandbox_dead", /disk limit reached: its disk took more than 24 MiB/);
   assert.equal((await infoOf(child)).reason_code, "disk_limit");
   const [copy] = children;
@@ -92,7 +98,7 @@ test("a disk that grows beyond its limit ends its sandbox; what stays below it d
   await sh(copy, "dd if=/dev/zero of=/c bs=1M count=12 conv=fsync 2>&1");
   await copy.pause();
   await copy.resume();
-  const again = copy.commands.run(["dd", "if=/dev/zero", "of=/d", "bs=1M", "count=16", "conv=fsync"]);
+  const again = copy.commands.run(grow("/d", 16));
   await rejectsWith(again, "sandbox_paused", /disk limit reached: .*can be resumed from before/);
   assert.deepEqual(await infoOf(copy).then(({ state, reason_code: code }) => [state, code]), [
     "paused",

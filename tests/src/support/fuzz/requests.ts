@@ -300,6 +300,8 @@ function isForbidden({ method, target, body }: FuzzRequest): boolean {
   const { pathname } = new URL(target.replace(/^\/+/, "/"), "http://host");
   const path = decode(pathname).replaceAll(/\/+/g, "/").replace(/\/$/, "").toLowerCase();
   if (path.endsWith("/shutdown")) return true;
+  // Starts a guest on each accelerator.
+  if (path.endsWith("/doctor") && target.includes("boot")) return true;
   if (method === "DELETE") {
     if (path.endsWith("/sandboxes"))
       return !target.includes("label=fuzz") || target.includes("label=fuzz&label");
