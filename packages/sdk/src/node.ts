@@ -92,12 +92,15 @@ async function findToken(url: URL, { options, env, dataDir }: Sources): Promise<
   const given = options.token ?? (env["FORKD_TOKEN"] || undefined);
   if (given !== undefined) return given;
   const record = await readRecord(dataDir);
-  if (
-    !isLoopback(url.hostname) &&
-    !(record.url && URL.canParse(record.url) && new URL(record.url).host === url.host)
-  )
-    return undefined;
+  if (!isOwnDaemon(url, record)) return undefined;
   return (await readIfPresent(record.token_file ?? join(dataDir, "token")))?.trim();
+}
+
+/** Only what the daemon says of itself counts: a port of the loopback may be another user's, or the end of a tunnel. */
+function isOwnDaemon(url: URL, record: DaemonRecord): boolean {
+  const own = record.url !== undefined && URL.canParse(record.url) ? new URL(record.url) : undefined;
+  if (own?.host === url.host) return true;
+  return own !== undefined && isLoopback(url.hostname) && isLoopback(own.hostname) && own.port === url.port;
 }
 
 function isLoopback(hostname: string): boolean {
