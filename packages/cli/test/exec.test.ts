@@ -129,3 +129,21 @@ for (const [name, stop] of [
     assert.deepEqual(asked, ["POST sandboxes ", "POST exec ", ...signals, `DELETE ${idA} `]);
   });
 }
+
+test(
+  "exec -i fails where input is lost with the daemon, rather than leave a hole in it",
+  { timeout: 60_000 },
+  async () => {
+    await using daemon = await openFakeDaemon({
+      ...get,
+      [execPath]: { lines: [started], hold: true },
+      [`POST /v1/sandboxes/${idA}/execs/1/input`]: { cut: true },
+    });
+    const { code, stderr } = await runCli(["exec", idA, "-i", "--", "cat"], {
+      socket: daemon.socket,
+      stdin: "hello",
+    });
+    assert.notEqual(code, 0);
+    assert.match(stderr, /Cannot reach the daemon/);
+  },
+);
