@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import type { ChildProcess } from "node:child_process";
 import { test } from "node:test";
 import { idA, openFakeDaemon, sandbox } from "./fake-daemon.ts";
 import { runCli } from "./run-cli.ts";
@@ -147,3 +148,14 @@ test(
     assert.match(stderr, /Cannot reach the daemon/);
   },
 );
+
+test("exec goes on when nobody reads its stderr", async () => {
+  const chatter = Array.from({ length: 2000 }, () => output("stderr", "x".repeat(100)));
+  await using daemon = await openFakeDaemon({
+    ...get,
+    [execPath]: { lines: [started, ...chatter, output("stdout", "out"), exit(42)] },
+  });
+  const onStderr = (_: string, child: ChildProcess) => void child.stderr?.destroy();
+  const { code, stdout } = await runCli(["exec", idA, "--", "x"], { socket: daemon.socket, onStderr });
+  assert.deepEqual([code, stdout], [42, "out"]);
+});
