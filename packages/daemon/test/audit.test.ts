@@ -350,3 +350,13 @@ test("reopen() in the middle of writing loses nothing and is no failure", async 
     Array.from({ length: 200 }, (_, n) => n),
   );
 });
+
+test("who is refused metrics is written down; who gets them is not", async () => {
+  await using server = await startServer({ metrics: () => "" });
+  await send(server.url, "/metrics", { headers: { authorization: "Bearer wrong" } });
+  await send(server.url, "/metrics", { headers: { authorization: `Bearer ${token}` } });
+  assert.deepEqual(
+    (await server.audited()).map(({ route, status }) => [route, status]),
+    [["metrics", 401]],
+  );
+});

@@ -111,9 +111,17 @@ type DaemonRecord = { socket?: string; url?: string; token_file?: string };
 
 /** What the daemon wrote about itself; empty if none did. */
 async function readRecord(dataDir: string): Promise<DaemonRecord> {
-  const text = await readIfPresent(join(dataDir, "daemon.json"));
-  const fields = text === undefined ? {} : (JSON.parse(text) as Record<string, unknown>);
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => typeof value === "string"));
+  const file = join(dataDir, "daemon.json");
+  const text = await readIfPresent(file);
+  if (text === undefined) return {};
+  try {
+    // Nothing of null and of plain values is a text of their own.
+    const fields = Object.entries((JSON.parse(text) ?? {}) as Record<string, unknown>);
+    return Object.fromEntries(fields.filter(([, value]) => typeof value === "string"));
+  } catch (error) {
+    const message = `Cannot read ${file}: ${String(error)}; remove it, and start the daemon anew`;
+    throw new AppError("daemon_unreachable", message, { cause: error });
+  }
 }
 
 async function readIfPresent(path: string): Promise<string | undefined> {

@@ -29,6 +29,8 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
       token: "o",
     });
     assert.deepEqual(await findDaemon({ socket: "/o" }, env), { socket: "/o" });
+    await writeFile(join(dir, "daemon.json"), '{"socket": "/d');
+    await assert.rejects(findDaemon({}, env), { code: "daemon_unreachable", message: /daemon\.json/ });
   } finally {
     await rm(dir, { recursive: true });
   }

@@ -17,7 +17,7 @@ export type AuditSettings = {
   readonly commands: boolean;
 };
 
-/** Asked all the time by machines, and of no interest */
+/** Asked all the time by machines, and of no interest unless refused */
 const skipped = new Set(["health", "metrics"]);
 const maxPath = 1024;
 const maxCode = 65_536;
@@ -66,7 +66,7 @@ export class Audit {
   #end(trail: Trail, outcome: Outcome): void {
     const { log, reads } = this.#settings;
     const { incoming, route } = trail.facts;
-    if (log === undefined || skipped.has(route)) return;
+    if (log === undefined || (skipped.has(route) && outcome.status < 400)) return;
     if (isRead(incoming) && !reads && outcome.status < 400) return;
     if (outcome.failure?.code === "rate_limited") {
       const name = trail.principal?.name ?? networkOf(addressOf(incoming));
