@@ -172,3 +172,13 @@ test("router() repeats no more of a bad request than helps, neither to the clien
   assert.equal(written.length, 3);
   for (const line of written) assert.ok(line.length < 5000, String(line.length));
 });
+
+test("router() refuses a body that is nested too deeply to be checked", async () => {
+  await using server = await startServer({ fork: () => [] });
+  const nested = (depth: number) =>
+    `{"snapshot_tag":"py","vary":[{"values":${"[".repeat(depth)}${"]".repeat(depth)}}]}`;
+  const ask = (body: string) => send(server.socket, "/v1/sandboxes", { method: "POST", body });
+  assert.equal((await ask(nested(100))).status, 201);
+  const { status, json } = await ask(nested(100_000));
+  assert.deepEqual([status, json.code], [400, "invalid_request"]);
+});
