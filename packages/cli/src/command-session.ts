@@ -38,7 +38,7 @@ export async function runCommand(
     : undefined;
   using _raw = options.tty && takesInput ? openRawTerminal() : undefined;
   const ended = new AbortController();
-  const passed = { handle, ended: ended.signal, isTyped: options.tty === true };
+  const passed = { handle, ended: ended.signal, isTyped: options.tty === true && process.stdin.isTTY };
   if (takesInput) void passInput(passed, (error) => inputLost.abort(error));
   try {
     return await showOutput(cli, handle);
