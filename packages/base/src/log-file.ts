@@ -23,6 +23,8 @@ export class LogFile {
   #fd: number;
   #size: number;
   #lost = 0;
+  /** the last line in the file may lack its end */
+  #isTorn = false;
 
   constructor(options: LogFileOptions) {
     this.path = options.path;
@@ -51,6 +53,7 @@ export class LogFile {
     closeSync(this.#fd);
     this.#fd = fd;
     this.#size = size;
+    this.#isTorn = false;
   }
 
   /** Whether a descriptor, such as stderr, is this very file. */
@@ -60,10 +63,14 @@ export class LogFile {
   }
 
   #append(text: string): void {
-    const data = Buffer.from(text);
+    const data = Buffer.from(this.#isTorn ? `\n${text}` : text);
     let done = 0;
-    while (done < data.length) done += writeSync(this.#fd, data, done);
-    this.#size += data.length;
+    while (done < data.length) {
+      const count = writeSync(this.#fd, data, done);
+      done += count;
+      this.#size += count;
+      this.#isTorn = done < data.length;
+    }
   }
 
   /** A file that cannot be moved is written on, and tried again when as much has been written once more. */

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -84,4 +85,33 @@ test("a logger writes its records into it", async (t) => {
     event: "x",
   });
   assert.equal((JSON.parse(await readFile(path, "utf8")) as { event: string }).event, "x");
+});
+
+test("a line that a full disk cut short does not take the next one with it", async (t) => {
+  if (process.getuid?.() !== 0) return t.skip("needs root to mount a small file system");
+  const dir = await temporaryDirectory(t);
+  const small = join(dir, "small");
+  await mkdir(small);
+  const mount = (options: string) =>
+    execFileSync("mount", ["-t", "tmpfs", "-o", options, "tmpfs", small], { stdio: "ignore" });
+  try {
+    mount("size=4k");
+  } catch (error) {
+    return t.skip(`cannot mount: ${String(error)}`);
+  }
+  try {
+    const path = join(small, "d.log");
+    const log = new LogFile({ path, maxBytes: 0, keep: 0 });
+    const long = `${"x".repeat(2999)}\n`;
+    log.write(long);
+    log.write(long);
+    mount("remount,size=64k");
+    log.write("after\n");
+    const [whole, , lost, after] = (await readFile(path, "utf8")).split("\n");
+    assert.equal(`${whole}\n`, long);
+    assert.equal((JSON.parse(lost ?? "") as { event: string }).event, "log.lost");
+    assert.equal(after, "after");
+  } finally {
+    execFileSync("umount", ["-l", small]);
+  }
 });

@@ -2,6 +2,7 @@
  * One command of a guest, connected to this process: its output to stdout and stderr, our stdin to its stdin, our
  * signals to it. `exec` and `run` share it.
  */
+import { AppError } from "@forkd/contract/wire";
 import type { ExecEvent } from "@forkd/contract";
 import type { CommandHandle, Sandbox } from "@forkd/sdk";
 import type { Cli } from "./cli.ts";
@@ -24,11 +25,12 @@ export async function runCommand(
   options: CommandOptions,
 ): Promise<number> {
   const takesInput = options.interactive === true || (options.tty === true && process.stdin.isTTY);
+  const inputLost = new AbortController();
   const handle = await sandbox.commands.start(args, {
     ...commandSettings(cli, options),
     ...(takesInput && { stdinOpen: true }),
     ...(options.tty && { pty: terminalSize() }),
-    signal: cli.signal,
+    signal: AbortSignal.any([cli.signal, inputLost.signal]),
   });
   using _interrupts = passSignals(cli, handle);
   using _resizing = options.tty
@@ -36,9 +38,12 @@ export async function runCommand(
     : undefined;
   using _raw = options.tty && takesInput ? openRawTerminal() : undefined;
   const ended = new AbortController();
-  if (takesInput) void passInput(handle, ended.signal);
+  const passed = { handle, ended: ended.signal, isTyped: options.tty === true && process.stdin.isTTY };
+  if (takesInput) void passInput(passed, (error) => inputLost.abort(error));
   try {
     return await showOutput(cli, handle);
+  } catch (error) {
+    throw inputLost.signal.aborted ? inputLost.signal.reason : error;
   } finally {
     ended.abort();
     if (takesInput) process.stdin.pause();
@@ -66,16 +71,29 @@ function passSignals(cli: Cli, handle: CommandHandle): Disposable {
   });
 }
 
-async function passInput(handle: CommandHandle, ended: AbortSignal): Promise<void> {
+type Passed = { handle: CommandHandle; ended: AbortSignal; isTyped: boolean };
+
+/** Where the daemon is restarted keys that nobody took can be typed again; a file with a hole must not be taken for a whole one. */
+async function passInput({ handle, ended, isTyped }: Passed, lost: (error: AppError) => void): Promise<void> {
   try {
     for await (const chunk of process.stdin) {
       if (ended.aborted) return;
-      await handle.write(chunk as Buffer); // stdin has no encoding set
+      const sent = handle.write(chunk as Buffer); // stdin has no encoding set
+      await (isTyped ? sent.catch(ignoreLoss) : sent);
     }
     await handle.closeStdin();
   } catch (error) {
-    ignoreEnd(error);
+    if (isLoss(error)) lost(error);
+    else ignoreEnd(error);
   }
+}
+
+function ignoreLoss(error: unknown): void {
+  if (!isLoss(error)) throw error;
+}
+
+function isLoss(error: unknown): error is AppError {
+  return error instanceof AppError && error.code === "daemon_unreachable";
 }
 
 /** A command may close its stdin or end at any time; its exit event says the rest. */

@@ -20,6 +20,10 @@ export class Interrupts {
       this.#pipeClosed = true;
       this.#controller.abort(error);
     });
+    // Nobody is left to be told about it.
+    process.stderr.on("error", (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EPIPE") throw error;
+    });
   }
 
   get signal(): AbortSignal {

@@ -1,5 +1,4 @@
 /** What reaches the terminal: results on stdout, everything else on stderr. */
-import { once } from "node:events";
 import type { Writable } from "node:stream";
 import { renderTable, type Column } from "./table.ts";
 
@@ -49,8 +48,14 @@ export class Output {
   async bytes(data: string | Uint8Array, stream: "stdout" | "stderr" = "stdout"): Promise<void> {
     const target = this.#options[stream];
     if (target.write(data) || target.destroyed) return;
-    // A reader that goes away emits "close" and never "drain".
-    await Promise.race([once(target, "drain"), once(target, "close")]);
+    // A reader that goes away emits "error" and "close", and never "drain".
+    await new Promise<void>((resolve) => {
+      const done = () => {
+        for (const event of ["drain", "error", "close"]) target.off(event, done);
+        resolve();
+      };
+      for (const event of ["drain", "error", "close"]) target.once(event, done);
+    });
   }
 
   /** A remark for a person; nothing with --quiet. */

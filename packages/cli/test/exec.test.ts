@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import type { ChildProcess } from "node:child_process";
 import { test } from "node:test";
 import { idA, openFakeDaemon, sandbox } from "./fake-daemon.ts";
 import { runCli } from "./run-cli.ts";
@@ -129,3 +130,32 @@ for (const [name, stop] of [
     assert.deepEqual(asked, ["POST sandboxes ", "POST exec ", ...signals, `DELETE ${idA} `]);
   });
 }
+
+test(
+  "exec -i fails where input is lost with the daemon, rather than leave a hole in it",
+  { timeout: 60_000 },
+  async () => {
+    await using daemon = await openFakeDaemon({
+      ...get,
+      [execPath]: { lines: [started], hold: true },
+      [`POST /v1/sandboxes/${idA}/execs/1/input`]: { cut: true },
+    });
+    const { code, stderr } = await runCli(["exec", idA, "-i", "--", "cat"], {
+      socket: daemon.socket,
+      stdin: "hello",
+    });
+    assert.notEqual(code, 0);
+    assert.match(stderr, /Cannot reach the daemon/);
+  },
+);
+
+test("exec goes on when nobody reads its stderr", async () => {
+  const chatter = Array.from({ length: 2000 }, () => output("stderr", "x".repeat(100)));
+  await using daemon = await openFakeDaemon({
+    ...get,
+    [execPath]: { lines: [started, ...chatter, output("stdout", "out"), exit(42)] },
+  });
+  const onStderr = (_: string, child: ChildProcess) => void child.stderr?.destroy();
+  const { code, stdout } = await runCli(["exec", idA, "--", "x"], { socket: daemon.socket, onStderr });
+  assert.deepEqual([code, stdout], [42, "out"]);
+});

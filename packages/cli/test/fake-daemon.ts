@@ -6,7 +6,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 export type Asked = { method: string; path: string; body: string };
-export type Answer = { status?: number; json?: unknown; lines?: unknown[]; bytes?: string; hold?: true };
+export type Answer = {
+  status?: number;
+  json?: unknown;
+  lines?: unknown[];
+  bytes?: string;
+  hold?: true;
+  cut?: true;
+};
 type Answers = Readonly<Record<string, Answer | ((asked: Asked) => Answer)>>;
 
 export type FakeDaemon = AsyncDisposable & {
@@ -40,6 +47,8 @@ export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
       arrivals.emit("request");
       const found = all[`${request.method} ${request.path.split("?")[0]}`];
       const answer = typeof found === "function" ? found(request) : (found ?? unknownRoute(request));
+      // As a daemon that ends in the middle of a request.
+      if (answer.cut) return void incoming.socket.destroy();
       send(outgoing, answer);
       if (answer.hold) held.push(outgoing);
     });

@@ -70,6 +70,8 @@ export const routes = {
     status: 200,
     kind: "json",
     scope: "read",
+    // It starts processes that no limit counts.
+    adminInputs: ["boot"],
     input: z.strictObject({ boot: flag.optional() }),
     output: doctorSchema,
   }),

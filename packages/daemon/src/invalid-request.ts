@@ -4,12 +4,21 @@ import type { z } from "zod";
 
 export type Issue = { path: string; message: string };
 
+/** What a caller is told of at most: names of fields are the caller's own and as long and as many as a body can hold. */
+const maxIssues = 100;
+const maxPath = 256;
+
 export function issuesOf(error: z.ZodError): Issue[] {
-  return error.issues.flatMap((issue): Issue[] => {
+  return error.issues.slice(0, maxIssues).flatMap((issue): Issue[] => {
     const path = issue.path.map(String);
-    if (issue.code !== "unrecognized_keys") return [{ path: path.join("."), message: issue.message }];
-    return issue.keys.map((key) => ({ path: [...path, key].join("."), message: "is not a known field" }));
+    if (issue.code !== "unrecognized_keys") return [issueAt(path, issue.message)];
+    return issue.keys.slice(0, maxIssues).map((key) => issueAt([...path, key], "is not a known field"));
   });
+}
+
+function issueAt(path: readonly string[], message: string): Issue {
+  const text = path.join(".");
+  return { path: text.length > maxPath ? `${text.slice(0, maxPath)}…` : text, message };
 }
 
 export function invalidRequest(issues: readonly Issue[]): AppError {

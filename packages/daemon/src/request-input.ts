@@ -19,9 +19,19 @@ export async function readInput(
     );
   }
   const given = route.method === "post" ? await readJsonObject(incoming) : query;
-  const input = route.input.safeParse({ ...given, ...pathParameters });
+  const input = parseInput(route, { ...given, ...pathParameters });
   if (!input.success) throw invalidRequest(issuesOf(input.error));
   return input.data;
+}
+
+/** Values in values are checked by functions in functions, and the stack has an end. */
+function parseInput(route: Route, value: object): ReturnType<Route["input"]["safeParse"]> {
+  try {
+    return route.input.safeParse(value);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new AppError("invalid_request", "Invalid request: the body is nested too deeply", { cause: error });
+  }
 }
 
 function queryOf(url: string, repeatable: readonly string[]): Record<string, string | string[]> {

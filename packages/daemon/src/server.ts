@@ -61,6 +61,9 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
   const headersTimeout = limits.headersMs ?? headersMs;
   const options: http.ServerOptions = {
     noDelay: true,
+    // A peer that vanished without a word would keep a silent stream for ever.
+    keepAlive: true,
+    keepAliveInitialDelay: keepAliveMs,
     requestTimeout: 0,
     headersTimeout,
     connectionsCheckingInterval: Math.min(5000, headersTimeout),
@@ -81,7 +84,20 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
     : http.createServer(options, onRequest);
   server.maxConnections = limits.maxConnections ?? defaultConnections;
   answerBadHttp(server);
+  keepTrack(server);
   return server;
+}
+
+const socketsOf = new WeakMap<net.Server, Set<net.Socket>>();
+
+/** Node's server knows the connections that speak HTTP; one that has not shaken hands for TLS yet holds close() as well. */
+function keepTrack(server: http.Server): void {
+  const sockets = new Set<net.Socket>();
+  socketsOf.set(server, sockets);
+  server.on("connection", (socket: net.Socket) => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+  });
 }
 
 function secureServer(options: https.ServerOptions, onRequest: http.RequestListener, tls: Tls): http.Server {
@@ -182,6 +198,7 @@ function closeServer(server: http.Server, drainMs: number, beforeCut = () => {})
     const cut = setTimeout(() => {
       beforeCut();
       server.closeAllConnections();
+      for (const socket of socketsOf.get(server) ?? []) socket.destroy();
     }, drainMs);
     // Also closes the connections that are idle, and removes the file of a unix socket.
     server.close(() => {

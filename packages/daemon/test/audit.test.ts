@@ -6,7 +6,7 @@ import { copyFile, mkdir, readFile, rename, rm, stat, truncate, writeFile } from
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { nullLogger, Scope } from "@forkd/base";
+import { createLogger, nullLogger, Scope } from "@forkd/base";
 import type { SandboxInfo } from "@forkd/contract";
 import { AuditLog } from "../src/audit/audit-log.ts";
 import { open, post, readLines, sandboxId, send, startServer, temporaryDir, token } from "./support.ts";
@@ -313,4 +313,50 @@ test("AuditLog.open() refuses a place that can never work", async () => {
       return true;
     });
   }
+});
+
+test("what a HEAD showed was not touched", async () => {
+  await using server = await startServer({ listSandboxes: () => [{ id: sandboxId }] as never });
+  await send(server.socket, "/v1/sandboxes", { method: "HEAD" });
+  const [line] = await server.audited();
+  assert.deepEqual([line?.["method"], line?.["objects"]], ["HEAD", undefined]);
+});
+
+test("a command in full has a bounded length", async () => {
+  const exec = async () => ({ exec_id: 1, pid: 2 });
+  await using server = await startServer({ exec }, nullLogger(), { audit: { commands: true } });
+  const args = Array.from({ length: 100 }, () => "x".repeat(100_000));
+  await post(server.socket, `/v1/sandboxes/${sandboxId}/exec`, { args, background: true });
+  const [line] = await server.audited();
+  assert.ok(JSON.stringify(line).length < 100_000);
+  assert.match(String(line?.["argv_sha256"]), /^[0-9a-f]{64}$/);
+});
+
+test("reopen() in the middle of writing loses nothing and is no failure", async () => {
+  await using scope = new Scope();
+  const path = join(await temporaryDir(scope), "audit.jsonl");
+  const failures: string[] = [];
+  const log = createLogger({ level: "warn", destination: { write: (line) => void failures.push(line) } });
+  const audit = await AuditLog.open({ path, log });
+  for (let n = 0; n < 200; n++) {
+    audit.write({ n });
+    audit.reopen();
+    for (let turn = n % 4; turn > 0; turn--) await new Promise(setImmediate);
+  }
+  await audit[Symbol.asyncDispose]();
+  assert.deepEqual(failures, []);
+  assert.deepEqual(
+    (await readLines(path)).map(({ n }) => n),
+    Array.from({ length: 200 }, (_, n) => n),
+  );
+});
+
+test("who is refused metrics is written down; who gets them is not", async () => {
+  await using server = await startServer({ metrics: () => "" });
+  await send(server.url, "/metrics", { headers: { authorization: "Bearer wrong" } });
+  await send(server.url, "/metrics", { headers: { authorization: `Bearer ${token}` } });
+  assert.deepEqual(
+    (await server.audited()).map(({ route, status }) => [route, status]),
+    [["metrics", 401]],
+  );
 });

@@ -266,3 +266,21 @@ test("an answer that cannot be written down is given all the same, and kept whil
     ["idempotency.journal"],
   );
 });
+
+test("a file that holds nothing but a line cut short costs no later line", async () => {
+  await using scope = new Scope();
+  const path = join(await temporaryDir(scope), "journal");
+  await writeFile(path, '{"principal":"');
+  const call: KeyedCall = {
+    key: "k",
+    route: "fork",
+    input: {},
+    context: { signal: new AbortController().signal },
+  };
+  {
+    await using first = await Idempotency.open(path, nullLogger());
+    await first.run(call, async () => ({ status: 201, body: "made" }));
+  }
+  await using second = await Idempotency.open(path, nullLogger());
+  assert.equal(second.size, 1);
+});

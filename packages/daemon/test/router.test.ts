@@ -157,3 +157,28 @@ test("router() serves an OpenAPI document with every route", async () => {
     assert.equal(answer.json.paths[route.path][route.method].operationId, name);
   }
 });
+
+test("router() repeats no more of a bad request than helps, neither to the client nor in the log", async () => {
+  const written: string[] = [];
+  const log = createLogger({ level: "info", destination: { write: (line) => void written.push(line) } });
+  await using server = await startServer({}, log);
+  const long = "x".repeat(1_000_000);
+  const many = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`unknown-${index}`, 1]));
+  for (const body of [{ [long]: 1 }, many, { env: { [long]: 1 } }]) {
+    const { status, text } = await post(server.socket, "/v1/sandboxes", body);
+    assert.equal(status, 400);
+    assert.ok(text.length < 20_000, String(text.length));
+  }
+  assert.equal(written.length, 3);
+  for (const line of written) assert.ok(line.length < 5000, String(line.length));
+});
+
+test("router() refuses a body that is nested too deeply to be checked", async () => {
+  await using server = await startServer({ fork: () => [] });
+  const nested = (depth: number) =>
+    `{"snapshot_tag":"py","vary":[{"values":${"[".repeat(depth)}${"]".repeat(depth)}}]}`;
+  const ask = (body: string) => send(server.socket, "/v1/sandboxes", { method: "POST", body });
+  assert.equal((await ask(nested(100))).status, 201);
+  const { status, json } = await ask(nested(100_000));
+  assert.deepEqual([status, json.code], [400, "invalid_request"]);
+});

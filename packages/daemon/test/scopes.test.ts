@@ -133,3 +133,15 @@ test("the OpenAPI document names the scope of each route", async () => {
     assert.deepEqual(security, route.scope === "open" ? [] : [{ token: [route.scope] }], name);
   }
 });
+
+test("having the host checked by starting guests needs admin", async () => {
+  const doctor = () => ({ ok: true, checks: [] }) as never;
+  await using own = await startServer({ doctor });
+  const { key } = await own.keys.create({ name: "looks", scope: "read" });
+  const look = (query: string) =>
+    send(own.url, `/v1/doctor${query}`, { headers: { authorization: `Bearer ${key}` } });
+  assert.equal((await look("?boot=true")).status, 403);
+  assert.equal((await look("?boot=1")).status, 403);
+  assert.equal((await look("?boot=false")).status, 200);
+  assert.equal((await look("")).status, 200);
+});

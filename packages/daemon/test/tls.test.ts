@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { once } from "node:events";
 import { readFile, rename, writeFile } from "node:fs/promises";
+import net from "node:net";
 import { join } from "node:path";
 import { Writable } from "node:stream";
 import { test } from "node:test";
@@ -223,4 +225,18 @@ test("SIGHUP makes a daemon read certificate and token again and reopen the audi
       .map((line) => JSON.parse(line) as Record<string, unknown>);
   assert.equal((await lines(`${audit}.1`))[0]?.["event"], "daemon.start");
   assert.equal((await lines(audit)).at(-1)?.["event"], "daemon.stop");
+});
+
+test("close() does not wait for a connection that never shakes hands", { timeout: 60_000 }, async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  using pair = await Tls.open(await makePair(dir, "one"), nullLogger());
+  const server = scope.use(
+    await startServer(handlers, nullLogger(), { server: { tls: pair, limits: { headersMs: 3_600_000 } } }),
+  );
+  const silent = net.connect(Number(new URL(server.url).port), "127.0.0.1");
+  await once(silent, "connect");
+  const closed = once(silent, "close");
+  await server.close(0);
+  await closed;
 });

@@ -9,6 +9,7 @@
 import { AppError } from "@forkd/contract/wire";
 import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
+import { cancelled } from "./errors.ts";
 import { OutputBuffer, outputBytes, toBase64 } from "./output.ts";
 
 export type SignalName = NonNullable<RequestOf<"execSignal">["signal"]>;
@@ -35,6 +36,11 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
   #pid: number | undefined;
   #taken = false;
   #lastInput: Promise<unknown> = Promise.resolve();
+  /** made by `start()`: it ends with its reader */
+  readonly #isOwn: boolean;
+  /** the request that made the command is over, so that its end no longer ends the command */
+  #isDetached = false;
+  readonly #lost = { since: undefined as number | undefined, attachedAt: 0, waitMs: firstRetryMs };
 
   constructor(
     client: Client,
@@ -52,6 +58,7 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     this.#sandboxId = command.sandboxId;
     this.execId = command.execId;
     this.#pid = first?.pid;
+    this.#isOwn = first !== undefined;
     this.#seen = command.offsets ?? { stdout: 0, stderr: 0 };
     this.#signal = command.signal;
     this.#result = new Promise((resolve, reject) => {
@@ -100,13 +107,13 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
       const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
       for (let at = 0; at < bytes.length; at += inputPiece) {
         const piece = toBase64(bytes.subarray(at, at + inputPiece));
-        await this.#client.call("execInput", { ...this.#address(), data: piece, encoding: "base64" });
+        await this.#sendInput({ data: piece, encoding: "base64" });
       }
     });
   }
 
   closeStdin(): Promise<void> {
-    return this.#input(() => this.#client.call("execInput", { ...this.#address(), eof: true }));
+    return this.#input(() => this.#sendInput({ eof: true }));
   }
 
   /** Signals the process group. */
@@ -132,16 +139,31 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     return sent;
   }
 
+  /** Waits for a daemon that is being restarted. What may have reached one is not sent again: it could arrive twice. */
+  async #sendInput(input: Omit<RequestOf<"execInput">, "id" | "exec_id">): Promise<void> {
+    const until = performance.now() + reconnectMs;
+    for (let waitMs = firstRetryMs; ; waitMs = Math.min(2 * waitMs, longestRetryMs)) {
+      try {
+        return await this.#client.call("execInput", { ...this.#address(), ...input });
+      } catch (error) {
+        if (!wasNotSent(error) || this.#signal?.aborted || performance.now() > until) throw error;
+      }
+      await pause(waitMs, this.#signal);
+    }
+  }
+
   async *#follow(first: ExecEvent | undefined, given: AsyncGenerator<ExecEvent>): AsyncGenerator<ExecEvent> {
     let rest = given;
+    let isOver = false;
     try {
       if (first) yield first;
       for (;;) {
         try {
           for await (const event of rest) {
             this.#note(event);
+            isOver = event.type === "exit";
             yield event;
-            if (event.type === "exit") return;
+            if (isOver) return;
           }
           throw new AppError("daemon_unreachable", "The stream of the command ended before the command did");
         } catch (error) {
@@ -155,20 +177,37 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
       // No effect after an exit event or a failure: the first cause stays.
       this.#settle.reject(new AppError("cancelled", "The events of the command were not read to the end"));
       await rest.return(undefined);
+      if (this.#isOwn && this.#isDetached && !isOver) await this.#endUnread();
     }
+  }
+
+  /** As the daemon does where the request that made the command ends. */
+  async #endUnread(): Promise<void> {
+    const options = { signal: AbortSignal.timeout(longestRetryMs) };
+    const request = { ...this.#address(), signal: "SIGKILL" as const };
+    // A command or a daemon that is gone needs no more.
+    await this.#client.call("execSignal", request, options).catch(() => undefined);
   }
 
   /** The events from where they broke off. Throws what broke them off if that is not the daemon's end. */
   async #reattach(lost: unknown): Promise<AsyncGenerator<ExecEvent>> {
-    const until = Date.now() + reconnectMs;
-    for (let waitMs = firstRetryMs; isDaemonGone(lost); waitMs = Math.min(2 * waitMs, longestRetryMs)) {
+    const state = this.#lost;
+    // Streams that end as soon as they begin count as one loss.
+    if (performance.now() - state.attachedAt > longestRetryMs) this.#isHeard();
+    while (isDaemonGone(lost)) {
+      this.#isDetached = true;
+      state.since ??= performance.now();
       // A daemon that is not there has no way to say when it will be.
-      await pause(waitMs, this.#signal);
-      if (this.#signal?.aborted || Date.now() > until) break;
+      await pause(state.waitMs, this.#signal);
+      if (this.#signal?.aborted) throw cancelled(this.#signal.reason);
+      if (performance.now() - state.since > reconnectMs) break;
+      state.waitMs = Math.min(2 * state.waitMs, longestRetryMs);
       try {
         const offsets = { stdout_offset: this.#seen.stdout, stderr_offset: this.#seen.stderr };
         const options = { signal: this.#signal };
-        return await this.#client.lines("attachExec", { ...this.#address(), ...offsets }, options);
+        const events = await this.#client.lines("attachExec", { ...this.#address(), ...offsets }, options);
+        state.attachedAt = performance.now();
+        return events;
       } catch (error) {
         if (!isDaemonGone(error)) throw error;
       }
@@ -176,7 +215,13 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     throw lost;
   }
 
+  #isHeard(): void {
+    this.#lost.since = undefined;
+    this.#lost.waitMs = firstRetryMs;
+  }
+
   #note(event: ExecEvent): void {
+    this.#isHeard();
     if (event.type === "stdout" || event.type === "stderr")
       this.#seen[event.type] = event.offset + outputBytes(event).length;
     if (event.type === "started") this.#pid = event.pid;
@@ -199,6 +244,15 @@ function isDaemonGone(error: unknown): boolean {
   return (
     error instanceof AppError && (error.code === "daemon_unreachable" || error.code === "daemon_stopping")
   );
+}
+
+/** Nothing listened, so nothing took it. */
+function wasNotSent(error: unknown): boolean {
+  if (!(error instanceof AppError) || error.code !== "daemon_unreachable") return false;
+  // fetch() hides the reason in the cause of a TypeError.
+  for (let cause = error.cause; cause instanceof Error; cause = cause.cause)
+    if ("code" in cause && (cause.code === "ECONNREFUSED" || cause.code === "ENOENT")) return true;
+  return false;
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {

@@ -92,12 +92,15 @@ async function findToken(url: URL, { options, env, dataDir }: Sources): Promise<
   const given = options.token ?? (env["FORKD_TOKEN"] || undefined);
   if (given !== undefined) return given;
   const record = await readRecord(dataDir);
-  if (
-    !isLoopback(url.hostname) &&
-    !(record.url && URL.canParse(record.url) && new URL(record.url).host === url.host)
-  )
-    return undefined;
+  if (!isOwnDaemon(url, record)) return undefined;
   return (await readIfPresent(record.token_file ?? join(dataDir, "token")))?.trim();
+}
+
+/** Only what the daemon says of itself counts: a port of the loopback may be another user's, or the end of a tunnel. */
+function isOwnDaemon(url: URL, record: DaemonRecord): boolean {
+  const own = record.url !== undefined && URL.canParse(record.url) ? new URL(record.url) : undefined;
+  if (own?.host === url.host) return true;
+  return own !== undefined && isLoopback(url.hostname) && isLoopback(own.hostname) && own.port === url.port;
 }
 
 function isLoopback(hostname: string): boolean {
@@ -108,9 +111,17 @@ type DaemonRecord = { socket?: string; url?: string; token_file?: string };
 
 /** What the daemon wrote about itself; empty if none did. */
 async function readRecord(dataDir: string): Promise<DaemonRecord> {
-  const text = await readIfPresent(join(dataDir, "daemon.json"));
-  const fields = text === undefined ? {} : (JSON.parse(text) as Record<string, unknown>);
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => typeof value === "string"));
+  const file = join(dataDir, "daemon.json");
+  const text = await readIfPresent(file);
+  if (text === undefined) return {};
+  try {
+    // Nothing of null and of plain values is a text of their own.
+    const fields = Object.entries((JSON.parse(text) ?? {}) as Record<string, unknown>);
+    return Object.fromEntries(fields.filter(([, value]) => typeof value === "string"));
+  } catch (error) {
+    const message = `Cannot read ${file}: ${String(error)}; remove it, and start the daemon anew`;
+    throw new AppError("daemon_unreachable", message, { cause: error });
+  }
 }
 
 async function readIfPresent(path: string): Promise<string | undefined> {

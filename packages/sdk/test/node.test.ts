@@ -13,7 +13,10 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
     assert.deepEqual(await findDaemon({}, { FORKD_DATA_DIR: dir, FORKD_RUNTIME_DIR: "/x/forkd" }), {
       socket: "/x/forkd/forkd.sock",
     });
-    await writeFile(join(dir, "daemon.json"), JSON.stringify({ pid: 1, socket: "/d/forkd.sock" }));
+    await writeFile(
+      join(dir, "daemon.json"),
+      JSON.stringify({ pid: 1, socket: "/d/forkd.sock", url: "http://127.0.0.1:8889" }),
+    );
     assert.deepEqual(await findDaemon({}, env), { socket: "/d/forkd.sock" });
     assert.deepEqual(await findDaemon({ dataDir: dir }, { FORKD_SOCKET: "/e" }), { socket: "/d/forkd.sock" });
     await writeFile(join(dir, "token"), "from-file\n");
@@ -26,6 +29,8 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
       token: "o",
     });
     assert.deepEqual(await findDaemon({ socket: "/o" }, env), { socket: "/o" });
+    await writeFile(join(dir, "daemon.json"), '{"socket": "/d');
+    await assert.rejects(findDaemon({}, env), { code: "daemon_unreachable", message: /daemon\.json/ });
   } finally {
     await rm(dir, { recursive: true });
   }
@@ -40,8 +45,14 @@ test("findDaemon() gives the token of this machine's daemon to no other machine"
     const far = "https://forkd.example:8889";
     assert.deepEqual(await findDaemon({ url: far }, env), { url: far, token: undefined });
     assert.deepEqual(await findDaemon({ url: far }, { ...env, FORKD_TOKEN: "t" }), { url: far, token: "t" });
-    for (const url of ["http://localhost:1", "https://[::1]:1", "http://127.0.0.9"])
+    // Nobody has said that this port is the daemon's.
+    const near = "http://127.0.0.1:8889";
+    assert.deepEqual(await findDaemon({ url: near }, env), { url: near, token: undefined });
+    await writeFile(join(dir, "daemon.json"), JSON.stringify({ url: near }));
+    for (const url of [near, "http://localhost:8889", "https://[::1]:8889/"])
       assert.deepEqual(await findDaemon({ url }, env), { url, token: "from-file" });
+    for (const url of ["http://127.0.0.1:8890", "http://localhost", "https://127.0.0.1.example:8889"])
+      assert.deepEqual(await findDaemon({ url }, env), { url, token: undefined });
     const record = { url: far, token_file: join(dir, "named") };
     await writeFile(join(dir, "daemon.json"), JSON.stringify(record));
     assert.deepEqual(await findDaemon({ url: far }, env), { url: far, token: "from-named" });

@@ -1,5 +1,6 @@
-import { errorCodes } from "@forkd/contract/wire";
+import { AppError, errorCodes } from "@forkd/contract/wire";
 import type { Check, DoctorReport } from "@forkd/contract";
+import type { Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage } from "../arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -39,14 +40,23 @@ async function doctor(cli: Cli, { fix, boot }: Options): Promise<number> {
   using progress = cli.progress(boot ? "Checking, and starting a small guest" : "Checking");
   const forkd = await findDaemon(cli.signal);
   const fixed = fix ? await fixHost(env, { boot, isRunning: forkd !== undefined }) : [];
-  const report = forkd
-    ? await forkd.doctor({ boot, signal: cli.signal })
-    : withIdleDaemon(await inspectHost(env, { boot }));
+  const report = forkd ? await askDaemon(cli, forkd, boot) : withIdleDaemon(await inspectHost(env, { boot }));
   progress[Symbol.dispose]();
   const checks = [...report.checks, ...(await versionChecks(report))];
   if (cli.out.json) cli.out.document({ ...report, checks, ...(fix && { fixed }) });
   else showReport(cli.out, { ...report, checks }, fixed);
   return report.ok ? 0 : errorCodes.host_not_ready.exit;
+}
+
+/** A key that may only look cannot have a guest started. */
+async function askDaemon(cli: Cli, forkd: Forkd, boot: boolean): Promise<DoctorReport> {
+  try {
+    return await forkd.doctor({ boot, signal: cli.signal });
+  } catch (error) {
+    if (!boot || !(error instanceof AppError) || error.code !== "forbidden") throw error;
+    cli.out.note(`No guest is started: ${error.message}`);
+    return forkd.doctor({ boot: false, signal: cli.signal });
+  }
 }
 
 function withIdleDaemon(report: DoctorReport): DoctorReport {

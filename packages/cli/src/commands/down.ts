@@ -29,10 +29,12 @@ async function down(cli: Cli, options: Options): Promise<void> {
   const sandboxes = choose(options) ?? (await ask(cli, running)) ?? "stop";
   using _progress = cli.progress("Stopping");
   const { stopped, kept } = await forkd.shutdown({ sandboxes, signal: cli.signal });
-  if (cli.environment.url === undefined) await processEnd(pid, cli.signal);
+  const isGone = cli.environment.url !== undefined || (await processEnd(pid, cli.signal));
+  if (!isGone) cli.out.complain(`forkd: The daemon (pid ${pid}) is still finishing what was asked of it`);
   if (cli.out.json) return cli.out.document({ stopped, kept });
+  const ended = [...(kept > 0 ? [] : [many(stopped)]), ...(isGone ? [`the daemon (pid ${pid})`] : [])];
   if (kept > 0) cli.out.note(`Kept ${many(kept)}; forkd up finds them again.`);
-  cli.out.note(`Stopped ${kept > 0 ? "" : `${many(stopped)} and `}the daemon (pid ${pid}).`);
+  if (ended.length > 0) cli.out.note(`Stopped ${ended.join(" and ")}.`);
 }
 
 function choose({ keep, stop }: Options): Sandboxes | undefined {
@@ -56,11 +58,15 @@ function many(count: number): string {
   return `${count} ${count === 1 ? "sandbox" : "sandboxes"}`;
 }
 
-/** Resolves when the process is gone, so that the next `up` finds its data directory free. */
-async function processEnd(pid: number, signal: AbortSignal): Promise<void> {
+/** Resolves when the process is gone, so that the next `up` finds its data directory free; or with false after a while. */
+async function processEnd(pid: number, signal: AbortSignal): Promise<boolean> {
   const deadline = performance.now() + exitLimitMs;
   // The daemon is no child of this process, so its exit is no event here.
-  while (isAlive(pid) && performance.now() < deadline) await delay(exitPollMs, undefined, { signal });
+  while (isAlive(pid)) {
+    if (performance.now() >= deadline) return false;
+    await delay(exitPollMs, undefined, { signal });
+  }
+  return true;
 }
 
 function isAlive(pid: number): boolean {

@@ -180,18 +180,21 @@ export class AuditLog implements AsyncDisposable {
   /** The file that has the name now. */
   async #current(): Promise<FileHandle> {
     const { path } = this.#options;
-    if (this.#handle) {
+    // reopen() may take it away while this waits, and closes it when the batch is written.
+    const known = this.#handle;
+    if (known) {
       const [own, named] = await Promise.all([
-        this.#handle.stat(),
+        known.stat(),
         stat(path).catch((error: unknown) => {
           if (isErrno(error, "ENOENT")) return undefined;
           throw error;
         }),
       ]);
-      if (named && own.ino === named.ino && own.dev === named.dev) return this.#handle;
-      const moved = this.#handle;
-      this.#handle = undefined;
-      await moved.close();
+      if (named && own.ino === named.ino && own.dev === named.dev) return known;
+      if (this.#handle === known) {
+        this.#handle = undefined;
+        await known.close();
+      }
     }
     const handle = await open(path, flags, 0o600);
     if (!(await handle.stat()).isFile()) {

@@ -17,7 +17,7 @@ export type AuditSettings = {
   readonly commands: boolean;
 };
 
-/** Asked all the time by machines, and of no interest */
+/** Asked all the time by machines, and of no interest unless refused */
 const skipped = new Set(["health", "metrics"]);
 const maxPath = 1024;
 const maxCode = 65_536;
@@ -66,9 +66,8 @@ export class Audit {
   #end(trail: Trail, outcome: Outcome): void {
     const { log, reads } = this.#settings;
     const { incoming, route } = trail.facts;
-    if (log === undefined || skipped.has(route)) return;
-    const isRead = incoming.method === "GET" || incoming.method === "HEAD";
-    if (isRead && !reads && outcome.status < 400) return;
+    if (log === undefined || (skipped.has(route) && outcome.status < 400)) return;
+    if (isRead(incoming) && !reads && outcome.status < 400) return;
     if (outcome.failure?.code === "rate_limited") {
       const name = trail.principal?.name ?? networkOf(addressOf(incoming));
       if (this.#refusals.take(name) > 0) {
@@ -106,7 +105,7 @@ export class Trail {
       const args = input["args"] as readonly string[];
       this.#command = {
         argv_sha256: sha256(args.join("\0")),
-        ...(this.#commands && { argv: args }),
+        ...(this.#commands && { argv: shortened(args) }),
       };
     } else if (this.facts.route === "eval") {
       const code = String(input["code"]);
@@ -116,7 +115,7 @@ export class Trail {
 
   /** Of requests that change something: what a list shows was not touched. */
   result(result: unknown): void {
-    if (this.facts.incoming.method !== "GET") this.#objects?.result(result);
+    if (!isRead(this.facts.incoming)) this.#objects?.result(result);
   }
 
   end(outcome: Outcome): void {
@@ -147,6 +146,22 @@ export class Trail {
       ...(userAgent !== undefined && { user_agent: userAgent }),
     };
   }
+}
+
+function isRead({ method }: IncomingMessage): boolean {
+  return method === "GET" || method === "HEAD";
+}
+
+/** The first arguments, as many as code may have characters; the digest is of all. */
+function shortened(args: readonly string[]): readonly string[] {
+  let left = maxCode;
+  const kept: string[] = [];
+  for (const arg of args) {
+    if (left <= 0) break;
+    kept.push(arg.slice(0, left));
+    left -= arg.length + 1;
+  }
+  return kept;
 }
 
 function sha256(text: string): string {

@@ -37,6 +37,9 @@ export class Journal implements AsyncDisposable {
       if (isErrno(error, "ENOENT")) return [];
       throw error;
     }
+    // What a crash cut short must not take the next line with it.
+    this.#isTorn = text !== "" && !text.endsWith("\n");
+    this.size = Buffer.byteLength(text);
     return text.split("\n").flatMap((line) => entryOf(line) ?? []);
   }
 
