@@ -6,7 +6,7 @@ type Options = { listen?: string };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--listen <host:port>", "also listen on TCP, with the token of the data directory")
+    .option("--listen <host:port>", "address for HTTP, or off")
     .addHelpText("after", examples("forkd up", "forkd up --listen 127.0.0.1:8889"))
     .action(toAction(up));
 }
@@ -21,7 +21,10 @@ async function up(cli: Cli, { listen }: Options): Promise<void> {
     ? await findAddress(cli, (await running.version({ signal: cli.signal })).pid)
     : await startDaemon(cli, listen === undefined ? [] : ["--listen", listen]);
   if (cli.out.json) return cli.out.document({ ...address, started: running === undefined });
-  if (running) cli.out.note("The daemon is running already.");
+  if (running)
+    cli.out.note(
+      `The daemon is running already${listen === undefined ? "" : "; what it listens on stays as it is"}.`,
+    );
   cli.out.line(`pid     ${address.pid}`);
   cli.out.line(`socket  ${address.socket}`);
   cli.out.line(`url     ${address.url ?? "-"}`);
