@@ -14,7 +14,8 @@ export class Registry {
   readonly #events: EventBus | undefined;
 
   /** what follows when the time to live is over; default: it is removed */
-  onExpiry: (sandbox: Sandbox) => void = (sandbox) => void this.remove(sandbox.id, "sandbox.expired", "its time to live is over");
+  onExpiry: (sandbox: Sandbox) => void = (sandbox) =>
+    void this.remove(sandbox.id, "sandbox.expired", "its time to live is over");
 
   /** called when a machine of the sandbox has begun or its times were changed */
   onSchedule: (sandbox: Sandbox) => void = () => undefined;
