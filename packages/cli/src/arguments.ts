@@ -82,6 +82,14 @@ export function collectLabel(text: string, previous: Record<string, string> = {}
   return { ...previous, [key]: value };
 }
 
+/** Collects settings of the daemon, NAME=VALUE, each once. */
+export function collectSetting(text: string, previous: Record<string, string> = {}): Record<string, string> {
+  const [name, value] = splitPair(text);
+  if (name === "" || value === undefined) throw new InvalidArgumentError("It must be NAME=VALUE.");
+  if (Object.hasOwn(previous, name)) throw new InvalidArgumentError(`The setting ${name} is given twice.`);
+  return { ...previous, [name]: value };
+}
+
 /** One label as the daemon's filter takes it. */
 export function parseLabel(text: string): string {
   collectLabel(text);

@@ -25,7 +25,7 @@ export function addChildOptions(command: Command): Command {
   return addLimitOptions(command)
     .option("-e, --env <name=value>", "environment of every child (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "label of every child (repeatable)", collectLabel)
-    .option("--ttl <duration>", "kill the children after this time", parseLifetime)
+    .option("--ttl <duration>", "kill or pause the children after this time", parseLifetime)
     .option("--vary <file>", "JSON list with {env, values} for each child in turn; - reads stdin")
     .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer");
 }

@@ -29,7 +29,10 @@ export class Cli {
 
   progress(message: string): Progress {
     const live = process.stderr.isTTY && !this.environment.dumbTerminal;
-    return new Progress({ stream: process.stderr, live, silent: this.out.quiet || this.out.json }, message);
+    const silent = this.out.quiet || this.out.json;
+    const progress = new Progress({ stream: process.stderr, live, silent }, message);
+    this.out.makeWay(progress);
+    return progress;
   }
 
   /** The daemon, started if it is not running. */

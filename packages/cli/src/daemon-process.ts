@@ -57,6 +57,8 @@ function placeFlags(cli: Cli, dataDir: string): string[] {
     FORKD_TLS_CERT: tlsCert,
     FORKD_TLS_KEY: tlsKey,
     FORKD_AUDIT_LOG: auditLog,
+    FORKD_LOG_FILE: logFile,
+    FORKD_GUEST_DIR: guestDir,
   } = cli.environment.variables;
   return [
     "--data-dir",
@@ -67,6 +69,8 @@ function placeFlags(cli: Cli, dataDir: string): string[] {
     ...(tlsCert ? ["--tls-cert", resolve(tlsCert)] : []),
     ...(tlsKey ? ["--tls-key", resolve(tlsKey)] : []),
     ...(auditLog ? ["--audit-log", auditLog === "off" ? auditLog : resolve(auditLog)] : []),
+    ...(logFile ? ["--log-file", logFile === "stderr" ? logFile : resolve(logFile)] : []),
+    ...(guestDir ? ["--set", `guest_dir=${resolve(guestDir)}`] : []),
   ];
 }
 

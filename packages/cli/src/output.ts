@@ -15,6 +15,8 @@ const styles = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
 export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
+  /** signs of life, which may stand in the line that is written next */
+  readonly #signs = new Set<{ hide(): void }>();
   readonly #options: OutputOptions;
 
   constructor(options: OutputOptions) {
@@ -23,9 +25,19 @@ export class Output {
     this.#options = options;
   }
 
+  /** From now on `sign` is hidden before anything is written. */
+  makeWay(sign: { hide(): void }): void {
+    this.#signs.add(sign);
+  }
+
+  #write(stream: "stdout" | "stderr", data: string | Uint8Array): boolean {
+    for (const sign of this.#signs) sign.hide();
+    return this.#options[stream].write(data);
+  }
+
   /** A line of the result. */
   line(text: string): void {
-    this.#options.stdout.write(`${text}\n`);
+    this.#write("stdout", `${text}\n`);
   }
 
   /** One JSON document, indented. */
@@ -41,13 +53,13 @@ export class Output {
   /** The document with --json, else the table. */
   rows<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
     if (this.json) this.document(rows);
-    else this.#options.stdout.write(renderTable(columns, rows));
+    else this.#write("stdout", renderTable(columns, rows));
   }
 
   /** Raw output. Resolves when the reader keeps up. */
   async bytes(data: string | Uint8Array, stream: "stdout" | "stderr" = "stdout"): Promise<void> {
     const target = this.#options[stream];
-    if (target.write(data) || target.destroyed) return;
+    if (this.#write(stream, data) || target.destroyed) return;
     // A reader that goes away emits "error" and "close", and never "drain".
     await new Promise<void>((resolve) => {
       const done = () => {
@@ -60,12 +72,12 @@ export class Output {
 
   /** A remark for a person; nothing with --quiet. */
   note(text: string): void {
-    if (!this.quiet) this.#options.stderr.write(`${text}\n`);
+    if (!this.quiet) this.#write("stderr", `${text}\n`);
   }
 
   /** A line on stderr, also with --quiet. */
   complain(text: string): void {
-    this.#options.stderr.write(`${text}\n`);
+    this.#write("stderr", `${text}\n`);
   }
 
   style(style: keyof typeof styles, text: string): string {

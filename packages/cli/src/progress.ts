@@ -36,6 +36,11 @@ export class Progress implements Disposable {
 
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
+    this.hide();
+  }
+
+  /** Makes room for a line of something else; what goes on is drawn again below it. */
+  hide(): void {
     if (this.#isVisible && this.#target.live) this.#target.stream.write(eraseLine);
     this.#isVisible = false;
   }

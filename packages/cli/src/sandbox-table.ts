@@ -31,6 +31,6 @@ export function wideColumns(): readonly Column<SandboxInfo>[] {
   return [
     { title: "OWNER", value: ({ owner }) => owner ?? "-" },
     { title: "LIMITS", value: (info) => formatLimits(info) || "-" },
-    { title: "IDLE", value: (info) => formatTimeouts(info) || "-" },
+    { title: "TIMEOUTS", value: (info) => formatTimeouts(info) || "-" },
   ];
 }

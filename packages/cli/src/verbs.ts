@@ -24,7 +24,11 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/quickstart.ts"),
   },
   { name: "up", summary: "Start the daemon in the background", load: () => import("./commands/up.ts") },
-  { name: "down", summary: "Stop every sandbox and the daemon", load: () => import("./commands/down.ts") },
+  {
+    name: "down",
+    summary: "Stop the daemon; sandboxes end or are kept",
+    load: () => import("./commands/down.ts"),
+  },
   { name: "serve", summary: "Run the daemon in the foreground", load: () => import("./commands/serve.ts") },
   {
     name: "doctor",

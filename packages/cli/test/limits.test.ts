@@ -81,7 +81,7 @@ test("ls --wide shows limits, with a mark where they are not held, and timeouts"
   ];
   await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json } });
   const { stdout } = await runCli(["ls", "--wide"], daemon);
-  assert.match(stdout, /OWNER +LIMITS +IDLE/);
+  assert.match(stdout, /OWNER +LIMITS +TIMEOUTS/);
   assert.match(stdout, /ci +memory_mib=128 net_bps=5000! +10m pause resumes/);
 });
 

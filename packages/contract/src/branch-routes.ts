@@ -118,7 +118,7 @@ export const branchRoutes = {
   createWorkspace: route({
     method: "post",
     path: "/v1/workspaces",
-    summary: "Fork a sandbox with a name, which survives the daemon once it was suspended",
+    summary: "Fork a sandbox with a name, which survives a restart of the host once it was suspended",
     status: 201,
     kind: "json",
     scope: "run",

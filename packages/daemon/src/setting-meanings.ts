@@ -20,7 +20,7 @@ export const settingMeanings: Readonly<Record<string, SettingMeaning>> = {
     usually: "/run/forkd for root, else forkd in $XDG_RUNTIME_DIR or /tmp/forkd-UID",
   },
   socket: { meaning: "the daemon's unix socket" },
-  listen: { meaning: "address and port for HTTP", allowed: '"off" or HOST:PORT' },
+  listen: { meaning: "address and port for HTTP", allowed: '"off" or IP:PORT' },
   guest_dir: {
     meaning: "directory of the guest agent and the interpreters' kernels",
     usually: "guest of the tree",
@@ -48,21 +48,32 @@ export const settingMeanings: Readonly<Record<string, SettingMeaning>> = {
   memory_overcommit: { meaning: "a new child is expected to write one part in so many of its memory" },
   max_pending_forks: { meaning: "children asked for and not yet started; more are refused" },
   gc_interval_secs: {
-    meaning: "seconds between collections of what the retention settings name; 0 for never",
+    meaning: "seconds between collections of branches by the next two; 0 for never",
   },
   retention_max_age_days: {
-    meaning: "days after which a snapshot that nothing uses may be collected; 0 for never",
+    meaning: "days after which a branch that nothing uses is collected; 0 leaves the condition out",
   },
-  retention_keep_last: { meaning: "newest snapshots that collections leave alone" },
+  retention_keep_last: {
+    meaning: "newest branches that collections leave alone; 0 leaves the condition out",
+  },
   auth: { meaning: "whether TCP asks for a token; off only on a loopback address" },
   token_file: { meaning: "file with the token; default: token in the data directory", allowed: "a path" },
   allowed_hosts: {
-    meaning: "names by which the daemon may be called on TCP",
+    meaning: "names by which the daemon may be called on TCP: name, name:port or *.suffix",
     allowed: "names, comma-separated",
   },
-  tls_cert: { meaning: "certificate for TCP, PEM; read anew on SIGHUP", allowed: "a path" },
-  tls_key: { meaning: "private key of the certificate, PEM; read anew on SIGHUP", allowed: "a path" },
-  allow_plain_http: { meaning: "listen without TLS on an address that others can reach" },
+  tls_cert: {
+    meaning: "certificate for TCP, PEM; read anew when it changes and on SIGHUP",
+    allowed: "a path",
+  },
+  tls_key: {
+    meaning: "private key of the certificate, PEM; read anew when it changes and on SIGHUP",
+    allowed: "a path",
+  },
+  allow_plain_http: {
+    meaning: "whether to listen without TLS on an address that others can reach",
+    allowed: "true or false",
+  },
   max_connections: { meaning: "connections on TCP at the same time" },
   rate_limit_per_second: {
     meaning: "requests per second of one caller over TCP in the long run; 0 for no limit",

@@ -35,10 +35,13 @@ test("a sandbox without calls is killed when its idle time is over; a call puts 
   assert.ok(runtime.activity.isActive(sandbox));
   await new Promise((resolve) => setTimeout(resolve, 1200));
   assert.equal(sandbox.state, "running", "it was killed during a call");
+  const events = runtime.events.listen({ type: ["sandbox.expired"] })[Symbol.asyncIterator]();
   call[Symbol.dispose]();
   call[Symbol.dispose]();
   assert.equal(runtime.activity.isActive(sandbox), false);
   await until("nothing of it is left", () => !runtime.owns(sandbox.id));
+  const { value: told } = await events.next();
+  assert.match(told?.reason ?? "", /left alone/);
   await assertOnly(fixture, []);
 });
 

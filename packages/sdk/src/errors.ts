@@ -65,6 +65,9 @@ function parseJson(text: string): unknown {
   }
 }
 
+const certificateRemedy =
+  "FORKD_CA names the certificate of the daemon or of its authority (PEM); the host in FORKD_URL must be one of its names.";
+
 /** The error for a request that got no answer, or half of one. */
 export function fromFailure(
   error: unknown,
@@ -73,14 +76,14 @@ export function fromFailure(
   if (error instanceof AppError) return error;
   if (context.signal?.aborted) return cancelled(context.signal.reason);
   const why = causeOf(error);
-  const remedy = /certificate|self.signed|altname/i.test(why)
-    ? "set FORKD_CA to a file with the certificate to trust"
-    : "run forkd up";
+  const isCertificate = /certificate|self.signed|altname/i.test(why);
+  const remedy = isCertificate ? "set FORKD_CA to a file with the certificate to trust" : "run forkd up";
   const message =
     context.phase === "connect"
       ? `Cannot reach the daemon at ${context.target}: ${why}; ${remedy}`
       : `Lost the connection to the daemon at ${context.target} before its answer was complete: ${why}`;
-  return new AppError("daemon_unreachable", message, { cause: error, details: { target: context.target } });
+  const details = { target: context.target, ...(isCertificate && { remedy: certificateRemedy }) };
+  return new AppError("daemon_unreachable", message, { cause: error, details });
 }
 
 export function cancelled(reason?: unknown): AppError {

@@ -32,6 +32,7 @@ const optionValues: Readonly<Record<string, Completes>> = {
   "--sandbox": "sandboxes",
   "--parent": "tags",
   "--type": "event types",
+  "--set": "settings",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {

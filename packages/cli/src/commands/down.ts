@@ -13,7 +13,12 @@ type Options = { keep?: boolean; stop?: boolean };
 export function define(command: Command, toAction: ToAction): void {
   command
     .addOption(new Option("--keep", "running sandboxes go on; the next daemon finds them").conflicts("stop"))
-    .addOption(new Option("--stop", "end running sandboxes; workspaces are saved before (default)"))
+    .addOption(
+      new Option(
+        "--stop",
+        "end running sandboxes; workspaces are saved before (default where nobody can be asked)",
+      ),
+    )
     .addHelpText("after", examples("forkd down", "forkd down --keep"))
     .action(toAction(down));
 }

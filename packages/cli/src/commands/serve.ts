@@ -2,9 +2,11 @@
 import type { ServeOptions } from "@forkd/daemon";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
+import { collectSetting, usage } from "../arguments.ts";
 import type { DaemonAddress } from "../daemon-process.ts";
 import { examples } from "../help.ts";
 
+type Flags = NonNullable<ServeOptions["flags"]>;
 type Options = {
   dataDir?: string;
   runtimeDir?: string;
@@ -27,6 +29,7 @@ type Options = {
   tlsKey?: string;
   allowPlainHttp?: true;
   auditLog?: string;
+  set?: Record<string, string>;
 };
 
 export function define(command: Command, toAction: ToAction): void {
@@ -52,12 +55,14 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--tls-key <path>", "PEM file with its key")
     .option("--allow-plain-http", "listen without TLS on an address that others can reach")
     .option("--audit-log <path>", "audit log (default: audit.jsonl in the data directory), or off")
+    .option("--set <name=value>", "any other setting of `forkd config` (repeatable)", collectSetting)
     .addHelpText(
       "after",
       examples(
         "forkd serve",
         "forkd serve --listen off --log-level debug",
         "forkd serve --listen 0.0.0.0:8889 --tls-cert cert.pem --tls-key key.pem",
+        "forkd serve --set max_memory_mib=16384 --set drain_secs=30",
       ),
     )
     .action(toAction(serve));
@@ -69,10 +74,24 @@ async function serve(cli: Cli, options: Options): Promise<number> {
   const daemon = await import("@forkd/daemon");
   const defaults = { log_file: options.logFallback };
   // Awaited here, or the signals would be given back at once.
-  return await daemon.serve({ flags: flagsOf(options), defaults, onReady: announce });
+  return await daemon.serve({ flags: await flagsOf(options), defaults, onReady: announce });
 }
 
-function flagsOf(options: Options): NonNullable<ServeOptions["flags"]> {
+async function flagsOf(options: Options): Promise<Flags> {
+  const { requireSetting } = await import("../local-daemon.ts");
+  const flags: Flags = ownFlags(options);
+  const given: Record<string, string> = {};
+  for (const [text, value] of Object.entries(options.set ?? {})) {
+    const name = await requireSetting(text);
+    if (name in given || flags[name as keyof Flags] !== undefined)
+      throw usage(`The setting ${name} is given twice.`);
+    given[name] = value;
+  }
+  return { ...flags, ...given };
+}
+
+/** Of the settings that have an option of their own. */
+function ownFlags(options: Options): Flags {
   return {
     data_dir: options.dataDir,
     runtime_dir: options.runtimeDir,

@@ -6,7 +6,7 @@ type Options = { listen?: string };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--listen <host:port>", "also listen on TCP, with the token of the data directory")
+    .option("--listen <host:port>", "address for HTTP, or off")
     .addHelpText("after", examples("forkd up", "forkd up --listen 127.0.0.1:8889"))
     .action(toAction(up));
 }
@@ -23,7 +23,10 @@ async function up(cli: Cli, { listen }: Options): Promise<void> {
   const forkd = running ?? (await findDaemon(cli.signal));
   const sandboxes = (await forkd?.status({ signal: cli.signal }))?.sandboxes ?? 0;
   if (cli.out.json) return cli.out.document({ ...address, started: running === undefined, sandboxes });
-  if (running) cli.out.note("The daemon is running already.");
+  if (running)
+    cli.out.note(
+      `The daemon is running already${listen === undefined ? "" : "; what it listens on stays as it is"}.`,
+    );
   else if (sandboxes > 0)
     cli.out.note(
       `${sandboxes} ${sandboxes === 1 ? "sandbox has" : "sandboxes have"} outlived the last daemon.`,

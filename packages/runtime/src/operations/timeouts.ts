@@ -46,8 +46,10 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
   if (runtime.registry.find(sandbox.id) !== sandbox || runtime.closing.signal.aborted) return;
   const { onTimeout } = sandbox.timeouts;
   runtime.log.info({ event: "sandbox.expired", sandbox: sandbox.id, cause, action: onTimeout });
-  if (onTimeout === "kill")
-    return runtime.registry.remove(sandbox.id, "sandbox.expired").catch(() => undefined);
+  if (onTimeout === "kill") {
+    const reason = cause === "ttl" ? "its time to live is over" : "it was left alone for its idle timeout";
+    return runtime.registry.remove(sandbox.id, "sandbox.expired", reason).catch(() => undefined);
+  }
   try {
     // A call that came while others were busy with the sandbox has made it active again.
     const unless = () => cause === "idle" && runtime.activity.isActive(sandbox);

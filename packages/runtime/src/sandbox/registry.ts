@@ -14,7 +14,8 @@ export class Registry {
   readonly #events: EventBus | undefined;
 
   /** what follows when the time to live is over; default: it is removed */
-  onExpiry: (sandbox: Sandbox) => void = (sandbox) => void this.remove(sandbox.id, "sandbox.expired");
+  onExpiry: (sandbox: Sandbox) => void = (sandbox) =>
+    void this.remove(sandbox.id, "sandbox.expired", "its time to live is over");
 
   /** called when a machine of the sandbox has begun or its times were changed */
   onSchedule: (sandbox: Sandbox) => void = () => undefined;
@@ -90,16 +91,16 @@ export class Registry {
   }
 
   /** Ends the sandbox and forgets it. */
-  async remove(id: string, event: "sandbox.killed" | "sandbox.expired" = "sandbox.killed"): Promise<void> {
+  async remove(
+    id: string,
+    event: "sandbox.killed" | "sandbox.expired" = "sandbox.killed",
+    reason?: string,
+  ): Promise<void> {
     const sandbox = this.get(id);
     this.forget(id);
     const released = this.#release(sandbox);
     const info = sandbox.info();
-    this.#events?.sandbox(
-      event,
-      info,
-      event === "sandbox.expired" ? "its time to live is over" : info.reason,
-    );
+    this.#events?.sandbox(event, info, reason ?? info.reason);
     await released;
   }
 
