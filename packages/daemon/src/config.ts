@@ -18,8 +18,8 @@ const path = z
 const count = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
 
 /** 0 for none, or what a caller could ask for too: a sandbox with another limit would have a record that nobody can read. */
-const limitOrNone = (name: LimitName) =>
-  z.coerce.number().refine((value) => value === 0 || limitsSchema.safeParse({ [name]: value }).success, {
+const limitOrNone = (name: LimitName, max: number) =>
+  count(0, max).refine((value) => value === 0 || limitsSchema.safeParse({ [name]: value }).success, {
     error: ({ input }) => {
       const issue = limitsSchema.safeParse({ [name]: input }).error?.issues[0];
       return `${issue?.message ?? "is not a limit"}, or 0 for none`;
@@ -57,9 +57,9 @@ export const settingsSchema = z.strictObject({
   /** what becomes of running sandboxes when the daemon stops: the next one finds them, or they end */
   on_stop: z.enum(["keep", "stop"]),
   /** of every sandbox that is not given others; 0 for none */
-  default_memory_limit_mib: limitOrNone("memory_mib"),
-  default_cpu_percent: limitOrNone("cpu_percent"),
-  default_disk_limit_mib: limitOrNone("disk_mib"),
+  default_memory_limit_mib: limitOrNone("memory_mib", 1 << 24),
+  default_cpu_percent: limitOrNone("cpu_percent", 1_000_000),
+  default_disk_limit_mib: limitOrNone("disk_mib", 1 << 24),
   /** what all running sandboxes may have together; 0 for no limit */
   max_memory_mib: count(0, 1 << 30),
   /** what the disks of all sandboxes may become together; 0 for no limit */

@@ -365,14 +365,22 @@ export class Sandbox implements AsyncDisposable {
     this.#ending.abort(new AppError("cancelled", "The sandbox was killed"));
     this.#release ??= (async () => {
       try {
-        // A record that cannot be removed alone is removed with the home, and no reason to let the machine run.
-        await this.record.remove().finally(() => this.#current?.[Symbol.asyncDispose]());
+        await this.record.remove();
       } finally {
-        // What is under way may still write there.
-        await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
+        // A record that cannot be removed goes with the home, and is no reason to let the machine run.
+        await this.#end();
       }
     })();
     return this.#release;
+  }
+
+  async #end(): Promise<void> {
+    try {
+      await this.#current?.[Symbol.asyncDispose]();
+    } finally {
+      // What is under way may still write there.
+      await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
+    }
   }
 }
 
