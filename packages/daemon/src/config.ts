@@ -4,7 +4,7 @@ import { availableParallelism, homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isErrno } from "@forkd/base";
-import { AppError, defaultDataDir, defaultRuntimeDir } from "@forkd/contract";
+import { AppError, defaultDataDir, defaultRuntimeDir, limitsSchema, type LimitName } from "@forkd/contract";
 import { quotaDefaults, runtimeDefaults } from "@forkd/runtime";
 import { z } from "zod";
 import { accessDefaults, accessSettings } from "./access-settings.ts";
@@ -16,6 +16,15 @@ const path = z
   .min(1)
   .transform((value) => resolve(value));
 const count = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+
+/** 0 for none, or what a caller could ask for too: a sandbox with another limit would have a record that nobody can read. */
+const limitOrNone = (name: LimitName, max: number) =>
+  count(0, max).refine((value) => value === 0 || limitsSchema.safeParse({ [name]: value }).success, {
+    error: ({ input }) => {
+      const issue = limitsSchema.safeParse({ [name]: input }).error?.issues[0];
+      return `${issue?.message ?? "is not a limit"}, or 0 for none`;
+    },
+  });
 
 export const settingsSchema = z.strictObject({
   /** snapshots, records, token */
@@ -48,9 +57,9 @@ export const settingsSchema = z.strictObject({
   /** what becomes of running sandboxes when the daemon stops: the next one finds them, or they end */
   on_stop: z.enum(["keep", "stop"]),
   /** of every sandbox that is not given others; 0 for none */
-  default_memory_limit_mib: count(0, 1 << 24),
-  default_cpu_percent: count(0, 1_000_000),
-  default_disk_limit_mib: count(0, 1 << 24),
+  default_memory_limit_mib: limitOrNone("memory_mib", 1 << 24),
+  default_cpu_percent: limitOrNone("cpu_percent", 1_000_000),
+  default_disk_limit_mib: limitOrNone("disk_mib", 1 << 24),
   /** what all running sandboxes may have together; 0 for no limit */
   max_memory_mib: count(0, 1 << 30),
   /** what the disks of all sandboxes may become together; 0 for no limit */

@@ -85,3 +85,15 @@ test("loadConfig() reads lists and switches from text and from JSON", async () =
     /audit_reads.*true or false/,
   );
 });
+
+test("a default limit is one that a caller could ask for too", async () => {
+  const data = { FORKD_DATA_DIR: "/tmp/none" };
+  const load = (env: Record<string, string>) => loadConfig({}, { ...data, ...env });
+  await assert.rejects(
+    load({ FORKD_DEFAULT_DISK_LIMIT_MIB: "4" }),
+    /default_disk_limit_mib.*at least 8 MiB, or 0/,
+  );
+  await assert.rejects(load({ FORKD_DEFAULT_MEMORY_LIMIT_MIB: "31" }), /at least 32 MiB/);
+  const { values } = await load({ FORKD_DEFAULT_DISK_LIMIT_MIB: "8", FORKD_DEFAULT_CPU_PERCENT: "0" });
+  assert.deepEqual([values.default_disk_limit_mib, values.default_cpu_percent], [8, 0]);
+});

@@ -115,12 +115,16 @@ export class EventBus {
     const place = new Place(start);
     this.#listeners.add(place);
     const { signal } = options;
-    const stop = () => place.stop();
-    signal?.addEventListener("abort", stop, { once: true });
+    // Whoever is cut off may never ask for another event.
+    const stop = () => {
+      place.stop();
+      leave();
+    };
     const leave = () => {
       signal?.removeEventListener("abort", stop);
       this.#listeners.delete(place);
     };
+    signal?.addEventListener("abort", stop, { once: true });
     if (signal?.aborted) stop();
     const events = this.#follow(place, filter, lost);
     // An iteration that never began has no `finally` of its own.

@@ -71,7 +71,10 @@ export async function removeBranches(
       // It may have been forked or branched meanwhile, or be another one by now.
       if (!(await isFree(runtime, snapshot.tag)) || !(await runtime.store.isCurrent(snapshot))) continue;
       await runtime.pool.drop(snapshot.tag);
+      // Held by a child or by the next machine of a sandbox that is on its way.
+      if (runtime.images.isHeld(snapshot.id) || !(await isFree(runtime, snapshot.tag))) continue;
       await runtime.store.remove(snapshot.tag);
+      runtime.events.snapshot("snapshot.removed", snapshot.tag);
     }
     removed.push({ kind: "snapshot", name: snapshot.tag, bytes });
   }

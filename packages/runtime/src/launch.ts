@@ -291,7 +291,7 @@ export async function startChild(
   if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
   // Written while the machine starts; it gets its name when the sandbox is handed out.
   const staged = sandbox.record.stage(
-    recordOf(sandbox, { machine: machineFacts(child), saved: undefined, tag: child.snapshot.tag }),
+    recordOf(sandbox, { ...sandbox.whereabouts, machine: machineFacts(child) }),
   );
   staged.catch(() => undefined);
   try {

@@ -2,7 +2,7 @@
  * Composition root: settings → Runtime, the one object that operations work on. Disposing it lets go of the machines, or ends
  * them, as `onStop` says; of the sandboxes those stay on disk that can come back.
  */
-import { mkdir } from "node:fs/promises";
+import { mkdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { Semaphore, type Logger } from "@forkd/base";
@@ -193,12 +193,17 @@ export class Runtime implements AsyncDisposable {
     }
   }
 
+  /** From now on nothing begins that makes or changes machines; what has begun is stopped and waited for. */
+  async endWork(): Promise<void> {
+    this.closing.abort(new AppError("daemon_stopping", "The daemon is stopping. Ask the next one"));
+    await Promise.allSettled(this.#underWay);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#consoleGuard);
     this.#retention[Symbol.dispose]();
     this.activity[Symbol.dispose]();
-    this.closing.abort(new AppError("daemon_stopping", "The daemon is stopping. Ask the next one"));
-    await Promise.allSettled(this.#underWay);
+    await this.endWork();
     await this.pool[Symbol.asyncDispose]();
     const closed = await closeSandboxes(this, this.onStop);
     this.log.info({ event: "runtime.close", ...closed });
@@ -224,7 +229,8 @@ export function openStore(
 }
 
 /** The caller owns the data directory: no other daemon uses it. */
-export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<Runtime> {
+export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Runtime> {
+  const config = { ...given };
   if (config.runtimeDir.length > maxRuntimeDirLength) {
     throw new AppError(
       "invalid_request",
@@ -234,6 +240,8 @@ export async function openRuntime(config: RuntimeConfig, log: Logger): Promise<R
   for (const dir of [config.dataDir, join(config.dataDir, "sandboxes"), config.runtimeDir]) {
     await mkdir(dir, { recursive: true, mode: 0o700 });
   }
+  // Machines are found by the paths that they were given, so those must be the same whichever way we came.
+  config.dataDir = await realpath(config.dataDir);
   const survivors = await Survivors.find(config);
   await reapStrays(config, log, (id) => survivors.claim(id));
   const cgroups = Cgroups.open(config.dataDir);

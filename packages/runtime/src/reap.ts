@@ -79,16 +79,19 @@ async function machineDirs(dir: string): Promise<string[]> {
   return (await readdir(dir)).filter((name) => /^\d+$/.test(name));
 }
 
+export function endProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if (!isErrno(error, "ESRCH")) throw error;
+  }
+}
+
 export async function removeStrays(config: RuntimeConfig, strays: readonly Stray[]): Promise<void> {
   for (const { kind, name, detail } of strays) {
     const home = sandboxHome(config, name);
-    if (kind === "process") {
-      try {
-        process.kill(Number(detail), "SIGKILL");
-      } catch (error) {
-        if (!isErrno(error, "ESRCH")) throw error;
-      }
-    } else {
+    if (kind === "process") endProcess(Number(detail));
+    else {
       // The directory by which the rest is found goes last.
       await removeTree(
         kind === "machine" ? join(home.socketDir, detail.slice(home.dir.length)) : home.socketDir,

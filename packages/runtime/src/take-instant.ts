@@ -8,7 +8,7 @@
  *
  * The machine is paused when takeInstant() returns, and disposing the result lets it run; if takeInstant() throws it runs already.
  */
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { copySparse, Scope, within } from "@forkd/base";
@@ -100,7 +100,9 @@ export async function takeInstant(
 ): Promise<Instant> {
   const { machine } = source;
   // A kernel that is on its way would be missing in the children.
-  await Promise.allSettled(source.restarts.values());
+  await arrival(runtime, source, options.signal);
+  // The runtime directory may have been emptied; the states of the devices go there.
+  await mkdir(source.paths.socketDir, { mode: 0o700, recursive: true });
   await using armed = new Scope();
   await machine.prepareFreeze(() => newOverlay(source));
   // Linked ahead: then they are the snapshot's whatever becomes of the source, and no disk is waited for in the pause.
@@ -161,6 +163,28 @@ export async function takeInstant(
     if (attempt === maxAttempts)
       throw new AppError("engine_failed", "The machine did not come to rest while it was paused");
   }
+}
+
+/** A kernel need not answer, and then it costs nobody but its guest: what waits for it must not wait for ever. */
+async function arrival(
+  runtime: Runtime,
+  { restarts }: Incarnation,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  if (restarts.size === 0) return;
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), runtime.config.readyTimeoutMs);
+  const either = signal ? AbortSignal.any([signal, late.signal]) : late.signal;
+  try {
+    const given = new Promise<void>((resolve) => {
+      if (either.aborted) resolve();
+      else either.addEventListener("abort", () => resolve(), { once: true });
+    });
+    await Promise.race([Promise.allSettled(restarts.values()), given]);
+  } finally {
+    clearTimeout(timer);
+  }
+  signal?.throwIfAborted();
 }
 
 /** Neither goes on in the background when the other fails. */

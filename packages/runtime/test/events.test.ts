@@ -37,6 +37,15 @@ const tell = (bus: EventBus, count: number) => {
   for (let nth = 0; nth < count; nth++) bus.snapshot("snapshot.ready", `t${nth}`);
 };
 
+test("EventBus keeps no place for a listener that was cut off and asks for nothing more", () => {
+  const bus = new EventBus({ maxListeners: 1 });
+  const stop = new AbortController();
+  bus.listen({}, { signal: stop.signal });
+  assert.equal(bus.listeners, 1);
+  stop.abort();
+  assert.equal(bus.listeners, 0);
+});
+
 test("EventBus gives every listener what happens from then on, in order", async () => {
   const bus = new EventBus();
   tell(bus, 1);

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { test, type TestContext } from "node:test";
+import { test } from "node:test";
 import { isSandbox } from "@forkd/contract";
-import { nullLogger, removeTree } from "@forkd/base";
+import { removeTree } from "@forkd/base";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume } from "../src/operations/pause.ts";
 import { getSandbox, kill, ping } from "../src/operations/sandboxes.ts";
@@ -16,46 +16,17 @@ import {
   resumeWorkspace,
   suspendWorkspace,
 } from "../src/operations/workspaces.ts";
-import { HeldImages } from "../src/held-images.ts";
-import { openStore, Runtime } from "../src/open-runtime.ts";
-import { reapStrays } from "../src/reap.ts";
-import { restoreSandboxes } from "../src/sandbox/restore.ts";
 import { Survivors } from "../src/sandbox/survivors.ts";
+import { follow, killDaemon } from "./restart.ts";
 import {
   assertOnly,
   context,
   forkableRuntime,
   forkRequest,
   rejectsWith,
-  tscKhz,
   until,
   type TestRuntime,
 } from "./support.ts";
-
-/** The daemon is gone without a word; its machines live on. */
-async function killDaemon({ runtime }: TestRuntime): Promise<void> {
-  for (const sandbox of runtime.registry.all()) {
-    runtime.registry.forget(sandbox.id);
-    await sandbox.letGo();
-  }
-}
-
-/** What a daemon does that follows another on the same directories, where the machines of the engine live on. */
-async function follow(t: TestContext, before: TestRuntime): Promise<TestRuntime> {
-  await killDaemon(before);
-  const { config, engine } = before;
-  const survivors = await Survivors.find(config, (_config, _id, { pid }) =>
-    engine.machines.some((machine) => machine.process.pid === pid && !machine.hasEnded),
-  );
-  await reapStrays(config, nullLogger(), (id) => survivors.claim(id));
-  const images = new HeldImages();
-  const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
-  const accelerator = { accelerator: "tcg", reason: "a test" } as const;
-  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
-  t.after(() => runtime[Symbol.asyncDispose]());
-  await restoreSandboxes(runtime, survivors);
-  return { runtime, engine, config };
-}
 
 async function forkOne({ runtime }: TestRuntime): Promise<string> {
   const request = forkRequest({

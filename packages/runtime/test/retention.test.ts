@@ -65,6 +65,24 @@ test("gc() takes no branch that a sandbox runs from", async (t) => {
   assert.deepEqual(tagsOf(await gc(runtime, { dry_run: false, branches: true })), ["three", "two"]);
 });
 
+test("gc() takes no branch that is being forked, and tells of those that it takes", async (t) => {
+  const { runtime, engine } = await forkableRuntime(t);
+  const source = await forkOne(runtime, "py");
+  for (const tag of ["one", "two"]) await branch(runtime, request(source, tag), context);
+  await runtime.registry.remove(source);
+  let open = () => {};
+  const gate = new Promise<void>((resolve) => (open = resolve));
+  engine.script = () => ({ gate });
+  const forking = forkOne(runtime, "two");
+  await until("the child is on its way", () => engine.starting === 1);
+  const told: (string | undefined)[] = [];
+  runtime.events.onEvent = ({ type, tag }) => void (type === "snapshot.removed" && told.push(tag));
+  assert.deepEqual(tagsOf(await gc(runtime, { dry_run: false, branches: true })), ["one"]);
+  assert.deepEqual(told, ["one"]);
+  open();
+  await forking;
+});
+
 test("the daemon applies its retention by itself", async (t) => {
   const runtime = await branches(t, { gcIntervalSecs: 1, retention: { maxAgeDays: 0, keepLast: 2 } });
   await until("the oldest branch is collected", async () => (await tagsIn(runtime)).length === 3);

@@ -24,9 +24,11 @@ export function systemHandlers({ runtime, version, config, stop, audit }: Daemon
     cleanup: (input) => cleanup(runtime, input),
     shutdown: async ({ sandboxes = runtime.onStop }) => {
       runtime.onStop = sandboxes;
-      const closed = await closeSandboxes(runtime, sandboxes);
-      stop();
-      return closed;
+      try {
+        return await closeSandboxes(runtime, sandboxes);
+      } finally {
+        stop();
+      }
     },
   } satisfies Partial<Handlers>;
 }

@@ -14,7 +14,7 @@ import { diskShare, memoryShare, type Reservation } from "../admission.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import { limitsOf, requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { SandboxTimeouts } from "../sandbox/sandbox.ts";
+import type { Sandbox, SandboxTimeouts } from "../sandbox/sandbox.ts";
 import { explain } from "../removed-meanwhile.ts";
 
 /** What is asked of the children, whatever they are forked from. */
@@ -154,8 +154,18 @@ async function handOut(
   try {
     await sandbox.record.commit();
   } catch (error) {
-    entries[index] = { ...toErrorBody(error), index };
+    entries[index] = { ...toErrorBody(deathOf(sandbox) ?? error), index };
     if (runtime.registry.find(sandbox.id)) await runtime.registry.remove(sandbox.id);
+  }
+}
+
+/** Why a child is not there any more that answered before, if it is dead. */
+function deathOf(sandbox: Sandbox): unknown {
+  try {
+    sandbox.requireAlive();
+    return undefined;
+  } catch (error) {
+    return error;
   }
 }
 

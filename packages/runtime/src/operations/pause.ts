@@ -15,7 +15,8 @@ import { prepareMachine, startMachine } from "../launch.ts";
 import { requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { ownDiskBytes } from "../own-disk.ts";
-import type { Whereabouts } from "../sandbox/record.ts";
+import type { Incarnation } from "../sandbox/incarnation.ts";
+import { readRecord, type Whereabouts } from "../sandbox/record.ts";
 import { childEnv, type Sandbox, type SavedState } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../take-instant.ts";
 import { pinBase, writeInstant } from "../write-instant.ts";
@@ -70,8 +71,15 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
     });
     sandbox.requireAlive();
     const saved: SavedState = { snapshot: await draft.publish(), savedAt: Date.now() / 1000 };
-    await sandbox.persist({ machine: undefined, saved });
-    sandbox.requireAlive();
+    try {
+      await sandbox.persist({ machine: undefined, saved });
+      sandbox.requireAlive();
+    } catch (error) {
+      // The sandbox runs on, and where the record could not be written there may be no room for what nobody needs.
+      const record = await readRecord(sandbox.home).catch(() => undefined);
+      if (record?.saved?.name !== name) await removeTree(saved.snapshot.dir);
+      throw error;
+    }
     sandbox.saved = saved;
     const machine = sandbox.leave();
     // Ended before the instant is let go of, which would let it run.
@@ -86,9 +94,15 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
   if (before) await removeState(runtime, before);
 }
 
+/** One that cannot be removed now is when the next daemon begins; the sandbox does without it already. */
+
 async function removeState(runtime: Runtime, { snapshot }: SavedState): Promise<void> {
-  await removeTree(snapshot.dir);
-  await runtime.store.discardFlat(snapshot);
+  try {
+    await removeTree(snapshot.dir);
+    await runtime.store.discardFlat(snapshot);
+  } catch (error) {
+    runtime.log.warn({ event: "state.remove", sandbox: snapshot.tag, error });
+  }
 }
 
 /** A sandbox that runs stays as it is. */
@@ -129,11 +143,7 @@ export function rewind(
       sandbox.snapshotTag = to;
       sandbox.saved = undefined;
       runtime.registry.schedule(sandbox);
-      if (ahead) {
-        await removeState(runtime, ahead).catch((error: unknown) =>
-          log.warn({ event: "sandbox.rewind", sandbox: id, error }),
-        );
-      }
+      if (ahead) await removeState(runtime, ahead);
       runtime.events.sandbox("sandbox.rewound", sandbox.info());
       log.info({ event: "sandbox.rewind", outcome: "ok", sandbox: id, to });
       return sandbox.info();
@@ -170,18 +180,24 @@ async function become(
       askedAt,
       pooled: false,
     });
+    const expiresAt = sandbox.nextExpiry();
+    let before: Incarnation | undefined;
     try {
-      await sandbox.persist({ ...changed, machine: next.facts });
-      const before = sandbox.enter(next);
-      await before?.end(
-        new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
-          details: { id: sandbox.id, to: snapshot.tag },
-        }),
-      );
+      await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
+      before = sandbox.enter(next, expiresAt);
     } catch (error) {
       await next[Symbol.asyncDispose]();
       throw error;
     }
+    const reason = new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
+      details: { id: sandbox.id, to: snapshot.tag },
+    });
+    // The sandbox goes on with the next one. What cannot be removed of this one now is found as a stray.
+    await before
+      ?.end(reason)
+      .catch((error: unknown) =>
+        runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, number: before.number, error }),
+      );
   });
 }
 

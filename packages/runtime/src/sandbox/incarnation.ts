@@ -86,7 +86,20 @@ export class Incarnation implements AsyncDisposable {
 
   /** of its kernels, also those that are being started */
   get languages(): Language[] {
-    return [...new Set([...this.kernels.keys(), ...this.restarts.keys()])];
+    return this.#inOrder([...new Set([...this.kernels.keys(), ...this.restarts.keys()])], (each) => each);
+  }
+
+  /** Adds one that was found again. They keep the order of the snapshot, whose first is the one meant by default. */
+  addKernel(kernel: WarmKernel): void {
+    this.kernels.set(kernel.language, kernel);
+    const all = this.#inOrder([...this.kernels.values()], ({ language }) => language);
+    this.kernels.clear();
+    for (const each of all) this.kernels.set(each.language, each);
+  }
+
+  #inOrder<T>(items: T[], languageOf: (item: T) => Language): T[] {
+    const order = this.base.manifest.kernels.map(({ language }) => language);
+    return items.sort((a, b) => order.indexOf(languageOf(a)) - order.indexOf(languageOf(b)));
   }
 
   /** For the record of its sandbox. */

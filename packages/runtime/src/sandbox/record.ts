@@ -96,9 +96,15 @@ export type MachineFacts = {
 };
 
 /** Where the sandbox is to be found again. */
-export type Whereabouts = { machine: MachineFacts | undefined; saved: SavedState | undefined; tag: string };
+export type Whereabouts = {
+  machine: MachineFacts | undefined;
+  saved: SavedState | undefined;
+  tag: string;
+  /** while it has a machine */
+  expiresAt: number | undefined;
+};
 
-export function recordOf(sandbox: Sandbox, { machine, saved, tag }: Whereabouts): SandboxRecord {
+export function recordOf(sandbox: Sandbox, { machine, saved, tag, expiresAt }: Whereabouts): SandboxRecord {
   const { facts } = sandbox;
   return {
     version: recordVersion,
@@ -110,7 +116,7 @@ export function recordOf(sandbox: Sandbox, { machine, saved, tag }: Whereabouts)
     labels: { ...facts.labels },
     index: facts.index,
     ...(sandbox.ttlSecs !== undefined && { ttl_secs: sandbox.ttlSecs }),
-    ...(machine && sandbox.expiresAt !== undefined && { expires_at_unix: sandbox.expiresAt }),
+    ...(machine && expiresAt !== undefined && { expires_at_unix: expiresAt }),
     created_at_unix: facts.createdAt,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     ...(facts.owner !== undefined && { owner: facts.owner }),
@@ -148,6 +154,7 @@ export class RecordFile {
   readonly #writes = new Mutex();
   #staged: string | undefined;
   #isGone = false;
+  #isLeft = false;
 
   constructor(home: SandboxHome) {
     this.#path = home.recordPath;
@@ -186,6 +193,12 @@ export class RecordFile {
     return this.#writes.run(() => rm(this.#path, { force: true }));
   }
 
+  /** Stays as it is: it is the next daemon's to write. Resolves when nothing is being written. */
+  leave(): Promise<void> {
+    this.#isLeft = true;
+    return this.#writes.run(async () => undefined);
+  }
+
   #writeBeside(record: SandboxRecord): Promise<string> {
     return writeFileBeside(this.#path, `${JSON.stringify(record, null, 2)}\n`, 0o600);
   }
@@ -194,6 +207,10 @@ export class RecordFile {
     if (this.#isGone) {
       await rm(path, { force: true });
       throw new AppError("cancelled", "The sandbox was killed");
+    }
+    if (this.#isLeft) {
+      await rm(path, { force: true });
+      throw new AppError("daemon_stopping", "The daemon is stopping. Ask the next one");
     }
     await rename(path, this.#path);
   }

@@ -11,7 +11,8 @@ import { memoryBytes, readSnapshot, snapshotFile } from "@forkd/store";
 import { correctClock } from "../guest-clock.ts";
 import { sandboxHome } from "../identity.ts";
 import { diagnose, diskLimits, endedNote, groupName, notEnforceable } from "../limits.ts";
-import { ownDiskBytes } from "../own-disk.ts";
+import { endProcess } from "../reap.ts";
+import { mergedDiskBytes, ownDiskBytes } from "../own-disk.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { startKernel, type WarmKernel } from "../warm-kernel.ts";
 import { Incarnation } from "./incarnation.ts";
@@ -151,18 +152,20 @@ async function takeUp(
       memoryBytes: memoryBytes(base.manifest),
     });
     const { limits } = sandbox.facts;
-    const used = limits?.disk_mib === undefined ? 0 : await ownDiskBytes(runtime, sandbox, base);
+    const used =
+      limits?.disk_mib === undefined
+        ? 0
+        : (await ownDiskBytes(runtime, sandbox, base)) - (await mergedDiskBytes(base, machine.disk));
     const disk = diskLimits(limits, used);
     if (disk) await machine.limitDisk?.(disk);
-    sandbox.enter(incarnationOf(runtime, sandbox, live, machine));
-    sandbox.expiresAt = record.expires_at_unix ?? sandbox.expiresAt;
+    sandbox.enter(incarnationOf(runtime, sandbox, live, machine), record.expires_at_unix);
     sandbox.lastActive = Date.now() / 1000;
     await removeUnusedDisks(paths.dir, machine);
     runtime.log.info({ event: "sandbox.attached", sandbox: sandbox.id, pid: live.process.pid });
   } catch (error) {
     const reason = `it could not be taken up again: ${toAppError(error).message}`;
     runtime.log.error({ event: "sandbox.attach", outcome: "failed", sandbox: sandbox.id, error });
-    if (isVmm(runtime.config, sandbox.id, live.record)) process.kill(live.process.pid, "SIGKILL");
+    if (isVmm(runtime.config, sandbox.id, live.record)) endProcess(live.process.pid);
     for (const dir of [paths.socketDir, paths.dir]) await removeTree(dir);
     lose(runtime, sandbox, { reason, console: "" });
   }
@@ -212,7 +215,7 @@ function incarnationOf(
     const found = findKernel(agent, { language, argv, version, env });
     incarnation.restarts.set(language, found);
     found
-      .then((kernel) => incarnation.kernels.set(language, kernel))
+      .then((kernel) => incarnation.addKernel(kernel))
       .catch((error: unknown) =>
         runtime.log.warn({ event: "kernel.recover", sandbox: sandbox.id, language, error }),
       )

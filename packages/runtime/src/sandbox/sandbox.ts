@@ -225,15 +225,20 @@ export class Sandbox implements AsyncDisposable {
     }
   }
 
+  /** When a machine that begins now ends. */
+  nextExpiry(): number | undefined {
+    return this.ttlSecs === undefined ? undefined : Date.now() / 1000 + this.ttlSecs;
+  }
+
   /** Goes on with another machine; the one before is given back for the caller to end. Throws if it was killed meanwhile. */
-  enter(next: Incarnation): Incarnation | undefined {
+  enter(next: Incarnation, expiresAt = this.nextExpiry()): Incarnation | undefined {
     this.requireAlive();
     const before = this.#current;
     this.#current = next;
     this.lastActive = Date.now() / 1000;
     this.note = undefined;
     this.unusable = undefined;
-    this.expiresAt = this.ttlSecs === undefined ? undefined : Date.now() / 1000 + this.ttlSecs;
+    this.expiresAt = expiresAt;
     void next.ended.then(({ reason, console }) => {
       if (this.#current !== next || this.#deathReason !== undefined) return;
       if (this.comesBack) this.#fallBack(next, reason, console);
@@ -263,7 +268,8 @@ export class Sandbox implements AsyncDisposable {
 
   /** For the record, as it is now. */
   get whereabouts(): Whereabouts {
-    return { machine: this.#current?.facts, saved: this.saved, tag: this.snapshotTag };
+    const { saved, snapshotTag: tag, expiresAt } = this;
+    return { machine: this.#current?.facts, saved, tag, expiresAt };
   }
 
   /** Makes a later daemon know what is so now, or with some of it changed, what is about to be so. */
@@ -347,7 +353,9 @@ export class Sandbox implements AsyncDisposable {
   /** The machine runs on for a later daemon; nothing is removed. */
   async letGo(): Promise<void> {
     const reason = new AppError("daemon_stopping", "The daemon is stopping; the sandbox goes on");
+    const left = this.record.leave();
     await this.leave()?.letGo(reason);
+    await left;
   }
 
   /** Ends the machine and removes everything of the sandbox from the host. */
@@ -358,13 +366,21 @@ export class Sandbox implements AsyncDisposable {
     this.#release ??= (async () => {
       try {
         await this.record.remove();
-        await this.#current?.[Symbol.asyncDispose]();
       } finally {
-        // What is under way may still write there.
-        await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
+        // A record that cannot be removed goes with the home, and is no reason to let the machine run.
+        await this.#end();
       }
     })();
     return this.#release;
+  }
+
+  async #end(): Promise<void> {
+    try {
+      await this.#current?.[Symbol.asyncDispose]();
+    } finally {
+      // What is under way may still write there.
+      await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
+    }
   }
 }
 

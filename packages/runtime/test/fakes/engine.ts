@@ -8,6 +8,7 @@ import type {
   AttachSpec,
   BootSpec,
   DiskLayer,
+  DiskLimits,
   Engine,
   ExitReason,
   Machine,
@@ -188,6 +189,12 @@ export class FakeMachine implements PreparedMachine, Machine {
 
   hasEnded = false;
   wasLeft = false;
+  /** those set last */
+  diskLimits: DiskLimits | undefined;
+
+  async limitDisk(limits: DiskLimits): Promise<void> {
+    this.diskLimits = limits;
+  }
 
   async leave(): Promise<void> {
     this.wasLeft = true;

@@ -1,0 +1,34 @@
+/** One daemon after another on the same directories. */
+import type { TestContext } from "node:test";
+import { nullLogger } from "@forkd/base";
+import { HeldImages } from "../src/held-images.ts";
+import { openStore, Runtime } from "../src/open-runtime.ts";
+import { reapStrays } from "../src/reap.ts";
+import { restoreSandboxes } from "../src/sandbox/restore.ts";
+import { Survivors } from "../src/sandbox/survivors.ts";
+import { tscKhz, type TestRuntime } from "./support.ts";
+
+/** The daemon is gone without a word; its machines live on. */
+export async function killDaemon({ runtime }: TestRuntime): Promise<void> {
+  for (const sandbox of runtime.registry.all()) {
+    runtime.registry.forget(sandbox.id);
+    await sandbox.letGo();
+  }
+}
+
+/** What a daemon does that follows another on the same directories, where the machines of the engine live on. */
+export async function follow(t: TestContext, before: TestRuntime): Promise<TestRuntime> {
+  await killDaemon(before);
+  const { config, engine } = before;
+  const survivors = await Survivors.find(config, (_config, _id, { pid }) =>
+    engine.machines.some((machine) => machine.process.pid === pid && !machine.hasEnded),
+  );
+  await reapStrays(config, nullLogger(), (id) => survivors.claim(id));
+  const images = new HeldImages();
+  const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
+  const accelerator = { accelerator: "tcg", reason: "a test" } as const;
+  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
+  t.after(() => runtime[Symbol.asyncDispose]());
+  await restoreSandboxes(runtime, survivors);
+  return { runtime, engine, config };
+}
