@@ -10,17 +10,27 @@ import { fsyncPath, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/bas
 import { hostBootId } from "@forkd/machine";
 import {
   AppError,
-  askedLimitsSchema,
+  limitNames,
   onTimeoutSchema,
   sandboxIdSchema,
   tagSchema,
   workspaceNameSchema,
+  type LimitName,
 } from "@forkd/contract";
 import type { SandboxHome } from "../identity.ts";
 import type { SavedState, Sandbox, SandboxFacts, SandboxTimeouts } from "./sandbox.ts";
 
 export const recordVersion = 2;
 const stateName = z.string().regex(/^state-\d+$/);
+
+/** What was allowed when it was asked for: a later version may allow something else. */
+const keptLimitsSchema = z.object({
+  best_effort: z.boolean(),
+  ...(Object.fromEntries(limitNames.map((name) => [name, z.number().optional()])) as Record<
+    LimitName,
+    z.ZodOptional<z.ZodNumber>
+  >),
+});
 
 const machineSchema = z.strictObject({
   number: z.int().min(0),
@@ -57,7 +67,7 @@ const recordSchema = z.strictObject({
   saved: z.strictObject({ name: stateName, at_unix: z.number() }).optional(),
   /** the one that it has; absent while it is paused */
   machine: machineSchema.optional(),
-  limits: askedLimitsSchema.optional(),
+  limits: keptLimitsSchema.optional(),
   idle_timeout_secs: z.int().min(1).optional(),
   on_timeout: onTimeoutSchema.optional(),
   auto_resume: z.boolean().optional(),

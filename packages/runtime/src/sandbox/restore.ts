@@ -115,7 +115,9 @@ function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox 
     ttlSecs: undefined,
     machines: 0,
   });
-  sandbox.condemn(`its record is damaged: ${problem}. Its files stay until it is killed (forkd kill ${id})`);
+  sandbox.condemn(
+    `its record is damaged: ${problem}. What it saved stays until it is killed (forkd kill ${id})`,
+  );
   return sandbox;
 }
 

@@ -166,21 +166,18 @@ function executeIn(process: VmmProcess, qmp: QmpClient): Execute {
   return (command, args) => orExit(process, qmp.execute(command, args));
 }
 
-/** Waits for `work`; if the process ends first, that is the failure, with its log. */
+/**
+ * Waits for `work`, which fails when the process's control socket closes. That is how an exit shows first; the exit says why.
+ * (Not a race with the exit: what waits for a promise that lives as long as the machine stays in memory as long.)
+ */
 async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
-  const ended = process.exited.then((reason): never => {
-    throw exitError(process, reason);
-  });
-  ended.catch(() => undefined);
   try {
-    return await Promise.race([work, ended]);
+    return await work;
   } catch (error) {
-    // A closed control socket is how an exit shows first; the exit says why.
-    if (error instanceof AppError && error.code === "engine_failed" && !("log" in error.details)) {
-      const reason = await within(process.exited, exitGraceMs);
-      if (reason) throw exitError(process, reason);
-    }
-    throw error;
+    const isExplained =
+      error instanceof AppError && (error.code !== "engine_failed" || "log" in error.details);
+    const reason = isExplained ? undefined : await within(process.exited, exitGraceMs);
+    throw reason ? exitError(process, reason) : error;
   }
 }
 
