@@ -19,6 +19,8 @@ export async function sendEvents(
     "content-type": "text/event-stream",
     "cache-control": "no-store",
     "x-accel-buffering": "no",
+    // It is over when the stream is: nobody waits for another request on it.
+    connection: "close",
   });
   // The first bytes tell a client that it is heard from now on.
   outgoing.write(": listening\n\n");
