@@ -29,7 +29,7 @@ export {
 } from "./operations/files.ts";
 export { fork } from "./operations/fork.ts";
 export { pause, resume, rewind } from "./operations/pause.ts";
-export { enterSandbox, setTimeouts } from "./operations/timeouts.ts";
+export { enterSandbox, setTimeouts, type Call } from "./operations/timeouts.ts";
 export { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 export { consoleLog, getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
 export {

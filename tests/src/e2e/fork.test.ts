@@ -3,7 +3,7 @@ import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, afterEach, before, test } from "node:test";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
 
@@ -11,6 +11,8 @@ let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "node", "tiny"], env: { FORKD_MAX_SANDBOXES: "120" } });
 });
+// A test that failed half-way is no reason for the next ones to fail.
+afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
 function allDiffer(values: readonly unknown[], what: string): void {
@@ -126,11 +128,17 @@ test("a time-to-live ends the sandbox by itself", async () => {
 });
 
 test("a VMM killed from outside is noticed, named, and hurts no other", async () => {
-  const [victim, other] = await forkAll(daemon.forkd, "tiny", 2);
+  const [victim, other] = await forkAll(daemon.forkd, "python", 2);
   assert.ok(victim?.info.pid && other);
+  const followed = await victim.commands.start(["sleep", "60"]);
+  // One begins, and one may be told before it has begun: both are told why.
   const running = victim.commands.run(["sleep", "60"], { timeoutSecs: 60 });
+  const evals = victim.evalStream("print('on', flush=True)\nimport time; time.sleep(60)");
+  assert.equal((await evals.next()).value?.type, "stdout");
   process.kill(victim.info.pid, "SIGKILL");
-  await rejectsWith(running, "agent_unreachable");
+  await rejectsWith(running, "sandbox_dead", /SIGKILL/);
+  await rejectsWith(followed.wait(), "sandbox_dead", /SIGKILL/);
+  await rejectsWith(evals.next(), "sandbox_dead", /SIGKILL/);
   await eventually(
     "the death is seen",
     async () => (await daemon.forkd.sandboxes.get(victim.id)).info.state === "dead",

@@ -2,7 +2,7 @@
  * Calls into a guest keep its sandbox awake, and wake it where it is to be woken: around every handler of commands, evals and files.
  * An answer that is a stream counts until it has been read, or given up.
  */
-import { enterSandbox, type Runtime } from "@forkd/runtime";
+import { enterSandbox, type Call, type Runtime } from "@forkd/runtime";
 import type { Handlers, RequestContext } from "../router.ts";
 
 type AnyHandler = (input: { id: string }, context: RequestContext) => unknown;
@@ -38,7 +38,7 @@ function isAsyncIterable(value: unknown): value is AsyncIterable<unknown> {
 }
 
 /** Not a generator: one that was never begun would not run its end. */
-function whileRead(source: AsyncIterable<unknown>, call: Disposable): AsyncIterable<unknown> {
+function whileRead(source: AsyncIterable<unknown>, call: Call): AsyncIterable<unknown> {
   return {
     [Symbol.asyncIterator]: () => {
       const inner = source[Symbol.asyncIterator]();
@@ -49,7 +49,7 @@ function whileRead(source: AsyncIterable<unknown>, call: Disposable): AsyncItera
           return result;
         } catch (error) {
           call[Symbol.dispose]();
-          throw error;
+          throw await call.explain(error);
         }
       };
       return {

@@ -3,7 +3,6 @@ import { isUtf8 } from "node:buffer";
 import {
   AppError,
   maxBufferedOutput,
-  toErrorBody,
   type EvalEvent,
   type EvalRequest,
   type EvalResult,
@@ -164,11 +163,12 @@ async function* streamEvents(
       type: "result",
       result: toResult(request, done, empty, performance.now() - startedAt),
     }))
-    .catch((error: unknown): EvalEvent => ({ type: "error", ...toErrorBody(error) }))
     .finally(() => {
       finished = true;
       wake();
     });
+  // Waited for only when all output has been read.
+  last.catch(() => undefined);
   try {
     for (;;) {
       const item = queue.shift();

@@ -4,7 +4,6 @@ import { constants } from "node:os";
 import {
   AppError,
   maxBufferedOutput,
-  toErrorBody,
   type ExecEvent,
   type ExecInfo,
   type ExecRequest,
@@ -189,7 +188,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     yield { type: "exit", ...exitFields(exit), duration_ms: performance.now() - startedAt };
   } catch (error) {
     finished = true;
-    yield { type: "error", ...toErrorBody(error) };
+    throw error;
   } finally {
     attached.delete(process.id);
     owned.release();

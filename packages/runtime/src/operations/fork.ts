@@ -14,7 +14,7 @@ import { diskShare, memoryShare, type Reservation } from "../admission.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import { limitsOf, requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Sandbox, SandboxTimeouts } from "../sandbox/sandbox.ts";
+import type { SandboxTimeouts } from "../sandbox/sandbox.ts";
 import { explain } from "../removed-meanwhile.ts";
 
 /** What is asked of the children, whatever they are forked from. */
@@ -73,9 +73,10 @@ export async function forkSnapshot(
         pooled: pooled !== undefined,
       });
       runtime.registry.add(sandbox);
-      runtime.events.sandbox("sandbox.created", sandbox.info());
-      runtime.metrics.readySeconds.observe(sandbox.info().ready_ms / 1000);
-      return sandbox.info();
+      const info = sandbox.info();
+      runtime.events.sandbox("sandbox.created", info);
+      runtime.metrics.readySeconds.observe(info.ready_ms / 1000);
+      return info;
     } catch (thrown) {
       const error = await explain(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
@@ -154,18 +155,8 @@ async function handOut(
   try {
     await sandbox.record.commit();
   } catch (error) {
-    entries[index] = { ...toErrorBody(deathOf(sandbox) ?? error), index };
+    entries[index] = { ...toErrorBody(sandbox.death() ?? error), index };
     if (runtime.registry.find(sandbox.id)) await runtime.registry.remove(sandbox.id);
-  }
-}
-
-/** Why a child is not there any more that answered before, if it is dead. */
-function deathOf(sandbox: Sandbox): unknown {
-  try {
-    sandbox.requireAlive();
-    return undefined;
-  } catch (error) {
-    return error;
   }
 }
 

@@ -65,7 +65,7 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
 }
 
 export type Call = Disposable & {
-  /** What to tell of a failure: why the machine ended, if it ended by its limits. */
+  /** What to tell of a failure: why the machine ended, if it did. */
   explain: (error: unknown) => Promise<unknown>;
 };
 
@@ -88,18 +88,22 @@ export async function enterSandbox(runtime: Runtime, id: string, context: Contex
 
 /** The connection ends a moment before it is known why. */
 async function explain(sandbox: Sandbox, machine: Incarnation | undefined, error: unknown): Promise<unknown> {
-  if (!machine || !(error instanceof AppError) || error.code !== "agent_unreachable") return error;
+  if (!machine?.agent.isClosed || !(error instanceof AppError) || error.code !== "agent_unreachable")
+    return error;
   const end = await within(machine.ended, endMs);
-  const code = reasonCode(end?.reason);
-  if (!end || code === undefined) return error;
+  const death = sandbox.death(error);
+  if (death || !end) return death ?? error;
   // One that has a saved state goes back to it.
-  const [state, remedy] = sandbox.isDead
-    ? (["sandbox_dead", "Fork another one"] as const)
-    : (["sandbox_paused", `It can be resumed from before (forkd resume ${sandbox.id})`] as const);
-  return new AppError(state, `The machine of ${sandbox.id} ended: ${end.reason}. ${remedy}`, {
-    details: { id: sandbox.id, reason: end.reason, reason_code: code, console: end.console },
-    cause: error,
-  });
+  const { reason, console } = end;
+  const code = reasonCode(reason);
+  return new AppError(
+    "sandbox_paused",
+    `The machine of ${sandbox.id} ended: ${reason}. It can be resumed from before (forkd resume ${sandbox.id})`,
+    {
+      details: { id: sandbox.id, reason, ...(code !== undefined && { reason_code: code }), console },
+      cause: error,
+    },
+  );
 }
 
 async function wake(runtime: Runtime, sandbox: Sandbox, context: Context): Promise<void> {

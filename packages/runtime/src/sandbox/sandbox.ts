@@ -126,12 +126,24 @@ export class Sandbox implements AsyncDisposable {
 
   /** Throws if it is dead. */
   requireAlive(): void {
-    if (this.#deathReason === undefined) return;
-    throw new AppError(
-      "sandbox_dead",
-      `Cannot use ${this.id}: it is dead (${this.#deathReason}). Fork another one`,
-      { details: { id: this.id, reason: this.#deathReason, console: this.#console } },
-    );
+    const death = this.death();
+    if (death) throw death;
+  }
+
+  /** If it is dead: what its users are told. */
+  death(cause?: unknown): AppError | undefined {
+    const reason = this.#deathReason;
+    if (reason === undefined) return undefined;
+    const code = reasonCode(reason);
+    return new AppError("sandbox_dead", `Cannot use ${this.id}: it is dead (${reason}). Fork another one`, {
+      details: {
+        id: this.id,
+        reason,
+        ...(code !== undefined && { reason_code: code }),
+        console: this.#console,
+      },
+      cause,
+    });
   }
 
   /** The machine at work; throws if there is none, or if it is about to end. */
@@ -281,15 +293,16 @@ export class Sandbox implements AsyncDisposable {
   #fallBack(machine: Incarnation, reason: string, console: string): void {
     this.#console = console;
     this.leave();
-    this.note = `${endedNote}${reason}); it can be resumed ${this.comesBackFrom}`;
+    this.noteLoss(reason);
     // What cannot be removed now is found as a stray.
     machine[Symbol.asyncDispose]().catch(() => undefined);
     this.onFallBack?.();
   }
 
-  /** for a person */
-  get comesBackFrom(): string {
-    return this.saved ? "from the state that was saved" : `anew from snapshot "${this.snapshotTag}"`;
+  /** Says why it has no machine, and from where it comes back. */
+  noteLoss(reason: string): void {
+    const from = this.saved ? "from the state that was saved" : `anew from snapshot "${this.snapshotTag}"`;
+    this.note = `${endedNote}${reason}); it can be resumed ${from}`;
   }
 
   /** Has no machine any more: paused. The one before is given back for the caller to end. */
