@@ -34,6 +34,7 @@ export { measureTscKhz } from "./host/tsc.ts";
 export {
   commandLine,
   cpuSeconds,
+  endProcess,
   hostBootId,
   identify,
   isAlive,

@@ -68,13 +68,19 @@ export type ChildRequest = {
 
 /** Makes the directories that a sandbox has for life; the scope removes them. */
 export async function makeHome(runtime: Runtime, id: string, scope: Scope): Promise<SandboxHome> {
+  const home = claimHome(runtime, id, scope);
+  await mkdir(home.dir, { mode: 0o700 });
+  await mkdir(home.socketDir, { mode: 0o700 });
+  return home;
+}
+
+/** Its directories are in use from now on; the scope removes them. */
+export function claimHome(runtime: Runtime, id: string, scope: Scope): SandboxHome {
   const home = sandboxHome(runtime.config, id);
   runtime.places.add(id);
   scope.defer(() => void runtime.places.delete(id));
   scope.defer(() => removeTree(home.dir));
-  await mkdir(home.dir, { mode: 0o700 });
   scope.defer(() => removeTree(home.socketDir));
-  await mkdir(home.socketDir, { mode: 0o700 });
   return home;
 }
 

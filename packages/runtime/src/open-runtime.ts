@@ -25,6 +25,7 @@ import { Admission } from "./admission.ts";
 import { BranchBook } from "./branch-book.ts";
 import { cpuName, type Host } from "./compatibility.ts";
 import { agentPath, snapshotsDir, type OnStop, type RuntimeConfig } from "./config.ts";
+import { acceleratorFindings } from "./doctor/findings.ts";
 import { EventBus } from "./events.ts";
 import { HeldImages } from "./held-images.ts";
 import { prepareChild, type PreparedChild } from "./launch.ts";
@@ -42,7 +43,7 @@ import { closeSandboxes } from "./sandbox/close.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { restoreSandboxes } from "./sandbox/restore.ts";
 import { Survivors } from "./sandbox/survivors.ts";
-import { Usage } from "./usage.ts";
+import { Kept, Usage } from "./usage.ts";
 import { VmmPool } from "./vmm-pool.ts";
 
 const maxOutputBytes = 128 * 1024 * 1024;
@@ -65,6 +66,10 @@ export class Runtime implements AsyncDisposable {
   readonly events = new EventBus();
   readonly metrics = new RuntimeMetrics();
   readonly usage = new Usage(this);
+  /** guests started on each accelerator, to see whether they run; those who ask at the same time get the same */
+  readonly guestBoots = new Kept(() =>
+    acceleratorFindings({ config: this.config, places: this.places }, true),
+  );
   /** output that is collected for answers, over all calls */
   readonly outputRoom = new OutputRoom(maxOutputBytes);
   /** names of workspaces being made */

@@ -9,7 +9,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { sandboxIdPattern } from "@forkd/contract";
 import { isErrno, removeTree, type Logger } from "@forkd/base";
-import { commandLine, escapeComma } from "@forkd/machine";
+import { commandLine, endProcess, escapeComma } from "@forkd/machine";
 import type { RuntimeConfig } from "./config.ts";
 import { sandboxHome, sandboxPaths } from "./identity.ts";
 
@@ -77,14 +77,6 @@ export async function findStrays(
 
 async function machineDirs(dir: string): Promise<string[]> {
   return (await readdir(dir)).filter((name) => /^\d+$/.test(name));
-}
-
-export function endProcess(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch (error) {
-    if (!isErrno(error, "ESRCH")) throw error;
-  }
 }
 
 export async function removeStrays(config: RuntimeConfig, strays: readonly Stray[]): Promise<void> {

@@ -1,6 +1,6 @@
 /** Control groups that a daemon which died left behind: those of machines that nobody claims. */
-import { isErrno, type Logger } from "@forkd/base";
-import type { Cgroups } from "@forkd/machine";
+import type { Logger } from "@forkd/base";
+import { endProcess, type Cgroups } from "@forkd/machine";
 
 /**
  * Names of the groups of machines that `isOurs` does not claim, and of those that nothing is in any more. (A machine enters its group
@@ -17,13 +17,7 @@ export function strayGroups(cgroups: Cgroups, isOurs: (id: string) => boolean): 
 export async function removeGroups(cgroups: Cgroups, names: readonly string[]): Promise<void> {
   for (const name of names) {
     const group = cgroups.adopt(name);
-    for (const pid of group?.pids ?? []) {
-      try {
-        process.kill(pid, "SIGKILL");
-      } catch (error) {
-        if (!isErrno(error, "ESRCH")) throw error;
-      }
-    }
+    for (const pid of group?.pids ?? []) endProcess(pid);
     await group?.[Symbol.asyncDispose]();
   }
 }

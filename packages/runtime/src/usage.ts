@@ -7,6 +7,7 @@ import { readdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, mapPool } from "@forkd/base";
 import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
+import { snapshotsDir } from "./config.ts";
 import type { Runtime } from "./open-runtime.ts";
 import { sandboxHome } from "./identity.ts";
 
@@ -87,7 +88,7 @@ async function sampleDisk({ config }: Runtime): Promise<DiskSample> {
   const { bavail, bsize } = await statfs(config.dataDir);
   const seen = new Set<string>();
   return {
-    snapshots: await treeBytes(join(config.dataDir, "snapshots"), { seen }),
+    snapshots: await treeBytes(snapshotsDir(config), { seen }),
     sandboxes: await treeBytes(join(config.dataDir, "sandboxes"), { seen }),
     cache: await treeBytes(join(config.dataDir, "cache"), { seen }),
     free: bavail * bsize,

@@ -11,6 +11,7 @@ import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
 import { cancelled } from "./errors.ts";
 import { OutputBuffer, outputBytes, toBase64 } from "./output.ts";
+import { pause } from "./pause.ts";
 
 export type SignalName = NonNullable<RequestOf<"execSignal">["signal"]>;
 
@@ -253,17 +254,4 @@ function wasNotSent(error: unknown): boolean {
   for (let cause = error.cause; cause instanceof Error; cause = cause.cause)
     if ("code" in cause && (cause.code === "ECONNREFUSED" || cause.code === "ENOENT")) return true;
   return false;
-}
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", done, { once: true });
-    if (signal?.aborted) done();
-  });
 }

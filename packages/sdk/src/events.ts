@@ -3,6 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { EventType, ForkdEvent, RequestOf } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { cancelled } from "./errors.ts";
+import { pause } from "./pause.ts";
 
 export type EventOptions = CallOptions & {
   /** default: all; `sandbox.*` and `snapshot.*` are all of a kind */
@@ -48,6 +49,7 @@ export async function* followEvents(client: Client, options: EventOptions): Asyn
     if (retryMs === 0) return;
     lostAt ??= performance.now();
     await pause(waitMs, signal);
+    if (signal?.aborted) throw cancelled(signal.reason);
     waitMs = Math.min(waitMs * 2, retry.longestMs);
   }
 }
@@ -63,19 +65,4 @@ function requestOf({ types, sandbox, tag, labels }: EventOptions): RequestOf<"ev
 
 function isLost(error: unknown): boolean {
   return error instanceof AppError && error.code === "daemon_unreachable";
-}
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = () => {
-      clearTimeout(timer);
-      reject(cancelled(signal?.reason));
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
-      resolve();
-    }, ms);
-    if (signal?.aborted) stop();
-    else signal?.addEventListener("abort", stop, { once: true });
-  });
 }

@@ -8,7 +8,7 @@ import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
 import { isErrno } from "@forkd/base";
-import { commandLine, identify, isAlive, type ProcessId } from "../host/procfs.ts";
+import { commandLine, endProcess, identify, isAlive, type ProcessId } from "../host/procfs.ts";
 import type { ExitReason } from "./engine.ts";
 
 const tailBytes = 4096;
@@ -122,7 +122,7 @@ export class VmmProcess implements AsyncDisposable {
     });
     // Between the look and the signal the pid could become another's only if the process ended and was reaped in that moment.
     const kill = () => {
-      if (isAlive(id)) signalProcess(id.pid);
+      if (isAlive(id)) endProcess(id.pid);
     };
     return new VmmProcess(
       { id, argv: commandLine(id.pid), control, end, kill, leave: () => undefined },
@@ -151,14 +151,6 @@ export class VmmProcess implements AsyncDisposable {
     this.kill();
     await this.exited;
     this.control.destroy();
-  }
-}
-
-function signalProcess(pid: number): void {
-  try {
-    process.kill(pid, "SIGKILL");
-  } catch (error) {
-    if (!isErrno(error, "ESRCH")) throw error;
   }
 }
 

@@ -24,9 +24,20 @@ export function identify(pid: number): ProcessId | undefined {
   return { pid, startTime: Number(fields[19]) };
 }
 
+/** Ends a process at once; one that is gone already is as good. */
+export function endProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if (!isErrno(error, "ESRCH")) throw error;
+  }
+}
+
+let bootId: string | undefined;
+
 /** What start times count from: a process of another boot is gone, whatever has its pid now. */
 export function hostBootId(): string {
-  return readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim();
+  return (bootId ??= readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim());
 }
 
 /** The arguments of a live process; empty when it is gone or not ours to read. */

@@ -36,7 +36,7 @@ export async function doctor(
     ...[
       ...(await commonFindings(config)),
       await leftoverFinding(runtime),
-      ...(await (boot ? bootOnce(runtime) : acceleratorFindings({ config, places }, false))),
+      ...(await (boot ? runtime.guestBoots.fresh(0) : acceleratorFindings({ config, places }, false))),
     ].map(toCheck),
   ];
   return {
@@ -45,18 +45,6 @@ export async function doctor(
     daemon: { pid: process.pid, version: forkdVersion },
     checks,
   };
-}
-
-const boots = new WeakMap<Runtime, Promise<Finding[]>>();
-
-/** Those who ask while guests are started for another get what that one gets. */
-function bootOnce(runtime: Runtime): Promise<Finding[]> {
-  const { config, places } = runtime;
-  const under = boots.get(runtime);
-  if (under) return under;
-  const started = acceleratorFindings({ config, places }, true).finally(() => boots.delete(runtime));
-  boots.set(runtime, started);
-  return started;
 }
 
 function acceleratorCheck({ accelerator }: Runtime): Check {

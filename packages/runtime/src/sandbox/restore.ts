@@ -6,13 +6,13 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { toAppError, type Language } from "@forkd/contract";
 import { mapPool, removeTree, Scope } from "@forkd/base";
-import { AgentClient, KernelClient, type Machine } from "@forkd/machine";
+import { AgentClient, endProcess, KernelClient, type Machine } from "@forkd/machine";
 import { memoryBytes, readSnapshot, snapshotFile } from "@forkd/store";
 import { correctClock } from "../guest-clock.ts";
 import { sandboxHome } from "../identity.ts";
-import { diagnose, diskLimits, endedNote, groupName, notEnforceable } from "../limits.ts";
-import { endProcess } from "../reap.ts";
+import { diagnose, diskLimits, groupName, notEnforceable } from "../limits.ts";
 import { mergedDiskBytes, ownDiskBytes } from "../own-disk.ts";
+import { claimHome } from "../launch.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { startKernel, type WarmKernel } from "../warm-kernel.ts";
 import { Incarnation } from "./incarnation.ts";
@@ -86,11 +86,8 @@ async function restoreHome(runtime: Runtime, record: SandboxRecord): Promise<San
 }
 
 function homeScopeOf(runtime: Runtime, id: string): Scope {
-  const home = sandboxHome(runtime.config, id);
   const scope = new Scope();
-  scope.defer(() => void runtime.places.delete(id));
-  scope.defer(() => removeTree(home.dir));
-  scope.defer(() => removeTree(home.socketDir));
+  claimHome(runtime, id, scope);
   return scope;
 }
 
@@ -131,7 +128,7 @@ function explainLoss(runtime: Runtime, { id, limits, machine }: SandboxRecord, l
 function lose(runtime: Runtime, sandbox: Sandbox, { reason, console }: Loss): void {
   runtime.log.warn({ event: "sandbox.lost", sandbox: sandbox.id, reason });
   if (sandbox.unusable) return;
-  if (sandbox.comesBack) sandbox.note = `${endedNote}${reason}); it can be resumed ${sandbox.comesBackFrom}`;
+  if (sandbox.comesBack) sandbox.noteLoss(reason);
   else sandbox.perish(reason, console);
 }
 

@@ -3,7 +3,7 @@
  * by their names. Nothing outside our own group is ever removed or written to.
  */
 import { createHash } from "node:crypto";
-import { accessSync, constants, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
 import { enable, takeDelegation, type Delegation } from "./delegation.ts";
@@ -77,7 +77,7 @@ export class Cgroups {
     const places: Places = {};
     for (const controller of controllers) {
       const support = this.support[controller];
-      if ("dir" in support && this.#names(support.dir).includes(name))
+      if ("dir" in support && existsSync(join(support.dir, name)))
         places[controller] = { version: support.version, dir: join(support.dir, name) };
     }
     return Object.keys(places).length === 0 ? undefined : new Group(name, places);
