@@ -32,9 +32,10 @@ import {
 } from "./identity.ts";
 import { diagnose, holdToLimits, makeGroup, notEnforceable } from "./limits.ts";
 import type { Runtime } from "./open-runtime.ts";
+import { childEnv, type SandboxFacts, type SandboxTimeouts } from "./sandbox/facts.ts";
 import { Incarnation } from "./sandbox/incarnation.ts";
 import { recordOf, type MachineFacts } from "./sandbox/record.ts";
-import { childEnv, Sandbox, type SandboxFacts, type SandboxTimeouts } from "./sandbox/sandbox.ts";
+import { Sandbox } from "./sandbox/sandbox.ts";
 import { wallClock } from "./wall-clock.ts";
 import { attachKernel } from "./warm-kernel.ts";
 

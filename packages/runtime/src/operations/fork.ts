@@ -14,7 +14,7 @@ import { diskShare, memoryShare, type Reservation } from "../admission.ts";
 import { prepareChild, startChild } from "../launch.ts";
 import { limitsOf, requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { SandboxTimeouts } from "../sandbox/sandbox.ts";
+import type { SandboxTimeouts } from "../sandbox/facts.ts";
 import { explain } from "../removed-meanwhile.ts";
 
 /** What is asked of the children, whatever they are forked from. */

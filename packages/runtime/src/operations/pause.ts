@@ -15,9 +15,10 @@ import { prepareMachine, startMachine } from "../launch.ts";
 import { requireEnforceable } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { ownDiskBytes } from "../own-disk.ts";
+import { childEnv, type SavedState } from "../sandbox/facts.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
 import { readRecord, type Whereabouts } from "../sandbox/record.ts";
-import { childEnv, type Sandbox, type SavedState } from "../sandbox/sandbox.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../take-instant.ts";
 import { pinBase, writeInstant } from "../write-instant.ts";
 

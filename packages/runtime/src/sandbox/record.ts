@@ -18,7 +18,8 @@ import {
   type LimitName,
 } from "@forkd/contract";
 import type { SandboxHome } from "../identity.ts";
-import type { SavedState, Sandbox, SandboxFacts, SandboxTimeouts } from "./sandbox.ts";
+import type { SandboxFacts, SandboxTimeouts, SavedState } from "./facts.ts";
+import type { Sandbox } from "./sandbox.ts";
 
 export const recordVersion = 2;
 const stateName = z.string().regex(/^state-\d+$/);

@@ -17,7 +17,8 @@ import type { Runtime } from "../open-runtime.ts";
 import { startKernel, type WarmKernel } from "../warm-kernel.ts";
 import { Incarnation } from "./incarnation.ts";
 import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "./record.ts";
-import { childEnv, Sandbox } from "./sandbox.ts";
+import { childEnv } from "./facts.ts";
+import { Sandbox } from "./sandbox.ts";
 import { isVmm, type LiveMachine, type Loss, type Survivor, type Survivors } from "./survivors.ts";
 
 const attachedAtOnce = 16;

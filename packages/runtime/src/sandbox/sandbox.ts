@@ -7,39 +7,18 @@
  *
  * A dead sandbox has released everything on the host; what is left is the record of why. A paused one has only its saved state.
  */
-import { AppError, type AskedLimits, type Language, type OnTimeout, type SandboxInfo } from "@forkd/contract";
+import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
-import type { StoredSnapshot } from "@forkd/store";
-import type { GuestIdentity, SandboxHome, SandboxPaths } from "../identity.ts";
+import type { SandboxHome, SandboxPaths } from "../identity.ts";
 import { endedNote, reasonCode } from "../limits.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
+import { childEnv, type SandboxFacts, type SandboxTimeouts, type SavedState } from "./facts.ts";
 import type { Incarnation } from "./incarnation.ts";
 import { RecordFile, recordOf, type Whereabouts } from "./record.ts";
 
-/** What a sandbox is, whichever machine it has. */
-export type SandboxFacts = {
-  readonly id: string;
-  readonly identity: GuestIdentity;
-  /** variables that its user gave */
-  readonly env: Readonly<Record<string, string>>;
-  readonly labels: Readonly<Record<string, string>>;
-  readonly index: number;
-  readonly createdAt: number;
-  readonly workspace: string | undefined;
-  /** name of whoever asked for it */
-  readonly owner: string | undefined;
-  /** what it is held to, whichever machine it has */
-  readonly limits?: AskedLimits | undefined;
-};
-
-/** Beside the time to live; may be changed at any time. */
-export type SandboxTimeouts = { idleSecs: number | undefined; onTimeout: OnTimeout; autoResume: boolean };
-
 /** What a kill looks like to whoever works on the machine. */
 const looksLikeKill = new Set(["engine_failed", "agent_unreachable"]);
-
-export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
 
 export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
@@ -395,12 +374,4 @@ export class Sandbox implements AsyncDisposable {
       await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
     }
   }
-}
-
-/** Variables of commands and kernels: the snapshot's, the sandbox's own name, the user's. */
-export function childEnv(
-  base: Readonly<Record<string, string>>,
-  facts: Pick<SandboxFacts, "id" | "index" | "env">,
-): Record<string, string> {
-  return { ...base, FORKD_SANDBOX_ID: facts.id, FORKD_INDEX: String(facts.index), ...facts.env };
 }
