@@ -6,6 +6,7 @@ export { fsyncPath, isErrno, readJson, removeTree, writeFileAtomic, writeFileBes
 export { LogFile, type LogFileOptions } from "./log-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";
+export { asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
 export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

@@ -1,5 +1,6 @@
 /** Runs a host program to its end; no shell. */
 import { spawn } from "node:child_process";
+import { asOrdinary } from "./priority.ts";
 
 export type CommandResult = { stdout: string; stderr: string };
 
@@ -25,6 +26,7 @@ export async function runCommand(
     env: options.env,
     signal: options.signal,
   });
+  asOrdinary(child.pid);
   const collect = (stream: NodeJS.ReadableStream): (() => string) => {
     let text = "";
     let line = "";

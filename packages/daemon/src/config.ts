@@ -82,6 +82,8 @@ export const settingsSchema = z.strictObject({
   log_max_mib: count(0, 1 << 20),
   /** rotated log files that are kept */
   log_keep: count(0, 100),
+  /** scheduling priority of the daemon itself, not of what it starts; lower goes first */
+  nice: count(-20, 19),
   /** longest wait for running requests when the daemon stops, in seconds */
   drain_secs: count(0, 3600),
   ...accessSettings,
@@ -198,6 +200,7 @@ export function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     log_file: "stderr",
     log_max_mib: 64,
     log_keep: 4,
+    nice: -5,
     drain_secs: 5,
     ...accessDefaults,
   };

@@ -1,5 +1,5 @@
 /** The daemon as a process: settings, signals, exit code. */
-import { createLogger, LogFile, type Logger } from "@forkd/base";
+import { createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
 import { loadConfig, type Config, type Flags, type Settings } from "./config.ts";
@@ -24,6 +24,7 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   const { values } = config;
   const logFile = openLogFile(values);
   const log = createLogger({ level: values.log_level, ...(logFile && { destination: logFile }) });
+  if (values.nice !== 0) log.info({ event: "daemon.priority", ...prioritise(values.nice) });
   const stop = new AbortController();
   const onSignal = (name: NodeJS.Signals) => {
     log.info({ event: "daemon.signal", signal: name });

@@ -101,5 +101,9 @@ export const settingMeanings: Readonly<Record<string, SettingMeaning>> = {
       "what becomes of running sandboxes when the daemon stops: keep them for the next one, or save workspaces and end the rest",
     allowed: "keep or stop",
   },
+  nice: {
+    meaning:
+      "scheduling priority of the daemon, not of the machines; below 0 it goes before them, where that is allowed",
+  },
   drain_secs: { meaning: "seconds that running requests get when the daemon stops" },
 };

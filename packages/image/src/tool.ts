@@ -5,6 +5,7 @@
  * program writes to the directory it worked in.
  */
 import { spawn } from "node:child_process";
+import { asOrdinary } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { throwIfCancelled } from "./context.ts";
 import { remedyFor, searchPath } from "./packages.ts";
@@ -50,6 +51,7 @@ export async function runTool(
     env: { ...process.env, PATH: searchPath(process.env["PATH"]), LC_ALL: "C.UTF-8", ...options.env },
     detached: true,
   });
+  asOrdinary(child.pid);
   const stdout = collect(child.stdout, options.onLine);
   const stderr = collect(child.stderr, options.onLine);
   let killTimer: NodeJS.Timeout | undefined;

@@ -253,3 +253,20 @@ test("doctor starts a real guest, in the daemon and without one", async () => {
   assert.equal(idle.daemon, null);
   assert.equal(idle.ok, true);
 });
+
+test("the daemon goes before its machines where it may, and only the daemon", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"], env: { FORKD_NICE: "-5" } });
+  const child = await daemon.forkd.forkOne("tiny");
+  const niceOf = async (path: string): Promise<number> => {
+    const afterName = (await readFile(path, "latin1")).split(") ").at(-1)?.split(" ") ?? [];
+    return Number(afterName[16]);
+  };
+  const tasks = `/proc/${child.info.pid}/task`;
+  const threads = await Promise.all((await readdir(tasks)).map((tid) => niceOf(`${tasks}/${tid}/stat`)));
+  assert.ok(threads.length > 1, "a machine has a thread for its CPU");
+  assert.deepEqual([...new Set(threads)], [await niceOf("/proc/self/stat")]);
+  const capabilities = /^CapEff:\s*([0-9a-f]+)/m.exec(await readFile("/proc/self/status", "latin1"))?.[1];
+  const sysNice = 23n;
+  const allowed = (BigInt(`0x${capabilities}`) >> sysNice) % 2n === 1n;
+  assert.equal(await niceOf(`/proc/${daemon.process.pid}/stat`), allowed ? -5 : 0);
+});

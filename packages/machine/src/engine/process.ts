@@ -7,7 +7,7 @@ import { closeSync, openSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
-import { isErrno } from "@forkd/base";
+import { asOrdinary, isErrno } from "@forkd/base";
 import { commandLine, endProcess, identify, isAlive, type ProcessId } from "../host/procfs.ts";
 import type { ExitReason } from "./engine.ts";
 
@@ -81,6 +81,7 @@ export class VmmProcess implements AsyncDisposable {
         detached: true,
         stdio: ["ignore", log, log, "pipe", ...fds.slice(1)],
       });
+      asOrdinary(child.pid);
       const end = new Promise<End>((resolve) => {
         child.once("exit", (exitCode, signal) => resolve({ exitCode, signal }));
       });

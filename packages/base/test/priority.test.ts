@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { promisify } from "node:util";
+
+const source = new URL("../src/priority.js", import.meta.url).href;
+/** Goes first, starts another process and tells what each has. */
+const script = `
+  const { prioritise, asOrdinary } = await import(${JSON.stringify(source)});
+  const { spawn } = await import("node:child_process");
+  const { getPriority } = await import("node:os");
+  const { readFileSync } = await import("node:fs");
+  const session = () => { try { return readFileSync("/proc/self/autogroup", "utf8").trim().split(" ").at(-1); } catch { return null; } };
+  const before = session();
+  const told = prioritise(Number(process.argv[1]));
+  const child = spawn("sleep", ["60"]);
+  const inherited = getPriority(child.pid);
+  asOrdinary(child.pid);
+  const after = getPriority(child.pid);
+  child.kill();
+  console.log(JSON.stringify({ told, own: getPriority(), inherited, after, before, session: session() }));
+`;
+
+type Told = {
+  told: { nice: number; autogroup?: number; reason?: string };
+  own: number;
+  inherited: number;
+  after: number;
+  before: string | null;
+  session: string | null;
+};
+
+async function run(nice: number, ...prefix: string[]): Promise<Told> {
+  const [program, ...args] = [...prefix, process.execPath, "--input-type=module", "-e", script];
+  const { stdout } = await promisify(execFile)(program, [...args, "--", String(nice)]);
+  return JSON.parse(stdout) as Told;
+}
+
+const sysNice = 23n;
+const capabilities = /^CapEff:\s*([0-9a-f]+)/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1];
+const mayGoFirst = (BigInt(`0x${capabilities}`) >> sysNice) % 2n === 1n;
+
+test("what a process starts does not go before others with it", async () => {
+  // Anybody may go after others.
+  const nice = mayGoFirst ? -5 : 5;
+  const { told, own, inherited, after } = await run(nice);
+  assert.deepEqual([told.nice, own, inherited, after], [nice, nice, nice, 0]);
+  assert.equal(told.reason, undefined);
+});
+
+test("a session that is shared with others is left as it is", async () => {
+  const { told, before, session } = await run(mayGoFirst ? -5 : 5);
+  assert.equal(told.autogroup, undefined);
+  assert.equal(session, before);
+});
+
+test("a session of its own goes with the process", async () => {
+  const nice = mayGoFirst ? -5 : 5;
+  const { told, session } = await run(nice, "setsid", "--wait");
+  if (!existsSync("/proc/self/autogroup")) return assert.equal(told.autogroup, undefined);
+  assert.equal(told.autogroup, nice);
+  assert.equal(session, String(nice));
+});
+
+test("who may not go first stays where it is, and says why", async () => {
+  const prefix = mayGoFirst
+    ? ["setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice", "--"]
+    : [];
+  const { told, own, after } = await run(-5, ...prefix);
+  assert.match(told.reason ?? "", /CAP_SYS_NICE/);
+  assert.deepEqual([told.nice, own, after], [0, 0, 0]);
+});
