@@ -45,7 +45,7 @@ export type { CreatedKey, KeyInfo, Scope } from "./keys.ts";
 export { controlTypes, eventTypes, matchesType } from "./event-types.ts";
 export { eventSchema } from "./events.ts";
 export type { EventsRequest, EventType, ForkdEvent } from "./events.ts";
-export { idempotencyKeyHeader } from "./route.ts";
+export { contentBodyBytes, idempotencyKeyHeader, usualBodyBytes } from "./route.ts";
 export type { SandboxStats, Stats } from "./stats.ts";
 export { routes } from "./routes.ts";
 export type { ParsedOf, RequestOf, ResponseOf, Route, RouteName, Routes } from "./routes.ts";

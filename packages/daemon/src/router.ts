@@ -34,7 +34,9 @@ import { keyOf } from "./idempotency/key.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
 import { answerPage, Page } from "./page.ts";
 import { sendEvents } from "./event-stream.ts";
-import { clientLeft, readInput } from "./request-input.ts";
+import { HeldBytes } from "./held-bytes.ts";
+import { clientLeft, type BodyPace } from "./json-body.ts";
+import { readInput } from "./request-input.ts";
 import { sendBytes, sendLines } from "./stream.ts";
 
 /** `signal` fires when the client goes away before the answer is complete. */
@@ -77,6 +79,8 @@ export type RouterOptions = {
   readonly log: Logger;
   /** default: one that forgets with the process */
   readonly idempotency?: Idempotency | undefined;
+  /** how slowly bodies may come */
+  readonly pace?: BodyPace | undefined;
   /** told about every request once it is answered */
   readonly observe?: ((request: Observed) => void) | undefined;
 };
@@ -184,17 +188,23 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
   return RESPONSE_ALREADY_SENT;
 }
 
-type Served = { name: string; route: Route; handle: AnyHandler; idempotency: Idempotency };
+type Served = {
+  name: string;
+  route: Route;
+  handle: AnyHandler;
+  idempotency: Idempotency;
+  pace?: BodyPace | undefined;
+};
 
 async function answer(
-  { name, route, handle, idempotency }: Served,
+  { name, route, handle, idempotency, pace }: Served,
   c: Context<Env>,
   { context, trail }: { context: RequestContext; trail: Trail },
 ): Promise<AppError | undefined> {
   const { incoming, outgoing } = c.env;
   if (incoming.method === "HEAD" && route.kind !== "json" && route.kind !== "text")
     throw noSuchRoute("HEAD", c.req.path);
-  const input = await readInput(route, incoming, c.req.param() as Record<string, string>);
+  const input = await readInput(route, { incoming, outgoing, pace }, c.req.param() as Record<string, string>);
   trail.input(route, input);
   requireInputScope(trail.principal, route, input);
   const key = keyOf(incoming, name, route);
@@ -270,10 +280,14 @@ async function sendJson(outgoing: ServerResponse, status: number, value: unknown
   return sendText(outgoing, status, JSON.stringify(value));
 }
 
-/** Bytes of large answers that their readers have not taken, over all connections. */
-let waitingBytes = 0;
-const maxWaitingBytes = 256 * 1024 * 1024;
 const largeBytes = 1024 * 1024;
+/** Large answers that their readers have not taken */
+const unread = new HeldBytes({
+  maxBytes: 256 * 1024 * 1024,
+  which: "unread answers",
+  message: (inUse, limit) =>
+    `Too many large answers wait to be read (${inUse} bytes; the limit is ${limit}). Read them first, or ask for a stream`,
+});
 
 async function sendText(
   outgoing: ServerResponse,
@@ -282,21 +296,9 @@ async function sendText(
   type = "application/json",
 ): Promise<undefined> {
   const length = Buffer.byteLength(text);
-  if (length > largeBytes) countWhileWaiting(outgoing, length);
+  if (length > largeBytes) unread.during(outgoing)(length);
   outgoing.writeHead(status, { "content-type": type, "content-length": length });
   outgoing.end(text);
-}
-
-function countWhileWaiting(outgoing: ServerResponse, length: number): void {
-  if (waitingBytes + length > maxWaitingBytes) {
-    throw new AppError(
-      "capacity_exhausted",
-      `Too many large answers wait to be read (${waitingBytes} bytes; the limit is ${maxWaitingBytes}). Read them first, or ask for a stream`,
-      { details: { which: "unread answers", asked: length, in_use: waitingBytes, limit: maxWaitingBytes } },
-    );
-  }
-  waitingBytes += length;
-  outgoing.once("close", () => (waitingBytes -= length));
 }
 
 const patterns = Object.values<Route>(routes).map((route) => ({
