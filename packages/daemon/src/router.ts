@@ -34,12 +34,13 @@ import { keyOf } from "./idempotency/key.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
 import { answerPage, Page } from "./page.ts";
 import { sendEvents } from "./event-stream.ts";
+import { cutLater } from "./cut-later.ts";
 import { HeldBytes } from "./held-bytes.ts";
 import { clientLeft, type BodyPace } from "./json-body.ts";
 import { readInput } from "./request-input.ts";
 import { sendBytes, sendLines } from "./stream.ts";
 
-/** `signal` fires when the client goes away before the answer is complete. */
+/** `signal` fires when the client goes away before the answer is complete, or may no longer have it. */
 export type RequestContext = {
   readonly signal: AbortSignal;
   readonly log: Logger;
@@ -145,9 +146,17 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
   const trail = options.audit.begin({ incoming, via, requestId, route: asked.name });
   let release = () => {};
   let failure: AppError | undefined;
+  let revoked: AppError | undefined;
+  const cut = (why: AppError) => {
+    revoked ??= why;
+    outgoing.shouldKeepAlive = false;
+    abort.abort(revoked);
+    // Whoever does not read that must not stay for it.
+    cutLater(outgoing);
+  };
   try {
     const principal = (trail.principal = options.gate.identify(incoming, via, asked.scope));
-    if (principal) release = principal.hold(() => outgoing.destroy());
+    if (principal) release = principal.hold(cut);
     if (asked.scope !== "open") requireScope(principal, asked.scope);
     const caller = principal?.caller;
     failure = await run(
@@ -155,14 +164,14 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
       trail,
     );
   } catch (error) {
-    failure = toAppError(error);
+    failure = revoked ?? toAppError(error);
     // A stranger's body is not waited for.
     if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
     sendError(outgoing, failure, requestId);
   } finally {
     release();
   }
-  const gone = abort.signal.aborted;
+  const gone = abort.signal.aborted && revoked === undefined;
   const status = gone ? errorCodes.cancelled.status : outgoing.statusCode;
   trail.end({ status, durationMs: performance.now() - startedAt, failure });
   options.observe?.({
@@ -222,13 +231,13 @@ async function answer(
     ? withContent(incoming, (content) => handle(input, { ...context, content }))
     : handle(input, route.kind === "sse" ? { ...context, ...lastEventOf(incoming) } : context));
   trail.result(result instanceof Page ? result.items : result);
-  const stream = { status: route.status, requestId: context.requestId };
+  const stream = { status: route.status, requestId: context.requestId, signal: context.signal };
   // The type Handlers ties the kind of the route to the form of its result.
   if (route.kind === "bytes") return sendBytes(outgoing, result as AsyncIterable<Uint8Array>, stream);
   if (route.kind === "events" || (route.streamed && input["stream"] === true)) {
     return sendLines(outgoing, result as AsyncIterable<unknown>, stream);
   }
-  if (route.kind === "sse") return sendEvents(outgoing, result as Listener);
+  if (route.kind === "sse") return sendEvents(outgoing, result as Listener, { signal: context.signal });
   if (route.kind === "text") return sendText(outgoing, route.status, result as string, metricsType);
   if (result instanceof Page) return sendJson(outgoing, route.status, answerPage(outgoing, incoming, result));
   return sendJson(outgoing, statusOf(route, result), result);
