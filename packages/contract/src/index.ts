@@ -15,15 +15,7 @@ export type {
   SnapshotInfo,
 } from "./snapshot.ts";
 export { limitNames, limitsSchema, askedLimitsSchema, onTimeoutSchema } from "./limits.ts";
-export type {
-  AskedLimits,
-  LimitName,
-  Limits,
-  NotEnforced,
-  OnTimeout,
-  TimeoutChanges,
-  WithLimits,
-} from "./limits.ts";
+export type { AskedLimits, LimitName, Limits, NotEnforced, OnTimeout, WithLimits } from "./limits.ts";
 export { workspaceNameSchema } from "./branch.ts";
 export type { BranchRequest, BranchResult, GcReport, GcRequest, Tree, WorkspaceInfo } from "./branch.ts";
 export { evalEventSchema, execEventSchema } from "./exec.ts";

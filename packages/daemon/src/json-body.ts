@@ -9,7 +9,7 @@ import { HeldBytes } from "./held-bytes.ts";
 import { JsonScan } from "./json-scan.ts";
 
 /** Bodies beyond this length count together */
-const largeBytes = 1024 * 1024;
+const largeBytes = 64 * 1024;
 const maxLargeBytes = 256 * 1024 * 1024;
 const large = new HeldBytes({
   maxBytes: maxLargeBytes,

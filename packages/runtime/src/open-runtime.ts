@@ -148,11 +148,6 @@ export class Runtime implements AsyncDisposable {
     return await prepareChild(this, snapshot);
   }
 
-  /** children asked for and not yet in the registry */
-  get pendingForks(): number {
-    return this.admission.pending;
-  }
-
   /** ids whose directories are in use, registered or not */
   readonly places = new Set<string>();
 
