@@ -1,6 +1,6 @@
 /** Files that are either wholly there or not at all. */
 import { randomBytes } from "node:crypto";
-import { open, readFile, rename, rm } from "node:fs/promises";
+import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
 export function isErrno(error: unknown, ...codes: string[]): boolean {
@@ -19,17 +19,16 @@ export async function fsyncPath(path: string): Promise<void> {
   }
 }
 
+/** Pieces are written one after the other, with other work in between */
+export type FileContent = string | Uint8Array | Iterable<string>;
+
 /** Writes a file with a temporary name beside the target, synced; renaming it completes the work. Gives its path. */
-export async function writeFileBeside(
-  path: string,
-  data: string | Uint8Array,
-  mode = 0o644,
-): Promise<string> {
+export async function writeFileBeside(path: string, data: FileContent, mode = 0o644): Promise<string> {
   const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
   try {
     const handle = await open(temporary, "wx", mode);
     try {
-      await handle.writeFile(data);
+      await writeFile(handle, data);
       await handle.sync();
     } finally {
       await handle.close();
@@ -42,7 +41,7 @@ export async function writeFileBeside(
 }
 
 /** Temporary name beside the target, fsync, rename, fsync of the directory. */
-export async function writeFileAtomic(path: string, data: string | Uint8Array, mode = 0o644): Promise<void> {
+export async function writeFileAtomic(path: string, data: FileContent, mode = 0o644): Promise<void> {
   const temporary = await writeFileBeside(path, data, mode);
   try {
     await rename(temporary, path);

@@ -38,6 +38,18 @@ test("config shows every setting with its origin, and says what a running daemon
   );
 });
 
+test("config says nothing of defaults that are others for a daemon that was started in another way", async (t) => {
+  const env = await dataDir(t);
+  const log = { name: "log_file", default: "stderr", meaning: "m", allowed: "a", variable: "V" };
+  const noteFor = async (setting: object) => {
+    const json = { pid: 4711, settings: [{ ...log, ...setting }] };
+    await using daemon = await openFakeDaemon({ "GET /v1/config": { json } });
+    return (await runCli(["config"], { env, socket: daemon.socket })).stderr;
+  };
+  assert.doesNotMatch(await noteFor({ value: "/data/daemon.log", source: "default" }), /running daemon/);
+  assert.match(await noteFor({ value: "/data/daemon.log", source: "flag" }), /uses log_file = \/data/);
+});
+
 test("config set, get, unset and check work on config.json", async (t) => {
   const env = await dataDir(t);
   const file = join(env.FORKD_DATA_DIR, "config.json");

@@ -14,7 +14,7 @@ import {
 } from "./branch.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
-import { idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
+import { contentBodyBytes, idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
 import { sandboxSchema } from "./sandbox.ts";
 import { snapshotSchema } from "./snapshot.ts";
 
@@ -32,6 +32,7 @@ export const branchRoutes = {
     pendingStatus: 202,
     kind: "json",
     scope: "run",
+    maxBodyBytes: contentBodyBytes,
     headers: [idempotencyKeyHeader],
     answerHeaders: [replayedHeader],
     input: branchRequestSchema,

@@ -15,10 +15,11 @@ export const eventTypes = [
   "daemon.stopping",
   "reset",
   "overflow",
+  "revoked",
 ] as const;
 
 /** Told to every stream, whatever it filters: they are about the stream itself. */
-export const controlTypes: readonly string[] = ["reset", "overflow"];
+export const controlTypes: readonly string[] = ["reset", "overflow", "revoked"];
 
 /** A type, or all of a kind: `sandbox.*`. */
 export function isEventFilter(name: string): boolean {

@@ -28,9 +28,12 @@ export const eventSchema = z.object({
 });
 export type ForkdEvent = z.output<typeof eventSchema>;
 
+const maxTypes = 64;
 const typeFilterSchema = z
   .union([z.string(), z.array(z.string())])
   .transform((given) => (typeof given === "string" ? [given] : given).flatMap((text) => text.split(",")))
+  // Every event is compared with every one of them.
+  .refine((names) => names.length <= maxTypes, { message: `must be at most ${maxTypes}`, abort: true })
   .refine((names) => names.every(isEventFilter), {
     message: `must be of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
   });

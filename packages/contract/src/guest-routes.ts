@@ -26,8 +26,10 @@ import {
   writeQuerySchema,
 } from "./files.ts";
 import { contextNameSchema, execIdSchema, languageSchema, sandboxIdSchema } from "./ids.ts";
-import { route } from "./route.ts";
+import { contentBodyBytes, route } from "./route.ts";
 
+/** One piece of input, also where each of its characters is written as an escape */
+const inputBodyBytes = 8 * 1024 * 1024;
 const none = z.undefined();
 const inSandbox = z.strictObject({ id: sandboxIdSchema });
 const inExec = inSandbox.extend({ exec_id: execIdSchema });
@@ -42,6 +44,7 @@ export const guestRoutes = {
     status: 200,
     kind: "json",
     scope: "run",
+    maxBodyBytes: contentBodyBytes,
     input: inSandbox.extend(execRequestSchema.shape),
     output: z.union([execResultSchema, execStartedSchema]),
     streamed: execEventSchema,
@@ -76,6 +79,7 @@ export const guestRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    maxBodyBytes: inputBodyBytes,
     input: inExec.extend(execInputSchema.shape),
     output: none,
   }),
@@ -107,6 +111,7 @@ export const guestRoutes = {
     status: 200,
     kind: "json",
     scope: "run",
+    maxBodyBytes: contentBodyBytes,
     input: inSandbox.extend(evalRequestSchema.shape),
     output: evalResultSchema,
     streamed: evalEventSchema,

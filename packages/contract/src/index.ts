@@ -15,15 +15,7 @@ export type {
   SnapshotInfo,
 } from "./snapshot.ts";
 export { limitNames, limitsSchema, askedLimitsSchema, onTimeoutSchema } from "./limits.ts";
-export type {
-  AskedLimits,
-  LimitName,
-  Limits,
-  NotEnforced,
-  OnTimeout,
-  TimeoutChanges,
-  WithLimits,
-} from "./limits.ts";
+export type { AskedLimits, LimitName, Limits, NotEnforced, OnTimeout, WithLimits } from "./limits.ts";
 export { workspaceNameSchema } from "./branch.ts";
 export type { BranchRequest, BranchResult, GcReport, GcRequest, Tree, WorkspaceInfo } from "./branch.ts";
 export { evalEventSchema, execEventSchema } from "./exec.ts";
@@ -45,7 +37,7 @@ export type { CreatedKey, KeyInfo, Scope } from "./keys.ts";
 export { controlTypes, eventTypes, matchesType } from "./event-types.ts";
 export { eventSchema } from "./events.ts";
 export type { EventsRequest, EventType, ForkdEvent } from "./events.ts";
-export { idempotencyKeyHeader } from "./route.ts";
+export { contentBodyBytes, idempotencyKeyHeader, usualBodyBytes } from "./route.ts";
 export type { SandboxStats, Stats } from "./stats.ts";
 export { routes } from "./routes.ts";
 export type { ParsedOf, RequestOf, ResponseOf, Route, RouteName, Routes } from "./routes.ts";

@@ -25,7 +25,6 @@ export const createKeySchema = z.strictObject({
   expires_at_unix: z.int().min(1).max(253_402_300_799).optional().meta({ description: "Default: never" }),
   ...limitShape,
 });
-export type CreateKeyRequest = z.output<typeof createKeySchema>;
 
 export const keySchema = z.object({
   name: keyNameSchema,

@@ -85,4 +85,3 @@ export const timeoutsSchema = z.strictObject({
   on_timeout: onTimeoutSchema.optional(),
   auto_resume: z.boolean().optional(),
 });
-export type TimeoutChanges = z.output<typeof timeoutsSchema>;

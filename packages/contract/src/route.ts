@@ -15,6 +15,11 @@ export const replayedHeader = {
   description: '"true" where the answer is that of an earlier call with the same key',
 } as const satisfies HeaderNote;
 
+/** Longest JSON body of a route that does not say another */
+export const usualBodyBytes = 1024 * 1024;
+/** Of routes that carry content: input of commands, code, values of children */
+export const contentBodyBytes = 32 * 1024 * 1024;
+
 export type Route = {
   readonly method: "get" | "post" | "put" | "delete";
   readonly path: string;
@@ -27,6 +32,8 @@ export type Route = {
   /** fields of the input that need the scope `admin` when they are given and not false */
   readonly adminInputs?: readonly string[];
   readonly kind: "json" | "events" | "bytes" | "upload" | "sse" | "text";
+  /** longest JSON body */
+  readonly maxBodyBytes?: number;
   /** query fields that may be given more than once */
   readonly repeatable?: readonly string[];
   /** headers of the request that have a meaning of their own here */

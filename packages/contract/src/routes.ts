@@ -13,7 +13,7 @@ import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
 import { observeRoutes } from "./observe-routes.ts";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { keyRoutes } from "./key-routes.ts";
-import { idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
+import { contentBodyBytes, idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
 import { limitRoutes } from "./limit-routes.ts";
 import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
 import {
@@ -186,6 +186,7 @@ export const routes = {
     status: 201,
     kind: "json",
     scope: "run",
+    maxBodyBytes: contentBodyBytes,
     headers: [idempotencyKeyHeader],
     answerHeaders: [replayedHeader],
     input: forkRequestSchema,

@@ -62,7 +62,7 @@ export type SandboxInfo = z.output<typeof sandboxSchema>;
 export const variationSchema = z.strictObject({
   env: envSchema.optional(),
   /** any JSON, readable in the child as /run/forkd/values.json */
-  values: z.json().optional(),
+  values: z.unknown().optional(),
 });
 
 const switchedOff = (name: string) =>

@@ -35,6 +35,8 @@ export const accessSettings = {
   allow_plain_http: flag,
   /** connections on TCP at the same time */
   max_connections: count(1, 1_000_000),
+  /** of them from one address that is not this machine's; 0 = as many as there may be in all */
+  max_connections_per_address: count(0, 1_000_000),
   /** requests of one principal over TCP in the long run; 0 = no limit */
   rate_limit_per_second: count(0, 1_000_000),
   /** and at once */
@@ -52,6 +54,7 @@ export const accessDefaults = {
   allowed_hosts: [] as string[],
   allow_plain_http: false,
   max_connections: 4096,
+  max_connections_per_address: 512,
   rate_limit_per_second: 1000,
   rate_limit_burst: 2000,
   audit_reads: true,

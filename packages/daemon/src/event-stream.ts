@@ -5,15 +5,14 @@
 import type { ServerResponse } from "node:http";
 import { toAppError, type AppError, type ForkdEvent } from "@forkd/contract";
 import type { Listener } from "@forkd/runtime";
+import { cutLater } from "./cut-later.ts";
 
 const keepAliveMs = 15_000;
-/** A client that was told that it is too slow may take this long to read that */
-const farewellMs = 5_000;
 
 export async function sendEvents(
   outgoing: ServerResponse,
   listener: Listener,
-  options: { keepAliveMs?: number } = {},
+  { signal, ...options }: { signal: AbortSignal; keepAliveMs?: number },
 ): Promise<AppError | undefined> {
   outgoing.writeHead(200, {
     "content-type": "text/event-stream",
@@ -30,20 +29,19 @@ export async function sendEvents(
   const events = listener[Symbol.asyncIterator]();
   const stop = () => void events.return?.();
   outgoing.once("close", stop);
+  let last = "";
   try {
     while (!outgoing.destroyed) {
       const { done, value } = await events.next();
       if (done || outgoing.destroyed) break;
-      if (!outgoing.write(frameOf(value))) await writable(outgoing, listener.overflowed);
+      last = value.id;
+      if (!outgoing.write(frameOf(value))) await writable(outgoing, [listener.overflowed, signal]);
     }
-    if (!outgoing.destroyed) {
-      outgoing.end();
-      // One that reads nothing would keep its connection for ever.
-      const cut = setTimeout(() => outgoing.destroy(), farewellMs);
-      cut.unref();
-      outgoing.once("close", () => clearTimeout(cut));
-    }
-    return undefined;
+    if (outgoing.destroyed) return undefined;
+    const revoked = signal.aborted ? toAppError(signal.reason) : undefined;
+    outgoing.end(revoked && frameOf(revocation(last, revoked)));
+    cutLater(outgoing);
+    return revoked;
   } catch (error) {
     outgoing.destroy();
     return toAppError(error);
@@ -58,18 +56,23 @@ export function frameOf(event: ForkdEvent): string {
   return `id: ${event.id}\nevent: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
 }
 
-/** Until the client has read, or has fallen so far behind that it is to be told, or has gone. */
-function writable(outgoing: ServerResponse, overflowed: AbortSignal): Promise<void> {
+/** Not an event of the daemon: it is about one stream. Its id is that of the last event before it. */
+function revocation(id: string, { message }: AppError): ForkdEvent {
+  return { id, type: "revoked", at_unix: Date.now() / 1000, reason: message };
+}
+
+/** Until the client has read, or is to be told that the stream ends, or has gone. */
+function writable(outgoing: ServerResponse, endings: readonly AbortSignal[]): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
       outgoing.off("drain", done);
       outgoing.off("close", done);
-      overflowed.removeEventListener("abort", done);
+      for (const ending of endings) ending.removeEventListener("abort", done);
       resolve();
     };
     outgoing.once("drain", done);
     outgoing.once("close", done);
-    overflowed.addEventListener("abort", done, { once: true });
-    if (overflowed.aborted) done();
+    for (const ending of endings) ending.addEventListener("abort", done, { once: true });
+    if (endings.some(({ aborted }) => aborted)) done();
   });
 }

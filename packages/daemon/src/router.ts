@@ -34,10 +34,13 @@ import { keyOf } from "./idempotency/key.ts";
 import { requestIdOf } from "./middleware/request-id.ts";
 import { answerPage, Page } from "./page.ts";
 import { sendEvents } from "./event-stream.ts";
-import { clientLeft, readInput } from "./request-input.ts";
+import { cutLater } from "./cut-later.ts";
+import { HeldBytes } from "./held-bytes.ts";
+import { clientLeft, type BodyPace } from "./json-body.ts";
+import { readInput } from "./request-input.ts";
 import { sendBytes, sendLines } from "./stream.ts";
 
-/** `signal` fires when the client goes away before the answer is complete. */
+/** `signal` fires when the client goes away before the answer is complete, or may no longer have it. */
 export type RequestContext = {
   readonly signal: AbortSignal;
   readonly log: Logger;
@@ -77,6 +80,8 @@ export type RouterOptions = {
   readonly log: Logger;
   /** default: one that forgets with the process */
   readonly idempotency?: Idempotency | undefined;
+  /** how slowly bodies may come */
+  readonly pace?: BodyPace | undefined;
   /** told about every request once it is answered */
   readonly observe?: ((request: Observed) => void) | undefined;
 };
@@ -141,9 +146,17 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
   const trail = options.audit.begin({ incoming, via, requestId, route: asked.name });
   let release = () => {};
   let failure: AppError | undefined;
+  let revoked: AppError | undefined;
+  const cut = (why: AppError) => {
+    revoked ??= why;
+    outgoing.shouldKeepAlive = false;
+    abort.abort(revoked);
+    // Whoever does not read that must not stay for it.
+    cutLater(outgoing);
+  };
   try {
     const principal = (trail.principal = options.gate.identify(incoming, via, asked.scope));
-    if (principal) release = principal.hold(() => outgoing.destroy());
+    if (principal) release = principal.hold(cut);
     if (asked.scope !== "open") requireScope(principal, asked.scope);
     const caller = principal?.caller;
     failure = await run(
@@ -151,14 +164,14 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
       trail,
     );
   } catch (error) {
-    failure = toAppError(error);
+    failure = revoked ?? toAppError(error);
     // A stranger's body is not waited for.
     if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
     sendError(outgoing, failure, requestId);
   } finally {
     release();
   }
-  const gone = abort.signal.aborted;
+  const gone = abort.signal.aborted && revoked === undefined;
   const status = gone ? errorCodes.cancelled.status : outgoing.statusCode;
   trail.end({ status, durationMs: performance.now() - startedAt, failure });
   options.observe?.({
@@ -184,17 +197,23 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
   return RESPONSE_ALREADY_SENT;
 }
 
-type Served = { name: string; route: Route; handle: AnyHandler; idempotency: Idempotency };
+type Served = {
+  name: string;
+  route: Route;
+  handle: AnyHandler;
+  idempotency: Idempotency;
+  pace?: BodyPace | undefined;
+};
 
 async function answer(
-  { name, route, handle, idempotency }: Served,
+  { name, route, handle, idempotency, pace }: Served,
   c: Context<Env>,
   { context, trail }: { context: RequestContext; trail: Trail },
 ): Promise<AppError | undefined> {
   const { incoming, outgoing } = c.env;
   if (incoming.method === "HEAD" && route.kind !== "json" && route.kind !== "text")
     throw noSuchRoute("HEAD", c.req.path);
-  const input = await readInput(route, incoming, c.req.param() as Record<string, string>);
+  const input = await readInput(route, { incoming, outgoing, pace }, c.req.param() as Record<string, string>);
   trail.input(route, input);
   requireInputScope(trail.principal, route, input);
   const key = keyOf(incoming, name, route);
@@ -212,13 +231,13 @@ async function answer(
     ? withContent(incoming, (content) => handle(input, { ...context, content }))
     : handle(input, route.kind === "sse" ? { ...context, ...lastEventOf(incoming) } : context));
   trail.result(result instanceof Page ? result.items : result);
-  const stream = { status: route.status, requestId: context.requestId };
+  const stream = { status: route.status, requestId: context.requestId, signal: context.signal };
   // The type Handlers ties the kind of the route to the form of its result.
   if (route.kind === "bytes") return sendBytes(outgoing, result as AsyncIterable<Uint8Array>, stream);
   if (route.kind === "events" || (route.streamed && input["stream"] === true)) {
     return sendLines(outgoing, result as AsyncIterable<unknown>, stream);
   }
-  if (route.kind === "sse") return sendEvents(outgoing, result as Listener);
+  if (route.kind === "sse") return sendEvents(outgoing, result as Listener, { signal: context.signal });
   if (route.kind === "text") return sendText(outgoing, route.status, result as string, metricsType);
   if (result instanceof Page) return sendJson(outgoing, route.status, answerPage(outgoing, incoming, result));
   return sendJson(outgoing, statusOf(route, result), result);
@@ -270,10 +289,14 @@ async function sendJson(outgoing: ServerResponse, status: number, value: unknown
   return sendText(outgoing, status, JSON.stringify(value));
 }
 
-/** Bytes of large answers that their readers have not taken, over all connections. */
-let waitingBytes = 0;
-const maxWaitingBytes = 256 * 1024 * 1024;
 const largeBytes = 1024 * 1024;
+/** Large answers that their readers have not taken */
+const unread = new HeldBytes({
+  maxBytes: 256 * 1024 * 1024,
+  which: "unread answers",
+  message: (inUse, limit) =>
+    `Too many large answers wait to be read (${inUse} bytes; the limit is ${limit}). Read them first, or ask for a stream`,
+});
 
 async function sendText(
   outgoing: ServerResponse,
@@ -282,21 +305,9 @@ async function sendText(
   type = "application/json",
 ): Promise<undefined> {
   const length = Buffer.byteLength(text);
-  if (length > largeBytes) countWhileWaiting(outgoing, length);
+  if (length > largeBytes) unread.during(outgoing)(length);
   outgoing.writeHead(status, { "content-type": type, "content-length": length });
   outgoing.end(text);
-}
-
-function countWhileWaiting(outgoing: ServerResponse, length: number): void {
-  if (waitingBytes + length > maxWaitingBytes) {
-    throw new AppError(
-      "capacity_exhausted",
-      `Too many large answers wait to be read (${waitingBytes} bytes; the limit is ${maxWaitingBytes}). Read them first, or ask for a stream`,
-      { details: { which: "unread answers", asked: length, in_use: waitingBytes, limit: maxWaitingBytes } },
-    );
-  }
-  waitingBytes += length;
-  outgoing.once("close", () => (waitingBytes -= length));
 }
 
 const patterns = Object.values<Route>(routes).map((route) => ({

@@ -49,10 +49,12 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
   const { gate, audit } = access;
   const listener = router({ handlers, version, gate, audit, log, idempotency, observe });
-  const { socket, listen, max_connections: maxConnections } = settings;
-  const server = scope.use(
-    await openServer({ socket, listen, listener, tls: access.tls, limits: { maxConnections } }),
-  );
+  const { socket, listen } = settings;
+  const limits = {
+    maxConnections: settings.max_connections,
+    maxPerAddress: settings.max_connections_per_address,
+  };
+  const server = scope.use(await openServer({ socket, listen, listener, tls: access.tls, limits }));
   const { url } = server;
 
   const recordFile = join(settings.data_dir, "daemon.json");

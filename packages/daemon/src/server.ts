@@ -8,6 +8,7 @@ import { isErrno, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { Via } from "./auth/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "./auth/listen-address.ts";
+import { networkOf, plainAddress } from "./auth/peer.ts";
 import type { Tls } from "./tls.ts";
 import { answerBadHttp } from "./bad-http.ts";
 
@@ -23,6 +24,10 @@ export type ServerOptions = {
 /** What strangers on TCP may use up. */
 export type Limits = {
   readonly maxConnections?: number;
+  /** of one address (IPv6: of 64 bits of it) that is not this machine's; 0 or none: no limit */
+  readonly maxPerAddress?: number;
+  /** whose connections are not counted by address; default: loopback addresses, where a proxy or a local user is */
+  readonly isOwnAddress?: (address: string) => boolean;
   /** how long the head of a request may take */
   readonly headersMs?: number;
 };
@@ -83,9 +88,28 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
     ? secureServer({ ...options, handshakeTimeout: headersTimeout }, onRequest, tls)
     : http.createServer(options, onRequest);
   server.maxConnections = limits.maxConnections ?? defaultConnections;
+  if (limits.maxPerAddress) limitPerAddress(server, limits.maxPerAddress, limits.isOwnAddress ?? isLoopback);
   answerBadHttp(server);
   keepTrack(server);
   return server;
+}
+
+/** One over the limit is closed without a word, as one over that of all is: an answer would cost what it is to save. */
+function limitPerAddress(server: http.Server, max: number, isOwnAddress: (address: string) => boolean): void {
+  const counts = new Map<string, number>();
+  server.prependListener("connection", (socket: net.Socket) => {
+    const address = plainAddress(socket.remoteAddress);
+    if (isOwnAddress(address)) return;
+    const network = networkOf(address);
+    const count = counts.get(network) ?? 0;
+    if (count >= max) return void socket.destroy();
+    counts.set(network, count + 1);
+    socket.once("close", () => {
+      const left = (counts.get(network) ?? 1) - 1;
+      if (left > 0) counts.set(network, left);
+      else counts.delete(network);
+    });
+  });
 }
 
 const socketsOf = new WeakMap<net.Server, Set<net.Socket>>();

@@ -75,6 +75,10 @@ export const settingMeanings: Readonly<Record<string, SettingMeaning>> = {
     allowed: "true or false",
   },
   max_connections: { meaning: "connections on TCP at the same time" },
+  max_connections_per_address: {
+    meaning:
+      "of these, from one address (IPv6: /64) other than this machine's own; 0 for no limit, as behind a proxy on another machine",
+  },
   rate_limit_per_second: {
     meaning: "requests per second of one caller over TCP in the long run; 0 for no limit",
   },

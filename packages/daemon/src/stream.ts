@@ -7,7 +7,12 @@
 import type { ServerResponse } from "node:http";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
 
-export type StreamOptions = { status: number; requestId: string };
+export type StreamOptions = {
+  status: number;
+  requestId: string;
+  /** of the request; where the client is still there, the reason is told to it as the failure */
+  signal: AbortSignal;
+};
 
 /** Lines of JSON. A failure becomes a last line `{type: "error", …}`, and is returned for the log. */
 export async function sendLines(
@@ -17,11 +22,11 @@ export async function sendLines(
 ): Promise<AppError | undefined> {
   begin(outgoing, options.status, "application/x-ndjson");
   try {
-    await pump(outgoing, events, (event) => `${JSON.stringify(event)}\n`);
+    await pump(outgoing, events, options.signal, (event) => `${JSON.stringify(event)}\n`);
     if (!outgoing.destroyed) outgoing.end();
     return undefined;
   } catch (error) {
-    const failure = toAppError(error);
+    const failure = toAppError(options.signal.aborted ? options.signal.reason : error);
     const last = `${JSON.stringify({ type: "error", ...toErrorBody(failure, options.requestId) })}\n`;
     if (!outgoing.destroyed) outgoing.end(last);
     return failure;
@@ -36,12 +41,12 @@ export async function sendBytes(
 ): Promise<AppError | undefined> {
   begin(outgoing, options.status, "application/octet-stream");
   try {
-    await pump(outgoing, chunks, (chunk) => chunk);
+    await pump(outgoing, chunks, options.signal, (chunk) => chunk);
     if (!outgoing.destroyed) outgoing.end();
     return undefined;
   } catch (error) {
     outgoing.destroy();
-    return toAppError(error);
+    return toAppError(options.signal.aborted ? options.signal.reason : error);
   }
 }
 
@@ -57,6 +62,7 @@ function begin(outgoing: ServerResponse, status: number, type: string): void {
 async function pump<T>(
   outgoing: ServerResponse,
   source: AsyncIterable<T>,
+  signal: AbortSignal,
   encode: (item: T) => string | Uint8Array,
 ): Promise<void> {
   const iterator = source[Symbol.asyncIterator]();
@@ -68,6 +74,8 @@ async function pump<T>(
     while (!outgoing.destroyed) {
       const { done, value } = await iterator.next();
       exhausted = done === true;
+      // What it then ends or fails with is only what follows from that.
+      if (!outgoing.destroyed) signal.throwIfAborted();
       if (done) return;
       if (!outgoing.destroyed && !outgoing.write(encode(value))) await drained(outgoing);
     }

@@ -67,8 +67,8 @@ async function listen(where: string, path: string, headers: Record<string, strin
 
 function handlersOf(bus: EventBus): Partial<Handlers> {
   return {
-    events: ({ after, ...filter }, { lastEventId, signal }) =>
-      bus.listen(filter, { after: lastEventId ?? after, signal }),
+    events: ({ after, ...filter }, { lastEventId, signal, caller }) =>
+      bus.listen(filter, { after: lastEventId ?? after, signal, owner: caller?.name }),
   };
 }
 
@@ -165,6 +165,22 @@ test("GET /v1/events gives its place free when the client goes, and refuses one 
   (await listen(server.socket, "/v1/events")).response.destroy();
 });
 
+test("GET /v1/events leaves room to others when one caller has as many streams as it may", async () => {
+  const bus = new EventBus({ maxPerOwner: 1 });
+  await using server = await startServer(handlersOf(bus));
+  const bearer = async (name: string) => {
+    const { key } = await server.keys.create({ name, scope: "read" });
+    return { authorization: `Bearer ${key}` };
+  };
+  const [greedy, other] = [await bearer("greedy"), await bearer("other")];
+  const first = await listen(server.url, "/v1/events", greedy);
+  const refused = await send(server.url, "/v1/events", { headers: greedy });
+  assert.deepEqual([refused.status, refused.json.code], [429, "capacity_exhausted"]);
+  assert.match(refused.json.error, /"greedy" has 1 streams open/);
+  const second = await listen(server.url, "/v1/events", other);
+  for (const { response } of [first, second]) response.destroy();
+});
+
 test("GET /v1/events cuts off a client that does not read, and holds nothing for it", async () => {
   const bus = new EventBus({ kept: 50 });
   await using server = await startServer(handlersOf(bus));
@@ -203,7 +219,10 @@ test("GET /v1/events ends after daemon.stopping, so that closing the server does
 test("sendEvents() writes comments while nothing happens", async () => {
   const bus = new EventBus();
   const server = http.createServer((_, outgoing) => {
-    void sendEvents(outgoing, bus.listen({}), { keepAliveMs: 5 });
+    void sendEvents(outgoing, bus.listen({}), {
+      keepAliveMs: 5,
+      signal: new AbortController().signal,
+    });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as net.AddressInfo;

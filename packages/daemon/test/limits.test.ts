@@ -130,3 +130,39 @@ test("connections over the limit are refused on TCP; the unix socket has its own
   assert.equal((await send(server.socket, "/healthz")).status, 200);
   for (const socket of held) socket.destroy();
 });
+
+test("one address has its own limit of connections, and gets room again when one of them ends", async () => {
+  await using server = await startServer(handlers, nullLogger(), {
+    server: { limits: { maxPerAddress: 2, isOwnAddress: (address) => address === "127.0.0.2" } },
+  });
+  const { hostname, port } = new URL(server.url);
+  const connect = async (localAddress: string) => {
+    const socket = net.connect({ port: Number(port), host: hostname, localAddress });
+    socket.on("error", () => undefined);
+    await once(socket, "connect");
+    return socket;
+  };
+  const held = [await connect("127.0.0.1"), await connect("127.0.0.1")];
+  await once((await connect("127.0.0.1")).resume(), "close");
+  const ask = async (localAddress: string) => {
+    const socket = await connect(localAddress);
+    const answered = once(socket, "data");
+    socket.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    return String((await Promise.race([answered, once(socket, "close")]))[0]).startsWith("HTTP/1.1 200");
+  };
+  for (let at = 0; at < 3; at++) held.push(await connect("127.0.0.2"));
+  assert.equal(await ask("127.0.0.2"), true);
+  assert.equal(await ask("127.0.0.3"), true);
+  held[0]?.destroy();
+  // The server learns of it by the end of the connection, which nobody else sees.
+  while (!(await ask("127.0.0.1"))) await new Promise((resolve) => setTimeout(resolve, 5));
+  for (const socket of held) socket.destroy();
+});
+
+test("a connection that says nothing is ended", { timeout: 60_000 }, async () => {
+  await using server = await startServer(handlers, nullLogger(), {
+    server: { limits: { headersMs: 100 } },
+  });
+  const { hostname, port } = new URL(server.url);
+  await once(net.connect(Number(port), hostname).resume(), "close");
+});

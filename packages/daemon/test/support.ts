@@ -10,6 +10,7 @@ import { Audit } from "../src/audit/audit.ts";
 import { Gate, type GateOptions } from "../src/auth/gate.ts";
 import { KeyStore } from "../src/auth/key-store.ts";
 import { keyHandlers } from "../src/handlers/keys.ts";
+import type { BodyPace } from "../src/json-body.ts";
 import { router, type Handlers } from "../src/router.ts";
 import { openServer, type ServerOptions } from "../src/server.ts";
 
@@ -32,6 +33,7 @@ export type TestServer = AsyncDisposable & {
   keys: KeyStore;
   auditFile: string;
   auditLog: AuditLog;
+  gate: Gate;
   /** everything that was written down so far */
   audited: () => Promise<Record<string, unknown>[]>;
 };
@@ -40,6 +42,7 @@ export type TestOptions = {
   gate?: Partial<GateOptions>;
   audit?: { reads?: boolean; commands?: boolean };
   server?: Partial<ServerOptions>;
+  pace?: BodyPace;
 };
 
 export async function temporaryDir(scope: Scope): Promise<string> {
@@ -62,7 +65,7 @@ export async function startServer(
   const audit = new Audit({ log: auditLog, reads: true, commands: false, ...options.audit });
   const gate = new Gate({ token, keys, ...options.gate });
   const handlers = handlersWith({ ...keyHandlers({ keys }), ...some });
-  const listener = router({ handlers, version: "1.2.3", gate, audit, log });
+  const listener = router({ handlers, version: "1.2.3", gate, audit, log, pace: options.pace });
   const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener, ...options.server }));
   return {
     socket,
@@ -72,6 +75,7 @@ export async function startServer(
     keys,
     auditFile,
     auditLog,
+    gate,
     audited: async () => {
       await auditLog.settled();
       return readLines(auditFile);

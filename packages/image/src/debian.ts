@@ -18,7 +18,7 @@ const pathRules = [
   "path-include=/usr/share/locale/locale.alias",
 ];
 
-export type TreeInput = { suite: string; packages: readonly string[]; work: string };
+type TreeInput = { suite: string; packages: readonly string[]; work: string };
 
 /** Builds the tree `<work>/tree`. Throws `invalid_recipe` (unknown package or suite) or `host_not_ready`. */
 export async function makeDebianTree(

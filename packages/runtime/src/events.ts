@@ -17,6 +17,7 @@ import { hasLabels } from "./labels.ts";
 /** Events kept for listeners that come back or are behind */
 const keptEvents = 1000;
 const maxListeners = 256;
+const maxPerOwner = 64;
 /** Characters of a reason; a guest may have had a say in it */
 const maxReason = 2000;
 
@@ -29,11 +30,20 @@ export type Listener = AsyncIterable<ForkdEvent> & {
   readonly overflowed: AbortSignal;
 };
 
+export type ListenOptions = {
+  /** id of the last event seen */
+  readonly after?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** who listens: each may have so many streams */
+  readonly owner?: string | undefined;
+};
+
 export class EventBus {
   /** names this run of the daemon: ids of another run mean nothing here */
   readonly epoch = randomBytes(6).toString("hex");
   readonly #kept: number;
   readonly #maxListeners: number;
+  readonly #maxPerOwner: number;
   #ring: ForkdEvent[] = [];
   #last = 0;
   #isClosed = false;
@@ -41,9 +51,10 @@ export class EventBus {
   /** called with each event, at once */
   onEvent: ((event: ForkdEvent) => void) | undefined;
 
-  constructor(options: { kept?: number; maxListeners?: number } = {}) {
+  constructor(options: { kept?: number; maxListeners?: number; maxPerOwner?: number } = {}) {
     this.#kept = options.kept ?? keptEvents;
     this.#maxListeners = options.maxListeners ?? maxListeners;
+    this.#maxPerOwner = options.maxPerOwner ?? maxPerOwner;
   }
 
   get listeners(): number {
@@ -100,19 +111,10 @@ export class EventBus {
    * Events from now on, or those after the one with the id `after`; a first event `reset` says that some in between are lost.
    * Listening has begun when this returns. The signal ends it, and so does the end of the iteration.
    */
-  listen(
-    filter: EventFilter,
-    options: { after?: string | undefined; signal?: AbortSignal | undefined } = {},
-  ): Listener {
-    if (this.#listeners.size >= this.#maxListeners) {
-      throw new AppError(
-        "capacity_exhausted",
-        `Cannot listen to events: ${this.#listeners.size} streams are open and that is the limit. Close some and try again`,
-        { details: { listeners: this.#listeners.size, limit: this.#maxListeners } },
-      );
-    }
+  listen(filter: EventFilter, options: ListenOptions = {}): Listener {
+    this.#requireRoom(options.owner);
     const { start, lost } = this.#startAfter(options.after);
-    const place = new Place(start);
+    const place = new Place(start, options.owner);
     this.#listeners.add(place);
     const { signal } = options;
     // Whoever is cut off may never ask for another event.
@@ -143,6 +145,14 @@ export class EventBus {
         },
       }),
     };
+  }
+
+  #requireRoom(owner: string | undefined): void {
+    const all = this.#listeners.size;
+    if (all >= this.#maxListeners) throw tooMany(`${all} streams are open`, all, this.#maxListeners);
+    if (owner === undefined) return;
+    const own = [...this.#listeners].filter((listener) => listener.owner === owner).length;
+    if (own >= this.#maxPerOwner) throw tooMany(`"${owner}" has ${own} streams open`, own, this.#maxPerOwner);
   }
 
   async *#follow(
@@ -194,12 +204,14 @@ export class EventBus {
 /** Where a listener is in the ring. */
 class Place {
   next: number;
+  readonly owner: string | undefined;
   isStopped = false;
   #wake: (() => void) | undefined;
   readonly #overflow = new AbortController();
 
-  constructor(next: number) {
+  constructor(next: number, owner: string | undefined) {
     this.next = next;
+    this.owner = owner;
   }
 
   get overflowed(): AbortSignal {
@@ -224,6 +236,14 @@ class Place {
     this.isStopped = true;
     this.wake();
   }
+}
+
+function tooMany(what: string, listeners: number, limit: number): AppError {
+  return new AppError(
+    "capacity_exhausted",
+    `Cannot listen to events: ${what} and that is the limit. Close some and try again`,
+    { details: { listeners, limit } },
+  );
 }
 
 function matches(event: ForkdEvent, { type, sandbox, tag, label }: EventFilter): boolean {

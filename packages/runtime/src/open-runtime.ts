@@ -34,6 +34,7 @@ import { RuntimeMetrics } from "./metrics.ts";
 import { expire } from "./operations/timeouts.ts";
 import { MemoryEstimates } from "./memory-estimates.ts";
 import { probeBoot } from "./probe.ts";
+import { refuseMovedData } from "./moved-data.ts";
 import { OutputRoom } from "./output-buffer.ts";
 import { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 import { reapStrays } from "./reap.ts";
@@ -147,11 +148,6 @@ export class Runtime implements AsyncDisposable {
     return await prepareChild(this, snapshot);
   }
 
-  /** children asked for and not yet in the registry */
-  get pendingForks(): number {
-    return this.admission.pending;
-  }
-
   /** ids whose directories are in use, registered or not */
   readonly places = new Set<string>();
 
@@ -247,6 +243,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   }
   // Machines are found by the paths that they were given, so those must be the same whichever way we came.
   config.dataDir = await realpath(config.dataDir);
+  await refuseMovedData(config);
   const survivors = await Survivors.find(config);
   await reapStrays(config, log, (id) => survivors.claim(id));
   const cgroups = Cgroups.open(config.dataDir);

@@ -160,7 +160,7 @@ test("forks of a key: two at once cannot both have the last place; paused ones c
   await pause(runtime, { id: first }, context);
   await runtime.registry.remove(third);
   assert.equal((await resume(runtime, { id: first }, ci)).state, "running");
-  assert.equal(runtime.pendingForks, 0);
+  assert.equal(runtime.admission.pending, 0);
   assert.notEqual(second, "");
 });
 
@@ -210,7 +210,7 @@ test("places are given back whatever happens to a fork", async (t) => {
   engine.script = (nth) => (nth === 0 ? { failStart: "no" } : { gate });
   const forking = fork(runtime, forkRequest({ n: 4 }), { ...context, signal: abort.signal });
   await until("two are on the way", () => engine.starting === 2);
-  assert.equal(runtime.pendingForks, 3);
+  assert.equal(runtime.admission.pending, 3);
   abort.abort();
   open();
   await rejectsWith(forking, "cancelled", /cancelled/);

@@ -127,9 +127,9 @@ test("branch() asks for room before it pauses anybody, and gives it back", async
   assert.deepEqual(engine.machines[0]?.steps, []);
   const made = await branch(runtime, request(id, { tag: "b", n: 1 }), context);
   assert.equal(made.children.length, 1);
-  assert.equal(runtime.pendingForks, 0);
+  assert.equal(runtime.admission.pending, 0);
   await rejectsWith(branch(runtime, request(id, { tag: "b", n: 1 }), context), "capacity_exhausted", /limit/);
-  assert.equal(runtime.pendingForks, 0);
+  assert.equal(runtime.admission.pending, 0);
 });
 
 test("branch() whose children all fail gives the snapshot and what went wrong", async (t) => {
@@ -140,7 +140,7 @@ test("branch() whose children all fail gives the snapshot and what went wrong", 
     made.children.map((child) => isSandbox(child)),
     [false, false],
   );
-  assert.equal(runtime.pendingForks, 0);
+  assert.equal(runtime.admission.pending, 0);
 });
 
 test("gc() does not take an image that a machine maps, nor a snapshot that has a failed one's tag by now", async (t) => {

@@ -224,5 +224,5 @@ test("fork() starts nothing from a snapshot that is missing, incompatible or dam
   await writeFile(join(runtime.store.root, "py", "devices"), "DEVICES");
   await rejectsWith(forking("py"), "snapshot_corrupt", /"devices" differs/);
   assert.equal(engine.asked, 0);
-  assert.equal(runtime.pendingForks, 0);
+  assert.equal(runtime.admission.pending, 0);
 });

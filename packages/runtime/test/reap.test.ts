@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
@@ -9,6 +9,7 @@ import { nullLogger } from "@forkd/base";
 import { identify, isAlive, type ProcessId } from "@forkd/machine";
 import type { RuntimeConfig } from "../src/config.ts";
 import { newSandboxId, sandboxHome, sandboxPaths } from "../src/identity.ts";
+import { openRuntime } from "../src/open-runtime.ts";
 import { fork } from "../src/operations/fork.ts";
 import { cleanup } from "../src/operations/system.ts";
 import { reapStrays } from "../src/reap.ts";
@@ -110,4 +111,27 @@ test("reapStrays() removes many strays at once, and needs no directories", async
   await exits;
   await assertOnly(fixture, []);
   await reapStrays({ ...config, dataDir: "/nonexistent" }, nullLogger());
+});
+
+test("openRuntime() does not take machines of a moved data directory for dead, and changes nothing", async (t) => {
+  const { config, runtime } = await openTestRuntime(t);
+  const id = await leaveBehind(config);
+  const was = `${config.dataDir}-was,here`;
+  const argument = `file,id=console,path=${was.replaceAll(",", ",,")}/sandboxes/${id}/0/console.log,append=on`;
+  const { process } = await processWith(t, argument);
+  const open = () => openRuntime({ ...config }, runtime.log);
+  await assert.rejects(open(), {
+    code: "host_not_ready",
+    message: new RegExp(`belong to ${was} \\(${id}\\)\\. It was moved: move it back \\(mv `),
+    details: { data_dir: config.dataDir, was, sandboxes: [id] },
+  });
+  await symlink(config.dataDir, was);
+  t.after(() => rm(was, { force: true, recursive: true }));
+  await assert.rejects(open(), { message: new RegExp(`same directory: set data_dir to ${was}`) });
+  await rm(was);
+  await mkdir(was);
+  await assert.rejects(open(), { message: /If this is a copy of that, remove .*\/sandboxes/ });
+  assert.ok(isAlive(process));
+  const { dir, socketDir } = sandboxHome(config, id);
+  assert.deepEqual([await readdir(dir), await readdir(socketDir)], [["0"], ["0"]]);
 });

@@ -145,5 +145,5 @@ export async function assertOnly({ runtime, config }: TestRuntime, ids: readonly
   assert.deepEqual((await readdir(join(config.dataDir, "sandboxes"))).sort(), expected, "directories");
   assert.deepEqual((await readdir(config.runtimeDir)).sort(), expected, "socket directories");
   assert.deepEqual([...runtime.places].sort(), expected, "claimed ids");
-  assert.equal(runtime.pendingForks, 0, "pending forks");
+  assert.equal(runtime.admission.pending, 0, "pending forks");
 }

@@ -37,6 +37,8 @@ export async function* followEvents(client: Client, options: EventOptions): Asyn
       waitMs = retry.firstMs;
       for await (const event of events) {
         last = event.id;
+        if (event.type === "revoked")
+          throw new AppError("unauthenticated", event.reason ?? "The stream was ended");
         // The connection ends after it; the one that follows begins with a reset of its own.
         if (event.type === "overflow") last = `${"0".repeat(12)}-0`;
         else yield event;

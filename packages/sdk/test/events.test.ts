@@ -81,6 +81,17 @@ test("events() asks for a reset after an overflow, and does not show the overflo
   assert.deepEqual(asked, [undefined, "000000000000-0"]);
 });
 
+test("events() fails with the reason when the caller may no longer listen, and does not come back", async () => {
+  let asked = 0;
+  await using server = await startServer((_, outgoing) => {
+    asked++;
+    outgoing.end(frame({ ...event(7, "revoked"), reason: 'The key "ci" was removed' }));
+  });
+  const forkd = new Forkd({ transport: server.transports.tcp });
+  await assert.rejects(all(forkd.events()), { code: "unauthenticated", message: /key "ci" was removed/ });
+  assert.equal(asked, 1);
+});
+
 test("events() ends on abort, on a refusal, and when the daemon stays away", async () => {
   let status = 200;
   await using server = await startServer((_, outgoing) => {

@@ -13,19 +13,33 @@ export async function stampOf(path: string): Promise<string | undefined> {
   }
 }
 
+/** More than the files of all snapshots that are in use at a time; one that is forgotten is read again */
+const maxFiles = 10_000;
+
 /**
  * Files whose content is known to match a digest. By inode, so that a file which many snapshots link is read once; a
- * number that the file system gives to a new file takes the old one's place.
+ * number that the file system gives to a new file takes the old one's place. The least recently used are forgotten.
  */
 export class VerifiedFiles {
   readonly #digests = new Map<string, string>();
+  readonly #maxFiles: number;
+
+  constructor(options: { maxFiles?: number } = {}) {
+    this.#maxFiles = options.maxFiles ?? maxFiles;
+  }
 
   has(stamp: string, digest: string): boolean {
-    return this.#digests.get(inodeOf(stamp)) === `${stamp} ${digest}`;
+    if (this.#digests.get(inodeOf(stamp)) !== `${stamp} ${digest}`) return false;
+    this.add(stamp, digest);
+    return true;
   }
 
   add(stamp: string, digest: string): void {
+    this.delete(stamp);
     this.#digests.set(inodeOf(stamp), `${stamp} ${digest}`);
+    if (this.#digests.size <= this.#maxFiles) return;
+    const [oldest] = this.#digests.keys();
+    if (oldest !== undefined) this.#digests.delete(oldest);
   }
 
   delete(stamp: string): void {

@@ -102,6 +102,25 @@ test("a kernel that dies is reported and started again without its state", async
   assert.match((await python.eval("state")).error ?? "", /NameError/);
 });
 
+test("a kernel that does not come back costs an eval its own time, and a caller that leaves nothing", async () => {
+  const slow = await daemon.forkd.forkOne("python");
+  // What the kernel is started with again never gets ready.
+  const program = (await slow.eval("import sys; sys.executable")).result?.replaceAll("'", "") ?? "";
+  await sh(
+    slow,
+    `rm ${program} && printf '#!/bin/sh\\nexec sleep 1000\\n' > ${program} && chmod 755 ${program}`,
+  );
+  await rejectsWith(slow.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /signal 9/);
+  await rejectsWith(slow.eval("1", { timeoutSecs: 1 }), "deadline_exceeded", /not ready in 1 s/);
+  const stop = new AbortController();
+  const left = slow.eval("1", { timeoutSecs: 0, signal: stop.signal });
+  left.catch(() => undefined);
+  assert.equal(await sh(slow, "echo ok"), "ok");
+  stop.abort();
+  await rejectsWith(left, "cancelled", /./);
+  await slow.kill();
+});
+
 test("eval() in a sandbox without the language says what it has", async () => {
   const tiny = await daemon.forkd.forkOne("tiny");
   await rejectsWith(tiny.eval("1"), "unsupported", /it has: none/);

@@ -53,8 +53,8 @@ async function show(cli: Cli): Promise<void> {
   const { file, settings } = await read(cli);
   const running = await runningValues(cli);
   const shown: Shown[] = settings.map((setting) => {
-    const value = running?.values.get(setting.name);
-    return value === undefined || value === setting.value ? setting : { ...setting, running: value };
+    const used = running?.settings.get(setting.name);
+    return used && differs(used, setting) ? { ...setting, running: used.value } : setting;
   });
   if (cli.out.json) return cli.out.document({ file, daemon_pid: running?.pid ?? null, settings: shown });
   await cli.out.bytes(renderTable(columns, shown));
@@ -90,8 +90,8 @@ type Change = Awaited<ReturnType<(typeof import("../local-daemon.ts"))["setSetti
 async function report(cli: Cli, change: Change, verb: string): Promise<void> {
   const { name, file, value, effective } = change;
   const running = await runningValues(cli);
-  const needsRestart =
-    running !== undefined && effective !== undefined && running.values.get(name) !== effective.value;
+  const used = running?.settings.get(name);
+  const needsRestart = used !== undefined && effective !== undefined && differs(used, effective);
   if (cli.out.json) return cli.out.document({ name, value, file, effective, needs_restart: needsRestart });
   cli.out.line(`${verb} ${name}${value === null ? "" : ` = ${clean(String(value))}`} in ${file}`);
   if (effective?.source === "environment")
@@ -119,7 +119,12 @@ async function read(cli: Cli): Promise<{ file: string; settings: SettingInfo[] }
   return localSettings(cli.environment.variables);
 }
 
-type Running = { pid: number; values: Map<string, SettingInfo["value"]> };
+/** Defaults depend on how a daemon was started: `up` has another log file than `serve`. */
+function differs(used: SettingInfo, setting: SettingInfo): boolean {
+  return used.value !== setting.value && !(used.source === "default" && setting.source === "default");
+}
+
+type Running = { pid: number; settings: Map<string, SettingInfo> };
 
 /** Of the daemon that answers. One that does not allow to ask, or is older than the question, is as good as none. */
 async function runningValues(cli: Cli): Promise<Running | undefined> {
@@ -128,7 +133,7 @@ async function runningValues(cli: Cli): Promise<Running | undefined> {
     const forkd = await findDaemon(cli.signal);
     if (forkd === undefined) return undefined;
     const { pid, settings } = await forkd.call("config", {}, { signal: cli.signal });
-    return { pid, values: new Map(settings.map(({ name, value }) => [name, value])) };
+    return { pid, settings: new Map(settings.map((setting) => [setting.name, setting])) };
   } catch (error) {
     if (error instanceof AppError && ["not_found", "forbidden", "unauthenticated"].includes(error.code))
       return undefined;

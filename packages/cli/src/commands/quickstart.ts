@@ -6,7 +6,6 @@ import { buildSnapshot } from "../build-snapshot.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { exitCodeOf } from "../exit-code.ts";
 import { examples } from "../help.ts";
-import { readMemoryUse, type MemoryUse } from "../memory-use.ts";
 import { findRecipe } from "../recipes.ts";
 import { renderTable, type Column } from "../table.ts";
 
@@ -19,15 +18,19 @@ type Child = {
   readonly eval_ms: number;
   readonly result: string;
   readonly ok: boolean;
-  readonly memory: MemoryUse | undefined;
+};
+/** With what `GET /v1/stats` says of it; absent where that says nothing. */
+type MeasuredChild = Child & {
+  readonly private_bytes?: number | undefined;
+  readonly shared_bytes?: number | undefined;
 };
 
-const columns: readonly Column<Child>[] = [
+const columns: readonly Column<MeasuredChild>[] = [
   { title: "ID", value: ({ id }) => id },
   { title: "READY MS", value: ({ ready_ms }) => ready_ms.toFixed(1), align: "right" },
   { title: "EVAL MS", value: ({ eval_ms }) => eval_ms.toFixed(1), align: "right" },
-  { title: "PRIVATE MIB", value: ({ memory }) => mib(memory?.privateKib), align: "right" },
-  { title: "SHARED MIB", value: ({ memory }) => mib(memory?.sharedKib), align: "right" },
+  { title: "PRIVATE MIB", value: ({ private_bytes }) => mib(private_bytes), align: "right" },
+  { title: "SHARED MIB", value: ({ shared_bytes }) => mib(shared_bytes), align: "right" },
   { title: "RESULT", value: ({ result }) => result },
 ];
 
@@ -50,8 +53,9 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
   progress.update(`Evaluating ${code} in ${n} children`);
   const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
   const failures = entries.filter((entry) => entry instanceof ForkError);
-  const children = await Promise.all(sandboxes.map((sandbox) => evaluate(cli, sandbox)));
+  const evaluated = await Promise.all(sandboxes.map((sandbox) => evaluate(cli, sandbox)));
   const totalMs = performance.now() - startedAt;
+  const children = await measure(cli, forkd, evaluated);
   progress[Symbol.dispose]();
 
   if (cli.out.json) {
@@ -109,24 +113,34 @@ async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
     (error: unknown) => ({ result: error instanceof Error ? error.message : String(error), ok: false }),
   );
   const eval_ms = performance.now() - startedAt;
-  const memory = await readMemoryUse(sandbox.info.pid);
-  return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome, memory };
+  return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome };
 }
 
-function totals(children: readonly Child[], run: { forkMs: number; totalMs: number; n: number }): string {
-  const known = children.flatMap(({ memory }) => memory ?? []);
-  const privateKib = known.reduce((sum, memory) => sum + memory.privateKib, 0);
-  const perChild = known.length === 0 ? undefined : privateKib / known.length;
+async function measure(cli: Cli, forkd: Forkd, children: readonly Child[]): Promise<MeasuredChild[]> {
+  const { sandboxes } = await forkd.stats({ tag: recipeName }, { signal: cli.signal });
+  const byId = new Map(sandboxes.map((each) => [each.id, each]));
+  return children.map((child) => {
+    const { private_bytes, shared_bytes } = byId.get(child.id) ?? {};
+    return { ...child, private_bytes, shared_bytes };
+  });
+}
+
+function totals(
+  children: readonly MeasuredChild[],
+  run: { forkMs: number; totalMs: number; n: number },
+): string {
+  const known = children.flatMap(({ private_bytes }) => private_bytes ?? []);
+  const all = known.length === 0 ? undefined : known.reduce((sum, bytes) => sum + bytes, 0);
   return [
     "",
     `${children.length} of ${run.n} forked in ${run.forkMs.toFixed(0)} ms; all evaluated after ${run.totalMs.toFixed(0)} ms`,
-    `private memory: ${mib(perChild)} MiB a child, ${mib(known.length === 0 ? undefined : privateKib)} MiB together`,
+    `private memory: ${mib(all && all / known.length)} MiB a child, ${mib(all)} MiB together`,
     "",
   ].join("\n");
 }
 
-function mib(kib: number | undefined): string {
-  return kib === undefined ? "-" : (kib / 1024).toFixed(1);
+function mib(bytes: number | undefined): string {
+  return bytes === undefined ? "-" : (bytes / 1024 / 1024).toFixed(1);
 }
 
 /** `command` is what the user types for this program. */

@@ -8,6 +8,7 @@ import { AppError, scopes, type Route, type Scope } from "@forkd/contract";
 import type { Caller } from "@forkd/runtime";
 import { checkBrowserTraps, type AllowedHosts } from "./browser-guard.ts";
 import { digestOf, type Key, type KeyStore } from "./key-store.ts";
+import { Holders, type Cut } from "./holders.ts";
 import { addressOf, networkOf } from "./peer.ts";
 import { RateLimiter } from "./rate-limit.ts";
 
@@ -18,7 +19,7 @@ export type Principal = {
   readonly scope: Scope;
   readonly caller: Caller;
   /** `cut` is called when the principal may no longer call, until the returned function is. */
-  readonly hold: (cut: () => void) => () => void;
+  readonly hold: (cut: Cut) => () => void;
 };
 
 export type GateOptions = {
@@ -37,6 +38,8 @@ export class Gate {
   readonly #options: GateOptions;
   readonly #rate: RateLimiter;
   readonly #failures = new RateLimiter(failures);
+  /** of the token */
+  readonly #holders = new Holders();
   #tokenDigest: Buffer | undefined;
 
   constructor(options: GateOptions) {
@@ -45,9 +48,14 @@ export class Gate {
     this.#tokenDigest = options.token === undefined ? undefined : digestOf(options.token);
   }
 
-  /** Counts from the next request on; without effect where no token is asked for. */
+  /** What callers with another token have open is cut off. Without effect where no token is asked for. */
   changeToken(token: string): void {
-    if (this.#tokenDigest !== undefined) this.#tokenDigest = digestOf(token);
+    const digest = digestOf(token);
+    if (this.#tokenDigest === undefined || digest.equals(this.#tokenDigest)) return;
+    this.#tokenDigest = digest;
+    this.#holders.cut(
+      new AppError("unauthenticated", "The daemon's token was changed; call again with the new one"),
+    );
   }
 
   /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Undefined: nobody asked who it is. */
@@ -70,10 +78,10 @@ export class Gate {
     const digest = digestOf(given ?? "");
     const isToken = this.#tokenDigest !== undefined && timingSafeEqual(digest, this.#tokenDigest);
     const key = this.#options.keys.find(digest);
-    if (given !== undefined && isToken) return anyone("token");
+    if (given !== undefined && isToken) return { ...anyone("token"), hold: (cut) => this.#holders.hold(cut) };
     if (key && !key.isExpired()) return keyHolder(key);
     const wrong = () => new AppError("unauthenticated", "The token is wrong");
-    throw this.#refused(incoming, key ? expired(key) : given === undefined ? missing() : wrong());
+    throw this.#refused(incoming, key ? key.expired() : given === undefined ? missing() : wrong());
   }
 
   /** One who has the right key is let in however many are refused at the same address, which may be a proxy's. */
@@ -124,13 +132,6 @@ function rateLimited(what: string, waitSecs: number): AppError {
   const seconds = Math.max(1, Math.ceil(waitSecs));
   return new AppError("rate_limited", `${what}; try again in ${seconds} s`, {
     details: { retry_after_secs: seconds },
-  });
-}
-
-function expired(key: Key): AppError {
-  const at = new Date((key.record.expires_at_unix ?? 0) * 1000).toISOString();
-  return new AppError("unauthenticated", `The key "${key.name}" expired at ${at}; ask for a new one`, {
-    details: { key: key.name, expired_at: at },
   });
 }
 

@@ -12,6 +12,7 @@ import { AppError, keyNameSchema, keyScopeSchema, type CreatedKey, type KeyInfo 
 import type { ParsedOf, Scope } from "@forkd/contract";
 import { z } from "zod";
 import { issuesOf } from "../invalid-request.ts";
+import { Holders, type Cut } from "./holders.ts";
 
 const maxKeys = 1000;
 /** Names that stand for callers without a key */
@@ -45,7 +46,7 @@ export class Key {
   readonly record: KeyRecord;
   readonly digest: Buffer;
   lastUsedUnix: number | undefined;
-  readonly #held = new Set<() => void>();
+  readonly #holders = new Holders();
 
   constructor(record: KeyRecord) {
     this.record = record;
@@ -65,18 +66,30 @@ export class Key {
   }
 
   /** `cut` is called when the key is removed or expires, until the returned function is called. */
-  hold(cut: () => void): () => void {
-    this.#held.add(cut);
-    const left = (this.record.expires_at_unix ?? Infinity) * 1000 - Date.now();
-    const timer = left <= maxTimerMs ? setTimeout(cut, left).unref() : undefined;
+  hold(cut: Cut): () => void {
+    const release = this.#holders.hold(cut);
+    let timer: NodeJS.Timeout | undefined;
+    const wait = () => {
+      const left = (this.record.expires_at_unix ?? Infinity) * 1000 - Date.now();
+      if (left <= 0) cut(this.expired());
+      else if (left < Infinity) timer = setTimeout(wait, Math.min(left, maxTimerMs)).unref();
+    };
+    wait();
     return () => {
       clearTimeout(timer);
-      this.#held.delete(cut);
+      release();
     };
   }
 
-  cut(): void {
-    for (const cut of [...this.#held]) cut();
+  cut(why: AppError): void {
+    this.#holders.cut(why);
+  }
+
+  expired(): AppError {
+    const at = new Date((this.record.expires_at_unix ?? 0) * 1000).toISOString();
+    return new AppError("unauthenticated", `The key "${this.name}" expired at ${at}; ask for a new one`, {
+      details: { key: this.name, expired_at: at },
+    });
   }
 
   info(): KeyInfo {
@@ -154,7 +167,13 @@ export class KeyStore {
       if (key === undefined) throw new AppError("key_not_found", `No key has the name "${name}"`);
       await this.#write(this.#keys.filter((candidate) => candidate !== key));
       // Not before the answer is on its way: the caller may use this very key.
-      setImmediate(() => key.cut());
+      setImmediate(() =>
+        key.cut(
+          new AppError("unauthenticated", `The key "${name}" was removed; ask for a new one`, {
+            details: { key: name },
+          }),
+        ),
+      );
     });
   }
 

@@ -1,9 +1,14 @@
 /** Where a request comes from. */
 import type { IncomingMessage } from "node:http";
 
-/** Empty on a unix socket. An IPv4 address that came in on an IPv6 socket is written as IPv4. */
+/** Empty on a unix socket. */
 export function addressOf(incoming: IncomingMessage): string {
-  return (incoming.socket.remoteAddress ?? "").replace(/^::ffff:(?=\d+\.)/, "");
+  return plainAddress(incoming.socket.remoteAddress);
+}
+
+/** An IPv4 address that came in on an IPv6 socket is written as IPv4. Pure. */
+export function plainAddress(address = ""): string {
+  return address.replace(/^::ffff:(?=\d+\.)/, "");
 }
 
 /** What one customer usually has: an IPv4 address, or 64 bits of an IPv6 address. Pure. */

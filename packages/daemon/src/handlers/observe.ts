@@ -5,8 +5,8 @@ import type { Daemon } from "./all.ts";
 
 export function observeHandlers({ runtime, http }: Daemon) {
   return {
-    events: ({ after, ...filter }, { lastEventId, signal }) =>
-      listen(runtime, { ...filter, after: lastEventId ?? after }, { signal }),
+    events: ({ after, ...filter }, { lastEventId, signal, caller }) =>
+      listen(runtime, { ...filter, after: lastEventId ?? after }, { signal, caller }),
     stats: (input) => stats(runtime, input),
     metrics: async () => metricsText(runtime, await http.all()),
   } satisfies Partial<Handlers>;

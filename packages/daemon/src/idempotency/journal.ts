@@ -59,11 +59,19 @@ export class Journal implements AsyncDisposable {
   /** Leaves these entries only. */
   rewrite(entries: readonly Entry[]): Promise<void> {
     return this.#turn.run(async () => {
-      const text = entries.map((entry) => `${JSON.stringify(entry)}\n`).join("");
+      let size = 0;
+      // One at a time: all of them in one text would keep every caller waiting.
+      const lines = function* () {
+        for (const entry of entries) {
+          const line = `${JSON.stringify(entry)}\n`;
+          size += Buffer.byteLength(line);
+          yield line;
+        }
+      };
       await this.#close();
-      await writeFileAtomic(this.#path, text, 0o600);
+      await writeFileAtomic(this.#path, lines(), 0o600);
       this.#isTorn = false;
-      this.size = Buffer.byteLength(text);
+      this.size = size;
     });
   }
 

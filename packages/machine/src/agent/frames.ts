@@ -134,10 +134,6 @@ export class FrameParser {
     this.#nonce = nonce;
   }
 
-  get inStep(): boolean {
-    return this.#nonce === undefined;
-  }
-
   /** The frames that `chunk` completes, the first of all being the HELLO_OK. Throws ProtocolError. */
   *push(chunk: Buffer): Generator<Frame> {
     let at = 0;

@@ -27,10 +27,6 @@ export class KernelQueue {
     }));
   }
 
-  get isEmpty(): boolean {
-    return this.#sent.length === 0 && this.#waiting.length === 0;
-  }
-
   get unanswered(): number[] {
     return this.#sent.map(({ id }) => id);
   }

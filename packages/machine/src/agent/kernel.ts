@@ -182,16 +182,6 @@ export class KernelClient implements AsyncDisposable {
     return this.#died.promise;
   }
 
-  /** True while nothing is under way: the state in which a snapshot should be taken. */
-  get isIdle(): boolean {
-    return this.#queue.isEmpty && this.#parser.pendingBytes === 0;
-  }
-
-  /** True while messages have no answer: own ones, or those that were under way when the machine was captured. */
-  get isBusy(): boolean {
-    return !this.#queue.isEmpty;
-  }
-
   /** True while a message has left in part: in a machine captured now, the kernel would wait for the rest for ever. */
   get isSending(): boolean {
     return this.#process.isWriteCut(3);

@@ -9,6 +9,7 @@ import {
   type Language,
   type ParsedOf,
 } from "@forkd/contract";
+import { withDeadline } from "@forkd/base";
 import type { EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
@@ -45,18 +46,53 @@ async function restartKernel(sandbox: Sandbox, kernel: WarmKernel): Promise<Warm
   return fresh;
 }
 
+type Ready = {
+  readonly kernel: WarmKernel;
+  /** what is left of the eval's time; 0 = no limit */
+  readonly leftMs: number;
+};
+
+/** Waits for a kernel that is being started or found again, as long as the eval may take and its caller is there. */
+async function readyKernel(runtime: Runtime, request: EvalInput, signal?: AbortSignal): Promise<Ready> {
+  const startedAt = performance.now();
+  const limitMs = request.timeout_secs * 1000;
+  const kernel = usableKernel(runtime.registry.get(request.id), request.language);
+  const inTime = limitMs === 0 ? kernel : withDeadline(kernel, limitMs, () => notReady(request));
+  const found = await unlessAborted(inTime, signal);
+  return {
+    kernel: found,
+    leftMs: limitMs === 0 ? 0 : Math.max(1, limitMs - (performance.now() - startedAt)),
+  };
+}
+
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const gone = () =>
+      reject(new AppError("cancelled", "Eval was cancelled before it began", { cause: signal?.reason }));
+    if (signal?.aborted) gone();
+    signal?.addEventListener("abort", gone, { once: true });
+    work.then(resolve, reject).finally(() => signal?.removeEventListener("abort", gone));
+  });
+}
+
+function notReady({ timeout_secs: seconds }: EvalInput): AppError {
+  return new AppError(
+    "deadline_exceeded",
+    `Cannot evaluate: the interpreter is being started again and was not ready in ${seconds} s. Try again`,
+    { details: { timeout_secs: seconds } },
+  );
+}
+
 async function evaluateWith(
-  runtime: Runtime,
+  { kernel, leftMs }: Ready,
   request: EvalInput,
   signal: AbortSignal | undefined,
   onOutput: OnOutput,
 ): Promise<{ result: EvalOutcome; kernel: WarmKernel }> {
-  const sandbox = runtime.registry.get(request.id);
-  const kernel = await usableKernel(sandbox, request.language);
   const result = await kernel.client.evaluate({
     code: request.code,
     context: request.context,
-    timeoutMs: request.timeout_secs * 1000,
+    timeoutMs: leftMs,
     onOutput,
     ...(signal && { signal }),
   });
@@ -101,7 +137,8 @@ export async function evaluate(
   const startedAt = performance.now();
   using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
   using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
-  const done = await evaluateWith(runtime, request, signal, (stream, bytes) =>
+  const ready = await readyKernel(runtime, request, signal);
+  const done = await evaluateWith(ready, request, signal, (stream, bytes) =>
     (stream === 1 ? stdout : stderr).push(bytes),
   );
   return toResult(request, done, { stdout, stderr }, performance.now() - startedAt);
@@ -113,12 +150,13 @@ export async function streamEval(
   request: EvalInput,
   { signal }: Context,
 ): Promise<AsyncIterable<EvalEvent>> {
-  await usableKernel(runtime.registry.get(request.id), request.language);
-  return streamEvents(runtime, request, signal);
+  const ready = await readyKernel(runtime, request, signal);
+  return streamEvents(runtime, ready, request, signal);
 }
 
 async function* streamEvents(
   runtime: Runtime,
+  ready: Ready,
   request: EvalInput,
   outer: AbortSignal | undefined,
 ): AsyncGenerator<EvalEvent> {
@@ -158,7 +196,7 @@ async function* streamEvents(
     stdout: new OutputBuffer(0, runtime.outputRoom),
     stderr: new OutputBuffer(0, runtime.outputRoom),
   };
-  const last = evaluateWith(runtime, request, signal, onOutput)
+  const last = evaluateWith(ready, request, signal, onOutput)
     .then((done): EvalEvent => ({
       type: "result",
       result: toResult(request, done, empty, performance.now() - startedAt),

@@ -16,9 +16,9 @@ const diskAgeMs = 60_000;
 export function listen(
   runtime: Runtime,
   { after, ...filter }: EventsRequest,
-  { signal }: Pick<Context, "signal">,
+  { signal, caller }: Pick<Context, "signal" | "caller">,
 ): Listener {
-  return runtime.events.listen(filter, { after, signal });
+  return runtime.events.listen(filter, { after, signal, owner: caller?.name });
 }
 
 export async function stats(runtime: Runtime, filter: ParsedOf<"stats">): Promise<Stats> {

@@ -1,0 +1,36 @@
+/** Bytes that requests of all connections hold in memory together, against a limit. */
+import type { ServerResponse } from "node:http";
+import { AppError } from "@forkd/contract";
+
+export type HeldBytesOptions = {
+  readonly maxBytes: number;
+  /** of the error */
+  readonly which: string;
+  readonly message: (inUse: number, limit: number) => string;
+};
+
+export class HeldBytes {
+  readonly #options: HeldBytesOptions;
+  #bytes = 0;
+
+  constructor(options: HeldBytesOptions) {
+    this.#options = options;
+  }
+
+  /** Counts bytes until the exchange is over. The returned function throws `capacity_exhausted` where they are too many. */
+  during(outgoing: ServerResponse): (bytes: number) => void {
+    let held = 0;
+    outgoing.once("close", () => (this.#bytes -= held));
+    return (bytes) => {
+      const { maxBytes, which, message } = this.#options;
+      if (this.#bytes + bytes > maxBytes) {
+        throw new AppError("capacity_exhausted", message(this.#bytes, maxBytes), {
+          details: { which, asked: bytes, in_use: this.#bytes, limit: maxBytes },
+        });
+      }
+      if (outgoing.closed) return;
+      held += bytes;
+      this.#bytes += bytes;
+    };
+  }
+}
