@@ -6,7 +6,7 @@
 import { rename, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
-import { fsyncPath, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
+import { giveName, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
 import {
   AppError,
@@ -184,17 +184,19 @@ export class RecordFile {
       const staged = this.#staged;
       if (staged === undefined) return;
       this.#staged = undefined;
-      await this.#enthrone(staged);
+      await this.#refuseIfOver(staged);
+      // Not synced: the machine does not outlive the host, and without it there is nothing to be known.
+      await rename(staged, this.#path);
     });
   }
 
   write(record: SandboxRecord): Promise<void> {
     return this.#writes.run(async () => {
       const path = await this.#writeBeside(record);
-      await this.#enthrone(path);
+      await this.#refuseIfOver(path);
+      await giveName(path, this.#path);
       if (this.#staged !== undefined) await rm(this.#staged, { force: true });
       this.#staged = undefined;
-      await fsyncPath(dirname(this.#path));
     });
   }
 
@@ -214,7 +216,7 @@ export class RecordFile {
     return writeFileBeside(this.#path, `${JSON.stringify(record, null, 2)}\n`, 0o600);
   }
 
-  async #enthrone(path: string): Promise<void> {
+  async #refuseIfOver(path: string): Promise<void> {
     if (this.#isGone) {
       await rm(path, { force: true });
       throw new AppError("cancelled", "The sandbox was killed");
@@ -223,7 +225,6 @@ export class RecordFile {
       await rm(path, { force: true });
       throw new AppError("daemon_stopping", "The daemon is stopping. Ask the next one");
     }
-    await rename(path, this.#path);
   }
 }
 
