@@ -228,24 +228,46 @@ export class RecordFile {
   }
 }
 
-/** undefined if there is none; throws if it cannot be understood. */
+/**
+ * undefined if there is none; throws if it cannot be understood: `host_not_ready` if a daemon of another version or another user
+ * could, so that it is not ours to give up.
+ */
 export async function readRecord(home: SandboxHome): Promise<SandboxRecord | undefined> {
   let content: unknown;
   try {
     content = await readJson(home.recordPath);
   } catch (error) {
-    if (isErrno(error, "EACCES", "EIO", "EISDIR") || error instanceof SyntaxError)
-      throw damaged(home, String(error));
+    if (isErrno(error, "EACCES", "EPERM")) throw foreign(home.recordPath, String(error));
+    if (isErrno(error, "EIO", "EISDIR") || error instanceof SyntaxError) throw damaged(home, String(error));
     throw error;
   }
   if (content === undefined) return undefined;
   const parsed = recordSchema.safeParse(content);
   if (parsed.success && parsed.data.id === basename(home.dir)) return parsed.data;
-  throw damaged(home, parsed.success ? "it is of another sandbox" : z.prettifyError(parsed.error));
+  const version = versionSchema.safeParse(content).data?.version;
+  if (version !== undefined && version !== recordVersion)
+    throw foreign(
+      home.recordPath,
+      `it has version ${version}, and this forkd reads version ${recordVersion}`,
+    );
+  const why = parsed.success ? "it is of another sandbox" : z.prettifyError(parsed.error);
+  const isNewer = parsed.error?.issues.every(({ code }) => code === "unrecognized_keys") ?? false;
+  throw isNewer ? foreign(home.recordPath, why) : damaged(home, why);
 }
+
+const versionSchema = z.object({ version: z.int() });
 
 function damaged(home: SandboxHome, why: string): AppError {
   return new AppError("internal", `Cannot read ${home.recordPath}: ${why}`);
+}
+
+/** What somebody else can read is neither ended nor removed. */
+export function foreign(path: string, why: string): AppError {
+  return new AppError(
+    "host_not_ready",
+    `Cannot take up the sandboxes: ${path} cannot be read: ${why}. They are left as they are. Start the forkd that wrote it, as the user who owns it; to go on without that sandbox, kill it there`,
+    { details: { file: path } },
+  );
 }
 
 export function savedDir(home: SandboxHome, name: string): string {
