@@ -33,7 +33,7 @@ export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   return { [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
 }
 
-/** undefined where the file system has no sockets: the other one must do there. */
+/** undefined where the file system has no sockets, or no room for one: the other one must do there. */
 async function listenInDirectory(path: string): Promise<Server | "taken" | undefined> {
   try {
     const first = await listenAt(path);
@@ -49,7 +49,7 @@ async function listenInDirectory(path: string): Promise<Server | "taken" | undef
     await rm(old);
     return (await listenAt(path)) ?? "taken";
   } catch (error) {
-    if (isErrno(error, "EOPNOTSUPP", "ENOTSUP", "EPERM")) return undefined;
+    if (isErrno(error, "EOPNOTSUPP", "ENOTSUP", "EPERM", "ENOSPC", "EDQUOT")) return undefined;
     throw error;
   }
 }

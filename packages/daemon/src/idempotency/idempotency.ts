@@ -50,7 +50,7 @@ export class Idempotency implements AsyncDisposable {
     const found = await journal.read();
     for (const entry of found) idempotency.#keep(entry);
     idempotency.#forgetOld();
-    if (found.length > 0) await journal.rewrite([...idempotency.#kept.values()]);
+    if (found.length > 0) await idempotency.#shorten();
     return idempotency;
   }
 
@@ -112,8 +112,16 @@ export class Idempotency implements AsyncDisposable {
     this.#forgetOld();
     try {
       await this.#journal?.append(entry);
-      if ((this.#journal?.size ?? 0) > this.#bytes + slackBytes)
-        await this.#journal?.rewrite([...this.#kept.values()]);
+    } catch (error) {
+      this.#log.error({ event: "idempotency.journal", outcome: "failed", error });
+    }
+    if ((this.#journal?.size ?? 0) > this.#bytes + slackBytes) await this.#shorten();
+  }
+
+  /** Leaves in the file what counts. One that cannot be written anew goes on as it is. */
+  async #shorten(): Promise<void> {
+    try {
+      await this.#journal?.rewrite([...this.#kept.values()]);
     } catch (error) {
       this.#log.error({ event: "idempotency.journal", outcome: "failed", error });
     }
