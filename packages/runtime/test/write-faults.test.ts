@@ -7,12 +7,13 @@ import { isSandbox, toAppError, type BranchRequest, type ForkEntry } from "@fork
 import { branch } from "../src/operations/branch.ts";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume, rewind } from "../src/operations/pause.ts";
-import { kill } from "../src/operations/sandboxes.ts";
+import { kill, killAll as killEvery } from "../src/operations/sandboxes.ts";
 import { compact } from "../src/operations/snapshots.ts";
+import { cleanup } from "../src/operations/system.ts";
 import { setTimeouts } from "../src/operations/timeouts.ts";
 import { createWorkspace, deleteWorkspace } from "../src/operations/workspaces.ts";
 import { readRecord, recordOf } from "../src/sandbox/record.ts";
-import { context, forkableRuntime, forkRequest, until, type TestRuntime } from "./support.ts";
+import { context, forkableRuntime, forkRequest, rejectsWith, until, type TestRuntime } from "./support.ts";
 import { WriteFaults } from "./write-faults.ts";
 
 const mostWrites = 200;
@@ -173,4 +174,27 @@ test("a disk that fails at any write of a workspace that is made", async (t) => 
   const work: Step = ({ runtime }) =>
     createWorkspace(runtime, { name: "w", snapshot_tag: "py", env: {}, labels: {} }, context);
   await sweep(t, { work, after: ({ runtime }) => deleteWorkspace(runtime, { name: "w" }) });
+});
+
+test("a kill whose files cannot be removed says so, ends the machine, and is finished by a cleanup", async (t) => {
+  const fixture = await forkableRuntime(t);
+  const { runtime, engine } = fixture;
+  const faults = await WriteFaults.install(t, fixture.config.dataDir);
+  for (let count = 0; count < 2; count++) await forkOne(fixture, count);
+  const [id = "", other = ""] = runtime.registry.all().map((sandbox) => sandbox.id);
+  faults.failRemovals = true;
+  const error = await rejectsWith(
+    kill(runtime, { id }),
+    "internal",
+    /is killed, but .* could not be removed/,
+  );
+  assert.match(error.message, /forkd cleanup/);
+  await rejectsWith(killEvery(runtime, {}), "internal", new RegExp(`${other} is killed, but`));
+  assert.deepEqual(
+    [runtime.registry.all().length, engine.machines.some(({ hasEnded }) => !hasEnded)],
+    [0, false],
+  );
+  faults.failRemovals = false;
+  await cleanup(runtime, { dry_run: false });
+  await assertInStep(fixture, "after the cleanup");
 });

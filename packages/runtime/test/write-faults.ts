@@ -12,6 +12,8 @@ const handleCalls = ["write", "writeFile", "appendFile", "truncate", "sync", "da
 export class WriteFaults {
   /** what failed last, for a message */
   last = "";
+  /** nothing can be removed while this is so */
+  failRemovals = false;
   readonly #root: string;
   #code = "EIO";
   readonly #handles = new WeakSet<object>();
@@ -35,6 +37,15 @@ export class WriteFaults {
         return result;
       };
       t.after(() => void (own[name] = real));
+    }
+    const remove = own["rm"];
+    if (remove) {
+      own["rm"] = async (...args) => {
+        if (faults.failRemovals && faults.#isBelow(args))
+          throw Object.assign(new Error("EIO: rm"), { code: "EIO" });
+        return remove(...args);
+      };
+      t.after(() => void (own["rm"] = remove));
     }
     syncBuiltinESMExports();
     t.after(() => syncBuiltinESMExports());
