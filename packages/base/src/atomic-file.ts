@@ -40,16 +40,52 @@ export async function writeFileBeside(path: string, data: FileContent, mode = 0o
   return temporary;
 }
 
-/** Temporary name beside the target, fsync, rename, fsync of the directory. */
-export async function writeFileAtomic(path: string, data: FileContent, mode = 0o644): Promise<void> {
-  const temporary = await writeFileBeside(path, data, mode);
+/**
+ * Gives a file from writeFileBeside() its name, durably. If that cannot be done the file is gone, and what had the name before has
+ * it again: a failure has changed nothing.
+ */
+export async function giveName(temporary: string, path: string): Promise<void> {
+  let before: Before;
   try {
+    before = await contentOf(path);
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });
     throw error;
   }
-  await fsyncPath(dirname(path));
+  try {
+    await fsyncPath(dirname(path));
+  } catch (error) {
+    await putBack(path, before);
+    throw error;
+  }
+}
+
+type Before = { bytes: Uint8Array; mode: number } | undefined;
+
+async function contentOf(path: string): Promise<Before> {
+  try {
+    await using file = await open(path, "r");
+    return { bytes: await file.readFile(), mode: (await file.stat()).mode & 0o777 };
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return undefined;
+    throw error;
+  }
+}
+
+/** As far as the disk lets us: the caller is told of the first failure in any case. */
+async function putBack(path: string, before: Before): Promise<void> {
+  try {
+    if (before) await rename(await writeFileBeside(path, before.bytes, before.mode), path);
+    else await rm(path, { force: true });
+  } catch {
+    // What is there now is whole.
+  }
+}
+
+/** Temporary name beside the target, fsync, rename, fsync of the directory. A failure has changed nothing. */
+export async function writeFileAtomic(path: string, data: FileContent, mode = 0o644): Promise<void> {
+  await giveName(await writeFileBeside(path, data, mode), path);
 }
 
 /** The parsed content of a JSON file, or undefined if there is no such file. */

@@ -1,8 +1,17 @@
 export { Scope, type Undo } from "./scope.ts";
-export { mapPool, Semaphore } from "./pool.ts";
+export { mapPool } from "./pool.ts";
+export { Turns } from "./turns.ts";
 export { Mutex } from "./mutex.ts";
 export { withDeadline, within } from "./deadline.ts";
-export { fsyncPath, isErrno, readJson, removeTree, writeFileAtomic, writeFileBeside } from "./atomic-file.ts";
+export {
+  fsyncPath,
+  giveName,
+  isErrno,
+  readJson,
+  removeTree,
+  writeFileAtomic,
+  writeFileBeside,
+} from "./atomic-file.ts";
 export { LogFile, type LogFileOptions } from "./log-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";

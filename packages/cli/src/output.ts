@@ -1,6 +1,6 @@
 /** What reaches the terminal: results on stdout, everything else on stderr. */
 import type { Writable } from "node:stream";
-import { renderTable, type Column } from "./table.ts";
+import { cleanLines, renderTable, type Column } from "./table.ts";
 
 export type OutputOptions = {
   readonly json: boolean;
@@ -72,12 +72,12 @@ export class Output {
 
   /** A remark for a person; nothing with --quiet. */
   note(text: string): void {
-    if (!this.quiet) this.#write("stderr", `${text}\n`);
+    if (!this.quiet) this.complain(text);
   }
 
   /** A line on stderr, also with --quiet. */
   complain(text: string): void {
-    this.#write("stderr", `${text}\n`);
+    this.#write("stderr", `${cleanLines(text)}\n`);
   }
 
   style(style: keyof typeof styles, text: string): string {

@@ -86,10 +86,12 @@ async function printFailure(error: unknown, how: { json: boolean; verb: Verb | u
   if (how.json) {
     process.stderr.write(`${JSON.stringify(body)}\n`);
   } else {
-    process.stderr.write(`forkd: ${body.error}\n`);
+    const lines = [`forkd: ${body.error}`];
     const log = body.details["log"];
-    if (typeof log === "string" && log !== "") process.stderr.write(log.replaceAll(/^/gm, "  | ") + "\n");
-    if (remedy !== undefined) process.stderr.write(`  ${remedy}\n`);
+    if (typeof log === "string" && log !== "") lines.push(log.replaceAll(/^/gm, "  | "));
+    if (remedy !== undefined) lines.push(`  ${remedy}`);
+    const { cleanLines } = await import("./table.ts");
+    process.stderr.write(`${cleanLines(lines.join("\n"))}\n`);
   }
   return exitCode;
 }

@@ -2,6 +2,7 @@
  * Signs of life on stderr for work that takes longer than a second: one line that is redrawn on a terminal, plain lines
  * elsewhere, nothing with --quiet or --json.
  */
+import { clean } from "./table.ts";
 
 const patienceMs = 1000;
 const redrawMs = 200;
@@ -24,13 +25,14 @@ export class Progress implements Disposable {
 
   constructor(target: ProgressTarget, message: string) {
     this.#target = target;
-    this.#message = message;
+    this.#message = clean(message);
     this.#timer = setInterval(() => this.#draw(), target.live ? redrawMs : patienceMs);
     this.#timer.unref();
   }
 
   update(message: string): void {
-    this.#message = message;
+    // It may name a file of the guest.
+    this.#message = clean(message);
     if (this.#isVisible || !this.#target.live) this.#draw();
   }
 

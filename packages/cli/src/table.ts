@@ -33,6 +33,11 @@ export function clean(text: string): string {
   return text.replaceAll(/\p{Cc}/gu, " ");
 }
 
+/** The same for a text of several lines, such as a message that quotes a guest. */
+export function cleanLines(text: string): string {
+  return text.replaceAll(/[^\P{Cc}\n\t]/gu, " ");
+}
+
 const byteUnits = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export function formatBytes(bytes: number): string {

@@ -26,7 +26,8 @@ test("Progress writes plain lines where there is no terminal, each message once"
     mock.timers.tick(1000);
     mock.timers.tick(1000);
     progress.update("Step two");
-    assert.deepEqual(written, ["Working\n", "Step two\n"]);
+    progress.update("Copying /root/\u001b[2J");
+    assert.deepEqual(written, ["Working\n", "Step two\n", "Copying /root/ [2J\n"]);
   } finally {
     now.mock.restore();
     mock.timers.reset();

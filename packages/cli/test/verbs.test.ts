@@ -278,3 +278,25 @@ test("a reader that goes away ends the output quietly", async () => {
   });
   assert.deepEqual([code, stderr], [0, ""]);
 });
+
+test("what a guest says in a message cannot drive the terminal", async () => {
+  const said = "guest: Kernel panic \u001b]52;c;ZXZpbA==\u0007\u009b2J\r\u001b[31m";
+  const json = { error: `Cannot use it: it is dead (${said})`, code: "sandbox_dead", details: { log: said } };
+  await using daemon = await openFakeDaemon({
+    ...twoSandboxes,
+    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
+    [`POST /v1/sandboxes/${idA}/exec`]: { status: 409, json },
+    [`POST /v1/sandboxes/${idA}/pause`]: { status: 409, json },
+    "POST /v1/sandboxes": { json: [sandbox(idA), { ...json, index: 1 }] },
+  });
+  for (const args of [
+    ["exec", idA, "--", "true"],
+    ["pause", idA, idB],
+    ["fork", "--tag", "py", "-n", "2"],
+  ]) {
+    const { stderr } = await runCli(args, daemon);
+    assert.match(stderr, /Kernel panic {2}\]52;c;ZXZpbA==/, args.join(" "));
+    // eslint-disable-next-line no-control-regex
+    assert.doesNotMatch(stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/, args.join(" "));
+  }
+});

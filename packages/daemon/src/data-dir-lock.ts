@@ -1,36 +1,92 @@
 /**
- * One daemon per data directory: a socket in the abstract namespace, named by the directory's device and inode. The kernel lets
- * one process have it, whatever path it came by, and takes it back when that process ends, however it ends.
+ * One daemon per data directory, by two sockets that the kernel takes back when their process ends, however it ends:
+ *
+ *   one in the abstract namespace, named by the directory's device and inode: whatever path a daemon came by, one has it
+ *   one in the directory, which is found from every network namespace: a container has its own, and the abstract names in it
  */
-import { stat } from "node:fs/promises";
-import { createServer } from "node:net";
+import { randomBytes } from "node:crypto";
+import { open, rename, rm, stat } from "node:fs/promises";
+import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { isErrno, readJson } from "@forkd/base";
+import { isErrno, readJson, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { z } from "zod";
 
 const recordSchema = z.object({ pid: z.number() });
+const lockName = "daemon.lock";
 
 /** Throws `data_dir_in_use` if a live daemon holds it. Disposing gives it free. */
 export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
+  await using scope = new Scope();
   const { dev, ino } = await stat(dataDir, { bigint: true });
+  const names = await listenAt(`\0forkd-data-${dev}-${ino}`);
+  if (!names) throw await inUse(dataDir);
+  scope.defer(() => closed(names));
+  // The name of a socket is short; by its descriptor a directory has a short name however long its path is. A socket that is
+  // closed is removed by that name too.
+  const dir = await open(dataDir, "r");
+  scope.defer(() => dir.close());
+  const file = await listenInDirectory(`/proc/self/fd/${dir.fd}/${lockName}`);
+  if (file === "taken") throw await inUse(dataDir);
+  if (file) scope.defer(() => closed(file));
+  const kept = scope.keep();
+  return { [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
+}
+
+/** undefined where the file system has no sockets, or no room for one: the other one must do there. */
+async function listenInDirectory(path: string): Promise<Server | "taken" | undefined> {
+  try {
+    const first = await listenAt(path);
+    if (first) return first;
+    if (await answers(path)) return "taken";
+    // Its daemon was killed. Moved before it is removed: another one that starts may have taken its place a moment ago.
+    const old = `${path}.${randomBytes(6).toString("hex")}`;
+    await rename(path, old);
+    if (await answers(old)) {
+      await rename(old, path);
+      return "taken";
+    }
+    await rm(old);
+    return (await listenAt(path)) ?? "taken";
+  } catch (error) {
+    if (isErrno(error, "EOPNOTSUPP", "ENOTSUP", "EPERM", "ENOSPC", "EDQUOT")) return undefined;
+    throw error;
+  }
+}
+
+/** undefined if the name is taken. */
+async function listenAt(path: string): Promise<Server | undefined> {
   const server = createServer((socket) => socket.destroy());
   try {
     await new Promise<void>((resolve, reject) => {
       server.once("error", reject);
-      server.listen({ path: `\0forkd-data-${dev}-${ino}` }, resolve);
+      server.listen({ path }, resolve);
     });
   } catch (error) {
-    if (isErrno(error, "EADDRINUSE")) throw await inUse(dataDir);
+    if (isErrno(error, "EADDRINUSE")) return undefined;
     throw error;
   }
   server.unref();
-  return {
-    [Symbol.asyncDispose]: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-      }),
-  };
+  return server;
+}
+
+function answers(path: string): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const probe = connect({ path });
+    probe.once("connect", () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once("error", (error) =>
+      isErrno(error, "ENOENT", "ECONNREFUSED") ? resolve(false) : reject(error),
+    );
+  });
+}
+
+function closed(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+  });
 }
 
 /** The holder is named by what it wrote about itself, if it has come that far. */

@@ -1,7 +1,7 @@
 /** The life of a daemon: lock, access, handlers, listen, tell where; wait; drain, undo all in reverse. */
-import { mkdir, rm } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Scope, writeFileAtomic, type Logger } from "@forkd/base";
+import { Scope, type Logger } from "@forkd/base";
 import { hostBootId, identify } from "@forkd/runtime";
 import type { Config } from "./config.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
@@ -9,12 +9,15 @@ import { openAccess, type Access } from "./open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
 import { router, type Handlers, type RouterOptions } from "./router.ts";
 import { openServer } from "./server.ts";
+import { tellWhereabouts } from "./whereabouts.ts";
 
 export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
   /** the callers that are still there are about to be cut off */
   readonly beforeCut?: () => void;
   readonly observe?: RouterOptions["observe"];
+  /** called when the daemon takes requests: what is disposed of before has never served anybody */
+  readonly started?: () => void;
   /** called when the daemon stops taking requests */
   readonly stopping?: () => void;
 };
@@ -56,6 +59,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   };
   const server = scope.use(await openServer({ socket, listen, listener, tls: access.tls, limits }));
   const { url } = server;
+  opened.started?.();
 
   const recordFile = join(settings.data_dir, "daemon.json");
   const record = {
@@ -67,8 +71,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     url: url ?? null,
     token_file: access.tokenFile,
   };
-  await writeFileAtomic(recordFile, `${JSON.stringify(record, undefined, 2)}\n`, 0o600);
-  scope.defer(() => rm(recordFile, { force: true }));
+  scope.use(await tellWhereabouts(recordFile, record, log));
   log.info({
     event: "daemon.start",
     outcome: "ok",

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readFile, stat, symlink, unlink, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, stat, symlink, unlink, writeFile } from "node:fs/promises";
 import http from "node:http";
 import net from "node:net";
 import { dirname, join } from "node:path";
@@ -111,6 +111,32 @@ test("lockDataDir() is exclusive by any path, and free again when it is given ba
   await using _ = await lockDataDir(`${dir}-link`);
   await writeFile(join(dir, "daemon.json"), JSON.stringify({ pid: 4711 }));
   await assert.rejects(lockDataDir(dir), /pid 4711/);
+});
+
+test("lockDataDir() is exclusive over network namespaces, as containers have them", async (t) => {
+  if (spawnSync("unshare", ["-n", "true"]).status !== 0) return t.skip("needs the right to make a namespace");
+  await using scope = new Scope();
+  // Longer than the name of a socket may be.
+  const dir = join(await temporaryDir(scope), "x".repeat(120));
+  await mkdir(dir);
+  const module = new URL("../src/data-dir-lock.js", import.meta.url).href;
+  const script = `const { lockDataDir } = await import(${JSON.stringify(module)});
+    await lockDataDir(${JSON.stringify(dir)}).then(() => console.log("held"), ({ code }) => console.log(code));
+    process.kill(process.pid, "SIGKILL");`;
+  const elsewhere = () =>
+    spawnSync("unshare", ["-n", process.execPath, "--input-type=module", "-e", script])
+      .stdout.toString()
+      .trim();
+  {
+    await using _ = await lockDataDir(dir);
+    assert.equal(elsewhere(), "data_dir_in_use");
+  }
+  assert.deepEqual(await readdir(dir), [], "nothing is left of it");
+  assert.equal(elsewhere(), "held");
+  // That one was killed.
+  await using _ = await lockDataDir(dir);
+  assert.equal(elsewhere(), "data_dir_in_use");
+  assert.deepEqual(await readdir(dir), ["daemon.lock"]);
 });
 
 test("lockDataDir() is free when its holder was killed", async () => {

@@ -5,7 +5,7 @@
 import { mkdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { Semaphore, type Logger } from "@forkd/base";
+import { Turns, type Logger } from "@forkd/base";
 import {
   agentProtocolVersion,
   Cgroups,
@@ -60,8 +60,8 @@ export class Runtime implements AsyncDisposable {
   readonly tscKhz: number;
   readonly registry: Registry;
   readonly pool: VmmPool;
-  /** children being started at the same time, over all calls */
-  readonly forkSlots: Semaphore;
+  /** machines being started at the same time, over all calls */
+  readonly starts: Turns;
   readonly branches: BranchBook;
   readonly images: HeldImages;
   readonly events = new EventBus();
@@ -135,7 +135,7 @@ export class Runtime implements AsyncDisposable {
     this.registry.onSchedule = (sandbox) => this.activity.watch(sandbox);
     this.#retention = startRetention(this);
     this.pool = new VmmPool(parts.config.poolSize, (snapshot) => this.#prepareAhead(snapshot), parts.log);
-    this.forkSlots = new Semaphore(parts.config.forkParallelism);
+    this.starts = new Turns(parts.config.forkParallelism);
     this.branches = new BranchBook(parts.config.branchConcurrency);
     this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
     this.#consoleGuard.unref();
@@ -185,7 +185,8 @@ export class Runtime implements AsyncDisposable {
   /** Runs an operation that makes machines: it is stopped and waited for when the runtime closes. */
   async whileOpen<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     this.closing.signal.throwIfAborted();
-    const done = work(signal ? AbortSignal.any([signal, this.closing.signal]) : this.closing.signal);
+    // Of its own, so that what listens to it goes with the work.
+    const done = work(AbortSignal.any([...(signal ? [signal] : []), this.closing.signal]));
     this.#underWay.add(done);
     try {
       return await done;

@@ -4,7 +4,7 @@
  */
 import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
-import type { Accelerator } from "@forkd/contract";
+import { toAppError, type Accelerator } from "@forkd/contract";
 import { removeTree, withDeadline, type Logger } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
@@ -14,7 +14,7 @@ import { newSandboxId, sandboxHome, sandboxPaths } from "./identity.ts";
 const probeMs = 20_000;
 const memoryMib = 128;
 
-/** Why the accelerator does not run guests, or undefined if it does. */
+/** Why the accelerator does not run guests, or undefined if it does. Throws if there is no room to find out. */
 export async function probeBoot(options: {
   config: RuntimeConfig;
   engine: Engine;
@@ -63,6 +63,8 @@ export async function probeBoot(options: {
     return end.console.includes("forkd: boot failed") ? undefined : `a guest did not boot: ${end.text}`;
   } catch (error) {
     log.warn({ event: "probe", accelerator, error });
+    const failure = toAppError(error);
+    if (failure.code === "disk_full") throw failure;
     return error instanceof Error ? error.message : String(error);
   } finally {
     await removeTree(home.socketDir);

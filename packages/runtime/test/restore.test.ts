@@ -42,6 +42,14 @@ async function forkOne({ runtime }: TestRuntime): Promise<string> {
   return entry.id;
 }
 
+/** Gives what it was before. */
+async function changeRecord(test: TestRuntime, id: string, fields: object): Promise<string> {
+  const path = join(homeOf(test, id), "sandbox.json");
+  const before = await readFile(path, "utf8");
+  await writeFile(path, JSON.stringify({ ...(JSON.parse(before) as object), ...fields }));
+  return before;
+}
+
 const workspace = { name: "mine", snapshot_tag: "py", env: {}, labels: {} };
 
 const homeOf = ({ config }: TestRuntime, id: string) => join(config.dataDir, "sandboxes", id);
@@ -130,8 +138,7 @@ test("a damaged record or state costs one sandbox, says so, and its files stay u
   await killDaemon(first);
   await writeFile(join(homeOf(first, noRecord), "sandbox.json"), "{");
   await removeTree(join(homeOf(first, noState), "state-0", "manifest.json"));
-  const record = JSON.parse(await readFile(join(homeOf(first, running), "sandbox.json"), "utf8")) as object;
-  await writeFile(join(homeOf(first, running), "sandbox.json"), JSON.stringify({ ...record, version: 99 }));
+  await changeRecord(first, running, { machines: "many" });
   const second = await follow(t, first);
   const { runtime } = second;
   assert.equal(runtime.registry.get(good).state, "paused");
@@ -141,9 +148,53 @@ test("a damaged record or state costs one sandbox, says so, and its files stay u
   }
   assert.ok((await readdir(homeOf(first, noRecord))).includes("state-0"), "nothing of it is removed");
   assert.match(runtime.registry.get(noState).info().reason ?? "", /cannot be used/);
-  await rejectsWith(resume(runtime, { id: noState }, context), "snapshot_corrupt", /manifest is missing/);
-  for (const id of ids) await kill(runtime, { id });
-  await assertOnly(second, []);
+  for (const work of [
+    resume(runtime, { id: noState }, context),
+    setTimeouts(runtime, { id: noState, ttl_secs: 9 }),
+  ])
+    await rejectsWith(work, "snapshot_corrupt", /manifest is missing/);
+  await runtime[Symbol.asyncDispose]();
+  const third = await follow(t, first);
+  assert.ok(
+    (await readdir(homeOf(first, noState))).includes("state-0"),
+    "a daemon that stops removes nothing of it",
+  );
+  for (const id of [good, noRecord, noState, running]) await kill(third.runtime, { id });
+  await assertOnly(third, []);
+});
+
+test("what another version or another user can read is left as it is, and the daemon does not start", async (t) => {
+  const first = await forkableRuntime(t);
+  const [running, paused] = [await forkOne(first), await forkOne(first)];
+  await pause(first.runtime, { id: paused }, context);
+  await killDaemon(first);
+  const refuses = async (why: RegExp) => {
+    const error = await rejectsWith(follow(t, first), "host_not_ready", why);
+    assert.match(error.message, /left as they are\. Start the forkd that wrote it/);
+    assert.ok(first.engine.machines.some(({ hasEnded }) => !hasEnded));
+    assert.ok((await readdir(homeOf(first, running))).includes("0"));
+    assert.ok((await readdir(homeOf(first, paused))).includes("state-0"));
+  };
+  for (const id of [running, paused]) {
+    for (const [change, why] of [
+      [{ version: 3, colour: "blue" }, /it has version 3, and this forkd reads version 2/],
+      [{ version: 1, machine: "0" }, /it has version 1/],
+      [{ colour: "blue" }, /colour/],
+    ] as const) {
+      const before = await changeRecord(first, id, change);
+      await refuses(why);
+      await writeFile(join(homeOf(first, id), "sandbox.json"), before);
+    }
+  }
+  const manifest = join(homeOf(first, running), "0", "manifest.json");
+  const before = await readFile(manifest);
+  // A copy: the file has another name in the snapshot.
+  await removeTree(manifest);
+  await writeFile(manifest, JSON.stringify({ version: 3 }));
+  await refuses(/its manifest has version 3/);
+  await writeFile(manifest, before);
+  const second = await follow(t, first);
+  assert.equal(getSandbox(second.runtime, { id: running }).state, "running");
 });
 
 test("a machine that cannot be taken up is ended and told", async (t) => {
@@ -159,15 +210,18 @@ test("a machine that cannot be taken up is ended and told", async (t) => {
 
 test("a sandbox keeps its time to live over a restart; one that expired meanwhile is gone", async (t) => {
   const first = await forkableRuntime(t);
-  const [long, short] = [await forkOne(first), await forkOne(first)];
+  const [long, short, early] = [await forkOne(first), await forkOne(first), await forkOne(first)];
+  await setTimeouts(first.runtime, { id: early, ttl_secs: 1000 });
   const { expires_at_unix: expires } = await setTimeouts(first.runtime, { id: long, ttl_secs: 1000 });
   await setTimeouts(first.runtime, { id: short, ttl_secs: 1, on_timeout: "kill" });
   await killDaemon(first);
-  const path = join(homeOf(first, short), "sandbox.json");
-  const record = JSON.parse(await readFile(path, "utf8")) as object;
-  await writeFile(path, JSON.stringify({ ...record, expires_at_unix: Date.now() / 1000 - 5 }));
+  await changeRecord(first, short, { expires_at_unix: Date.now() / 1000 - 5 });
+  // The wall clock was a year ahead then.
+  await changeRecord(first, early, { expires_at_unix: Date.now() / 1000 + 365 * 86_400 });
   const second = await follow(t, first);
   assert.equal(getSandbox(second.runtime, { id: long }).expires_at_unix, expires);
+  const left = (getSandbox(second.runtime, { id: early }).expires_at_unix ?? 0) - Date.now() / 1000;
+  assert.ok(left > 900 && left <= 1000, `${left} s are left of 1000`);
   await until("the other is gone", () => second.runtime.registry.find(short) === undefined);
 });
 

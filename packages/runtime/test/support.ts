@@ -7,7 +7,7 @@ import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 import { AppError, type ErrorCode, type ForkRequest } from "@forkd/contract";
 import { nullLogger } from "@forkd/base";
-import { agentProtocolVersion, shapeOf } from "@forkd/machine";
+import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
 import type { RuntimeConfig } from "../src/config.ts";
 import { HeldImages } from "../src/held-images.ts";
@@ -111,7 +111,7 @@ export async function addSnapshot(store: Store, tag: string, given: ManifestFact
   await using draft = await store.draft(tag, { replace: true });
   await writeFile(draft.path("memory"), Buffer.alloc(1 << 20, "memory"));
   await writeFile(draft.path("devices"), "devices");
-  await writeFile(draft.diskPath(0), "disk");
+  await createOverlay(draft.diskPath(0), 4096);
   await writeFile(draft.path("rootfs"), Buffer.alloc(4096, 1));
   await draft.commit(given);
 }

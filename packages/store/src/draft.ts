@@ -2,7 +2,7 @@
  * A snapshot being written: a hidden directory beside the finished ones. `seal()` makes every file durable and writes
  * the manifest last; `publish()` renames the directory. A draft that is disposed unpublished leaves nothing.
  */
-import { link, mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { link, mkdir, readdir, rename, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { copySparse, fsyncPath, isErrno, removeTree, writeFileAtomic } from "@forkd/base";
 import { digestFile, type FileDigest } from "./digest.ts";
@@ -186,9 +186,17 @@ export class Draft implements AsyncDisposable {
       if (replaced !== undefined) await (isTaken ? removeTree(replaced) : rename(replaced, this.#target));
       throw isTaken ? taken(this.tag) : error;
     }
-    await fsyncPath(this.#root);
-    if (replaced !== undefined) await removeTree(replaced);
-    await rm(join(this.#target, draftRecordName), { force: true });
+    try {
+      await fsyncPath(this.#root);
+    } catch (error) {
+      // What may not last is not published: it is a draft again, and what it replaced is back.
+      await rename(this.#target, this.dir);
+      if (replaced !== undefined) await rename(replaced, this.#target);
+      throw error;
+    }
+    // It stands from now on. What cannot be removed is found when the root is opened again, or means nothing.
+    const rest = [...(replaced === undefined ? [] : [replaced]), join(this.#target, draftRecordName)];
+    await Promise.allSettled(rest.map(removeTree));
     return { ...this.#sealed, dir: this.#target };
   }
 

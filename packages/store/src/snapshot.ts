@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { isErrno } from "@forkd/base";
+import { AppError } from "@forkd/contract";
 import { diskName, fileNames, manifestName, manifestSchema, manifestVersion } from "./manifest.ts";
 import type { FileRole, Manifest } from "./manifest.ts";
 import { corrupt, notFound } from "./snapshot-errors.ts";
@@ -61,10 +62,9 @@ function parseManifest(tag: string, bytes: Buffer): Manifest {
   }
   const version = versionSchema.safeParse(value).data?.version;
   if (version !== undefined && version !== manifestVersion) {
-    throw corrupt(
-      { tag },
-      `its manifest has version ${version}, and this forkd reads version ${manifestVersion}`,
-    );
+    const problem = `its manifest has version ${version}, and this forkd reads version ${manifestVersion}`;
+    const { code, message, details } = corrupt({ tag }, problem);
+    throw new AppError(code, message, { details: { ...details, manifest_version: version } });
   }
   const result = manifestSchema.safeParse(value);
   if (result.success) return result.data;

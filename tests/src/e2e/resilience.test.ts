@@ -3,14 +3,16 @@ import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readdirSync, readFileSync, statfsSync } from "node:fs";
-import { rm, writeFile } from "node:fs/promises";
+import { open, rm, writeFile } from "node:fs/promises";
 import { request } from "node:http";
-import { connect } from "node:net";
+import { connect as connectSocket, createServer, type AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
+import { isErrno } from "@forkd/base";
+import { connect } from "@forkd/sdk/node";
 import type { AppError, Sandbox } from "@forkd/sdk";
 import { assertNothingHalfMade } from "../support/branches.ts";
-import { startDaemon, type TestDaemon } from "../support/daemon.ts";
+import { endDaemon, startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { eventually, sh } from "../support/sandboxes.ts";
 import { ownDisk } from "../support/small-disk.ts";
 import { testDir } from "../support/test-dir.ts";
@@ -23,6 +25,22 @@ async function fillUp(dataDir: string, leaveBytes: number): Promise<string> {
   const path = join(dataDir, "filler");
   const { bavail, bsize } = statfsSync(dataDir);
   await writeFile(path, Buffer.alloc(Math.max(0, bavail * bsize - leaveBytes)));
+  return path;
+}
+
+/** Takes all of it: what statfs says is not the last block. */
+async function fillWhole(dataDir: string): Promise<string> {
+  const path = await fillUp(dataDir, 0);
+  await using file = await open(path, "a");
+  for (const bytes of [64 * kib, 4 * kib]) {
+    let isFull = false;
+    while (!isFull) {
+      await file.appendFile(Buffer.alloc(bytes)).catch((error: unknown) => {
+        if (!isErrno(error, "ENOSPC")) throw error;
+        isFull = true;
+      });
+    }
+  }
   return path;
 }
 
@@ -82,6 +100,56 @@ test("a daemon that finds no room for its own files says so and starts when ther
   assert.match(readFileSync(join(disk.dataDir, "token"), "utf8"), /^[0-9a-f]{64}\n$/);
 });
 
+test("a full disk does not keep the next daemon from its sandboxes, nor from making room", async () => {
+  await using dir = await testDir();
+  // Not in memory: there a guest that reads what it never wrote needs room.
+  await using disk = await ownDisk(dir.path, { xfs: "320m" }, ["tiny"]);
+  const { dataDir } = disk;
+  const env = { FORKD_RUNTIME_DIR: join(dir.path, "run"), FORKD_DISK_RESERVE_MIB: "0" };
+  const first = await startDaemon({ dataDir, env });
+  const asked = { snapshot_tag: "tiny", n: 1 };
+  const again = { idempotencyKey: "one" };
+  const made = await first.forkd.call("fork", asked, again);
+  const { id } = made[0] as { id: string };
+  const paused = await first.forkd.forkOne("tiny");
+  await paused.pause();
+  await endDaemon(first, "SIGKILL");
+  const filler = await fillWhole(dataDir);
+  try {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const listen = `127.0.0.1:${(other.address() as AddressInfo).port}`;
+    // It ends nothing by failing to start, not even where it is to end all when it stops.
+    const failing = startDaemon({ dataDir, env: { ...env, FORKD_LISTEN: listen, FORKD_ON_STOP: "stop" } });
+    try {
+      await assert.rejects(failing, /EADDRINUSE/);
+    } finally {
+      other.close();
+    }
+    await using second = await startDaemon({ dataDir, env });
+    const { forkd } = second;
+    assert.equal(await sh(await forkd.sandboxes.get(id), "echo there"), "there");
+    assert.deepEqual(await forkd.call("fork", asked, again), made, "what was answered is known");
+    const found = await connect({ dataDir });
+    assert.equal((await found.version()).pid, second.process.pid);
+    assert.match(second.log(), /"event":"daemon.record","outcome":"failed"/);
+    await forkd.sandboxes.kill(paused.id);
+    await rm(filler);
+    await eventually("the daemon has written where it is", () => {
+      const { pid } = JSON.parse(readFileSync(join(dataDir, "daemon.json"), "utf8")) as { pid: number };
+      return pid === second.process.pid;
+    });
+    await (await forkd.forkOne("tiny")).kill();
+    await forkd.sandboxes.kill(id);
+    assert.deepEqual(namesIn(dataDir), []);
+  } finally {
+    await rm(filler, { force: true });
+    // Ends what a failure above has left.
+    await (await startDaemon({ dataDir, env }))[Symbol.asyncDispose]();
+    await first[Symbol.asyncDispose]();
+  }
+});
+
 /** Writes a request by hand and goes away when told. */
 function begin(daemon: TestDaemon, method: string, path: string, body: string): () => void {
   const outgoing = request({
@@ -110,7 +178,7 @@ test("clients that are slow, stuck or gone", async (t) => {
     const halves = ["", "GET /v1/sta", "POST /v1/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"];
     const stuck = await Promise.all(
       Array.from({ length: 100 }, async (_, index) => {
-        const socket = connect(daemon.socket);
+        const socket = connectSocket(daemon.socket);
         await once(socket, "connect");
         socket.on("error", () => undefined);
         socket.write(halves[index % halves.length] ?? "");
@@ -171,7 +239,7 @@ test("clients that are slow, stuck or gone", async (t) => {
       await source.files.write("/root/file", "before");
       const calm = await processesIn(source);
       const path = `/v1/sandboxes/${source.id}/files?path=`;
-      const socket = connect(daemon.socket);
+      const socket = connectSocket(daemon.socket);
       socket.write(
         `PUT ${path}/root/file HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n${"x".repeat(200_000)}`,
       );

@@ -29,8 +29,8 @@ type Running = { digest: string; done: Promise<Answer>; abort: AbortController; 
 export class Idempotency implements AsyncDisposable {
   readonly #journal: Journal | undefined;
   readonly #log: Logger;
-  /** in the order of their ages */
-  readonly #kept = new Map<string, Entry>();
+  /** in the order of their ages, with the time at which each is forgotten by a clock that nobody sets */
+  readonly #kept = new Map<string, Entry & { dueMs: number }>();
   readonly #running = new Map<string, Running>();
   readonly #limits: { entries: number; bytes: number };
   #bytes = 0;
@@ -48,9 +48,11 @@ export class Idempotency implements AsyncDisposable {
     const journal = new Journal(path);
     const idempotency = new Idempotency({ journal, log });
     const found = await journal.read();
-    for (const entry of found) idempotency.#keep(entry);
+    // Of a key that was used again the last answer counts. The wall clock may have been set since: the lines need not be in order.
+    const last = new Map(found.map((entry) => [nameOf(entry.principal, entry.key), entry]));
+    for (const entry of [...last.values()].sort((a, b) => a.at_ms - b.at_ms)) idempotency.#keep(entry);
     idempotency.#forgetOld();
-    if (found.length > 0) await journal.rewrite([...idempotency.#kept.values()]);
+    if (found.length > 0) await idempotency.#shorten();
     return idempotency;
   }
 
@@ -112,8 +114,16 @@ export class Idempotency implements AsyncDisposable {
     this.#forgetOld();
     try {
       await this.#journal?.append(entry);
-      if ((this.#journal?.size ?? 0) > this.#bytes + slackBytes)
-        await this.#journal?.rewrite([...this.#kept.values()]);
+    } catch (error) {
+      this.#log.error({ event: "idempotency.journal", outcome: "failed", error });
+    }
+    if ((this.#journal?.size ?? 0) > this.#bytes + slackBytes) await this.#shorten();
+  }
+
+  /** Leaves in the file what counts. One that cannot be written anew goes on as it is. */
+  async #shorten(): Promise<void> {
+    try {
+      await this.#journal?.rewrite([...this.#kept.values()].map(({ dueMs: _, ...entry }) => entry));
     } catch (error) {
       this.#log.error({ event: "idempotency.journal", outcome: "failed", error });
     }
@@ -122,7 +132,10 @@ export class Idempotency implements AsyncDisposable {
   #keep(entry: Entry): void {
     const name = nameOf(entry.principal, entry.key);
     this.#drop(name);
-    this.#kept.set(name, entry);
+    const now = Date.now();
+    // One from the future was written by a clock that was wrong, and is as old as now.
+    const at = Math.min(entry.at_ms, now);
+    this.#kept.set(name, { ...entry, at_ms: at, dueMs: performance.now() + keptMs - (now - at) });
     this.#bytes += sizeOf(entry);
   }
 
@@ -134,10 +147,10 @@ export class Idempotency implements AsyncDisposable {
   }
 
   #forgetOld(): void {
-    const tooOld = Date.now() - keptMs;
+    const now = performance.now();
     for (const [name, entry] of this.#kept) {
       const isOver = this.#kept.size > this.#limits.entries || this.#bytes > this.#limits.bytes;
-      if (!isOver && entry.at_ms > tooOld) return;
+      if (!isOver && entry.dueMs > now) return;
       this.#drop(name);
     }
   }

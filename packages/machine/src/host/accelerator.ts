@@ -41,13 +41,23 @@ export async function kvmObstacle(): Promise<string | undefined> {
   return undefined;
 }
 
-/** `probe` boots a small guest and tells whether it lived. */
+/**
+ * `probe` boots a small guest and tells whether it lived; it throws if that could not be tried. Then what can be seen decides: a
+ * daemon that starts on a full disk would else emulate for all its life.
+ */
 export async function chooseAccelerator(
   wanted: "auto" | Accelerator,
   probe: (accelerator: Accelerator) => Promise<string | undefined>,
+  seen: () => Promise<string | undefined> = kvmObstacle,
 ): Promise<AcceleratorChoice> {
   if (wanted !== "auto") return { accelerator: wanted, reason: "set by configuration" };
-  const obstacle = (await kvmObstacle()) ?? (await probe("kvm"));
+  let obstacle = await seen();
+  try {
+    obstacle ??= await probe("kvm");
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    return { accelerator: "kvm", reason: `KVM is there; whether it runs guests could not be tried: ${why}` };
+  }
   if (obstacle === undefined) return { accelerator: "kvm", reason: "KVM runs guests on this host" };
   return { accelerator: "tcg", reason: `software emulation: ${obstacle}` };
 }

@@ -42,3 +42,11 @@ test("chooseAccelerator() takes KVM only when nothing speaks against it and a gu
   assert.deepEqual(asked, usable ? ["kvm"] : []);
   assert.equal(choice.accelerator, usable ? "kvm" : "tcg");
 });
+
+test("chooseAccelerator() goes by what it sees where nothing can be tried, such as on a full disk", async () => {
+  const full = () => Promise.reject(new Error("no space left"));
+  const { accelerator, reason } = await chooseAccelerator("auto", full, async () => undefined);
+  assert.deepEqual([accelerator, /could not be tried: no space left/.test(reason)], ["kvm", true]);
+  const emulated = await chooseAccelerator("auto", full, async () => "no module");
+  assert.equal(emulated.accelerator, "tcg");
+});

@@ -53,9 +53,10 @@ export async function forkSnapshot(
   } catch (error) {
     throw await explain(runtime, snapshot, error);
   }
+  const call = { caller: caller?.name ?? "", signal };
   const one = async (index: number): Promise<ForkEntry> => {
     try {
-      signal?.throwIfAborted();
+      using _start = await runtime.starts.take(call);
       const pooled = runtime.pool.take(snapshot);
       const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
       const variation = request.vary[index];
@@ -88,7 +89,7 @@ export async function forkSnapshot(
     }
   };
   const entries = await runtime.pool.during(snapshot, () =>
-    Promise.all(Array.from({ length: request.n }, (_, index) => runtime.forkSlots.run(() => one(index)))),
+    Promise.all(Array.from({ length: request.n }, (_, index) => one(index))),
   );
   await giveBackIfAborted(runtime, entries, signal);
   await Promise.all(entries.map((entry, index) => handOut(runtime, entries, entry, index)));

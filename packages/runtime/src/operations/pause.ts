@@ -170,36 +170,35 @@ async function become(
   requireEnforceable(runtime, limits);
   const diskUsedBytes = limits?.disk_mib === undefined ? 0 : await ownDiskBytes(runtime, sandbox, snapshot);
   using _place = admitMachine(runtime, sandbox, snapshot, caller);
-  await runtime.forkSlots.run(async () => {
-    const place = { id: sandbox.id, number: sandbox.nextNumber(), snapshot };
-    const prepared = await prepareMachine(runtime, place, signal);
-    const next = await startMachine(runtime, prepared, {
-      identity: sandbox.facts.identity,
-      env: childEnv(snapshot.manifest.env, sandbox.facts),
-      limits,
-      diskUsedBytes,
-      askedAt,
-      pooled: false,
-    });
-    const expiresAt = sandbox.nextExpiry();
-    let before: Incarnation | undefined;
-    try {
-      await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
-      before = sandbox.enter(next, expiresAt);
-    } catch (error) {
-      await next[Symbol.asyncDispose]();
-      throw error;
-    }
-    const reason = new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
-      details: { id: sandbox.id, to: snapshot.tag },
-    });
-    // The sandbox goes on with the next one. What cannot be removed of this one now is found as a stray.
-    await before
-      ?.end(reason)
-      .catch((error: unknown) =>
-        runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, number: before.number, error }),
-      );
+  using _start = await runtime.starts.take({ caller: caller?.name ?? "", signal });
+  const place = { id: sandbox.id, number: sandbox.nextNumber(), snapshot };
+  const prepared = await prepareMachine(runtime, place, signal);
+  const next = await startMachine(runtime, prepared, {
+    identity: sandbox.facts.identity,
+    env: childEnv(snapshot.manifest.env, sandbox.facts),
+    limits,
+    diskUsedBytes,
+    askedAt,
+    pooled: false,
   });
+  const expiresAt = sandbox.nextExpiry();
+  let before: Incarnation | undefined;
+  try {
+    await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
+    before = sandbox.enter(next, expiresAt);
+  } catch (error) {
+    await next[Symbol.asyncDispose]();
+    throw error;
+  }
+  const reason = new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
+    details: { id: sandbox.id, to: snapshot.tag },
+  });
+  // The sandbox goes on with the next one. What cannot be removed of this one now is found as a stray.
+  await before
+    ?.end(reason)
+    .catch((error: unknown) =>
+      runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, number: before.number, error }),
+    );
 }
 
 /** Room for the next machine of a sandbox; one that has a machine has room already. */

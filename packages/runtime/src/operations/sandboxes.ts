@@ -1,10 +1,11 @@
 /** Sandboxes: list, describe, end, time to live, sign of life, console. */
 import { watch } from "node:fs";
-import { open } from "node:fs/promises";
+import { open, stat } from "node:fs/promises";
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { mapPool, withDeadline } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
+import type { SandboxHome } from "../identity.ts";
 import { hasLabels } from "../labels.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Incarnation } from "../sandbox/incarnation.ts";
@@ -43,18 +44,38 @@ export function getSandbox(runtime: Runtime, { id }: { id: string }): SandboxInf
 }
 
 export async function kill(runtime: Runtime, { id }: { id: string }): Promise<void> {
+  const { home } = runtime.registry.get(id);
   await runtime.registry.remove(id);
+  await requireGone(id, home);
+}
+
+/** One whose record is still there would be found again by a later daemon. */
+async function requireGone(id: string, { recordPath }: SandboxHome): Promise<void> {
+  const isThere = await stat(recordPath).then(
+    () => true,
+    () => false,
+  );
+  if (!isThere) return;
+  throw new AppError(
+    "internal",
+    `${id} is killed, but ${recordPath} could not be removed, by which a later daemon would find it again. The log says why; forkd cleanup removes it when the disk allows it`,
+    { details: { id } },
+  );
 }
 
 /** Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a sandbox is left. */
 export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Promise<{ killed: string[] }> {
   const ids = listSandboxes(runtime, filter).map(({ id }) => id);
+  const homes = new Map<string, SandboxHome>();
   const killed = await mapPool(ids, 16, async (id) => {
-    if (runtime.registry.find(id) === undefined) return undefined;
+    const sandbox = runtime.registry.find(id);
+    if (sandbox === undefined) return undefined;
+    homes.set(id, sandbox.home);
     await runtime.registry.remove(id);
     return id;
   });
   if (filter.tag === undefined && filter.label === undefined) await runtime.pool.empty();
+  for (const [id, home] of homes) await requireGone(id, home);
   return { killed: killed.filter((id) => id !== undefined) };
 }
 

@@ -20,6 +20,8 @@ export async function setTimeouts(
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
   await sandbox.exclusively(undefined, async () => {
+    // Its record names a state that cannot be read; another would not name it.
+    if (sandbox.unusable) throw sandbox.unusable;
     const { timeouts, ttlSecs, expiresAt } = sandbox;
     const before = { ...timeouts };
     if (ttl !== undefined) {

@@ -41,7 +41,8 @@ async function closeSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
       runtime.log.error({ event: "workspace.suspend", outcome: "failed", sandbox: sandbox.id, error });
     }
   }
-  if (sandbox.isCondemned) return runtime.registry.forget(sandbox.id);
+  // What this daemon cannot read another may be able to.
+  if (sandbox.isCondemned || sandbox.unusable) return runtime.registry.forget(sandbox.id);
   if (!sandbox.comesBack || sandbox.isDead) return runtime.registry.remove(sandbox.id);
   runtime.registry.forget(sandbox.id);
   if (sandbox.state !== "running") return;

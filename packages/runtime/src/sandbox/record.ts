@@ -6,7 +6,7 @@
 import { rename, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
-import { fsyncPath, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
+import { giveName, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
 import {
   AppError,
@@ -184,17 +184,19 @@ export class RecordFile {
       const staged = this.#staged;
       if (staged === undefined) return;
       this.#staged = undefined;
-      await this.#enthrone(staged);
+      await this.#refuseIfOver(staged);
+      // Not synced: the machine does not outlive the host, and without it there is nothing to be known.
+      await rename(staged, this.#path);
     });
   }
 
   write(record: SandboxRecord): Promise<void> {
     return this.#writes.run(async () => {
       const path = await this.#writeBeside(record);
-      await this.#enthrone(path);
+      await this.#refuseIfOver(path);
+      await giveName(path, this.#path);
       if (this.#staged !== undefined) await rm(this.#staged, { force: true });
       this.#staged = undefined;
-      await fsyncPath(dirname(this.#path));
     });
   }
 
@@ -214,7 +216,7 @@ export class RecordFile {
     return writeFileBeside(this.#path, `${JSON.stringify(record, null, 2)}\n`, 0o600);
   }
 
-  async #enthrone(path: string): Promise<void> {
+  async #refuseIfOver(path: string): Promise<void> {
     if (this.#isGone) {
       await rm(path, { force: true });
       throw new AppError("cancelled", "The sandbox was killed");
@@ -223,28 +225,49 @@ export class RecordFile {
       await rm(path, { force: true });
       throw new AppError("daemon_stopping", "The daemon is stopping. Ask the next one");
     }
-    await rename(path, this.#path);
   }
 }
 
-/** undefined if there is none; throws if it cannot be understood. */
+/**
+ * undefined if there is none; throws if it cannot be understood: `host_not_ready` if a daemon of another version or another user
+ * could, so that it is not ours to give up.
+ */
 export async function readRecord(home: SandboxHome): Promise<SandboxRecord | undefined> {
   let content: unknown;
   try {
     content = await readJson(home.recordPath);
   } catch (error) {
-    if (isErrno(error, "EACCES", "EIO", "EISDIR") || error instanceof SyntaxError)
-      throw damaged(home, String(error));
+    if (isErrno(error, "EACCES", "EPERM")) throw foreign(home.recordPath, String(error));
+    if (isErrno(error, "EIO", "EISDIR") || error instanceof SyntaxError) throw damaged(home, String(error));
     throw error;
   }
   if (content === undefined) return undefined;
   const parsed = recordSchema.safeParse(content);
   if (parsed.success && parsed.data.id === basename(home.dir)) return parsed.data;
-  throw damaged(home, parsed.success ? "it is of another sandbox" : z.prettifyError(parsed.error));
+  const version = versionSchema.safeParse(content).data?.version;
+  if (version !== undefined && version !== recordVersion)
+    throw foreign(
+      home.recordPath,
+      `it has version ${version}, and this forkd reads version ${recordVersion}`,
+    );
+  const why = parsed.success ? "it is of another sandbox" : z.prettifyError(parsed.error);
+  const isNewer = parsed.error?.issues.every(({ code }) => code === "unrecognized_keys") ?? false;
+  throw isNewer ? foreign(home.recordPath, why) : damaged(home, why);
 }
+
+const versionSchema = z.object({ version: z.int() });
 
 function damaged(home: SandboxHome, why: string): AppError {
   return new AppError("internal", `Cannot read ${home.recordPath}: ${why}`);
+}
+
+/** What somebody else can read is neither ended nor removed. */
+export function foreign(path: string, why: string): AppError {
+  return new AppError(
+    "host_not_ready",
+    `Cannot take up the sandboxes: ${path} cannot be read: ${why}. They are left as they are. Start the forkd that wrote it, as the user who owns it; to go on without that sandbox, kill it there`,
+    { details: { file: path } },
+  );
 }
 
 export function savedDir(home: SandboxHome, name: string): string {

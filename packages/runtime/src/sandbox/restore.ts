@@ -80,10 +80,18 @@ async function restoreHome(runtime: Runtime, record: SandboxRecord): Promise<San
       return sandbox;
     }
   }
-  // States and drafts that the record does not name were never finished, or are older.
-  const kept = new Set(["sandbox.json", record.saved?.name, String(record.machine?.number)]);
-  for (const name of await readdir(home.dir)) if (!kept.has(name)) await removeTree(join(home.dir, name));
+  await removeUnnamed(runtime, home.dir, record);
   return sandbox;
+}
+
+/** States and drafts that the record does not name were never finished, or are older. Those that stay do no harm. */
+async function removeUnnamed(runtime: Runtime, dir: string, record: SandboxRecord): Promise<void> {
+  const kept = new Set(["sandbox.json", record.saved?.name, String(record.machine?.number)]);
+  try {
+    for (const name of await readdir(dir)) if (!kept.has(name)) await removeTree(join(dir, name));
+  } catch (error) {
+    runtime.log.warn({ event: "sandbox.restore", outcome: "leftovers", sandbox: record.id, error });
+  }
 }
 
 function homeScopeOf(runtime: Runtime, id: string): Scope {
@@ -158,7 +166,7 @@ async function takeUp(
         : (await ownDiskBytes(runtime, sandbox, base)) - (await mergedDiskBytes(base, machine.disk));
     const disk = diskLimits(limits, used);
     if (disk) await machine.limitDisk?.(disk);
-    sandbox.enter(incarnationOf(runtime, sandbox, live, machine), record.expires_at_unix);
+    sandbox.enter(incarnationOf(runtime, sandbox, live, machine), expiryOf(sandbox, record));
     sandbox.lastActive = Date.now() / 1000;
     await removeUnusedDisks(paths.dir, machine);
     runtime.log.info({ event: "sandbox.attached", sandbox: sandbox.id, pid: live.process.pid });
@@ -169,6 +177,12 @@ async function takeUp(
     for (const dir of [paths.socketDir, paths.dir]) await removeTree(dir);
     lose(runtime, sandbox, { reason, console: "" });
   }
+}
+
+/** What is left of its time is never more than all of it, whatever the wall clock was then. */
+function expiryOf(sandbox: Sandbox, { expires_at_unix: expiresAt }: SandboxRecord): number | undefined {
+  const whole = sandbox.nextExpiry();
+  return expiresAt === undefined || whole === undefined ? expiresAt : Math.min(expiresAt, whole);
 }
 
 function incarnationOf(

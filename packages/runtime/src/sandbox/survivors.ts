@@ -1,12 +1,13 @@
 /** What an earlier daemon left on purpose: records, and the machines among them that live. Looks only; changes nothing. */
 import { join } from "node:path";
-import { toAppError, type AppError } from "@forkd/contract";
+import { AppError, toAppError } from "@forkd/contract";
+import { isErrno } from "@forkd/base";
 import { commandLine, hostBootId, isAlive, lastWords, tailOf, type ProcessId } from "@forkd/machine";
-import { readSnapshot, type StoredSnapshot } from "@forkd/store";
+import { manifestName, readSnapshot, type StoredSnapshot } from "@forkd/store";
 import { snapshotsDir, type RuntimeConfig } from "../config.ts";
 import { sandboxHome, sandboxPaths, type SandboxPaths } from "../identity.ts";
 import { sandboxIds, vmmOf, type Claim } from "../reap.ts";
-import { readRecord, savedDir, type MachineRecord, type SandboxRecord } from "./record.ts";
+import { foreign, readRecord, savedDir, type MachineRecord, type SandboxRecord } from "./record.ts";
 
 export type LiveMachine = {
   record: MachineRecord;
@@ -39,6 +40,7 @@ export class Survivors {
     this.all = new Map(all.map((each) => [each.id, each]));
   }
 
+  /** Throws `host_not_ready` if there is one that another daemon can read and this one cannot. */
   static async find(config: RuntimeConfig, isThere: IsThere = isVmm): Promise<Survivors> {
     const found: Survivor[] = [];
     for (const id of await sandboxIds(config)) {
@@ -85,8 +87,14 @@ async function look(config: RuntimeConfig, id: string, isThere: IsThere): Promis
       machine: { record: machine, process, paths, base: await baseOf(config, id, machine, paths) },
     };
   } catch (error) {
-    return { id, kind: "damaged", problem: toAppError(error) };
+    const problem = toAppError(error);
+    if (problem.code === "host_not_ready") throw problem;
+    return { id, kind: "damaged", problem };
   }
+}
+
+function manifestVersionIn(error: unknown): unknown {
+  return error instanceof AppError ? error.details["manifest_version"] : undefined;
 }
 
 /** From the manifest that was kept with the machine. */
@@ -96,7 +104,10 @@ async function baseOf(
   { base }: MachineRecord,
   paths: SandboxPaths,
 ): Promise<StoredSnapshot> {
-  const kept = await readSnapshot(paths.dir, base.tag);
+  const kept = await readSnapshot(paths.dir, base.tag).catch((error: unknown) => {
+    const isForeign = isErrno(error, "EACCES", "EPERM") || manifestVersionIn(error) !== undefined;
+    throw isForeign ? foreign(join(paths.dir, manifestName), toAppError(error).message) : error;
+  });
   const dir =
     base.state === undefined
       ? join(snapshotsDir(config), base.tag)
