@@ -12,6 +12,7 @@ import { routes } from "@forkd/contract";
 import { blocksOf, stepFrom, stepsOf, type Block, type Step } from "../support/documented/blocks.ts";
 import { helpExamples } from "../support/documented/help.ts";
 import { Reader } from "../support/documented/reader.ts";
+import { difference } from "../support/documented/shape.ts";
 import { compile, programOf } from "../support/documented/typescript.ts";
 
 /** The baked snapshot that stands for `python-numpy` on each page; `tiny` where none of its programs matters. */
@@ -42,6 +43,22 @@ async function followAll(reader: Reader, steps: readonly Step[]): Promise<void> 
   if (failures.length === 0) return;
   throw new Error(failures.map((each) => (each instanceof Error ? each.message : String(each))).join("\n\n"));
 }
+
+test("what is printed is held to what is shown", () => {
+  const shown = '{"id":"sb-…","n":1,"state":"running","more":{…},"list":[1,…]}';
+  const printed = { id: "sb-1", n: 2, state: "running", more: { a: 1 }, list: [3, 4] };
+  const problem = (change: object) => difference(JSON.stringify({ ...printed, ...change }), shown);
+  assert.equal(problem({}), undefined);
+  assert.match(problem({ id: "x" }) ?? "", /\.id is "x"/);
+  assert.match(problem({ n: "2" }) ?? "", /\.n is no number/);
+  assert.match(problem({ state: "dead" }) ?? "", /\.state is "dead"/);
+  assert.match(problem({ more: undefined }) ?? "", /\.more is no object/);
+  assert.match(problem({ list: [] }) ?? "", /\.list has 0 elements/);
+  assert.match(problem({ extra: 1 }) ?? "", /also has extra/);
+  assert.equal(difference("a\nb   12 MiB\nc\n", "…\nb 3 MiB\n…"), undefined);
+  for (const wrong of ["a", "a\nb 3 GiB", ""]) assert.ok(difference(wrong, "…\nb 3 MiB\n…"), wrong);
+  assert.ok(difference("a\nb", "a"));
+});
 
 describe("the documentation", { concurrency: 2 }, () => {
   for (const [page, baked] of Object.entries(pages)) {
@@ -94,12 +111,12 @@ describe("the documentation", { concurrency: 2 }, () => {
 
 /** The page has an example for every route that curl has called with success. */
 function assertEveryRoute(reader: Reader, steps: readonly Step[]): void {
-  const called = new Set(
-    reader
-      .requests()
-      .filter(({ status, user_agent }) => status < 400 && user_agent?.startsWith("curl/"))
-      .map(({ route }) => route),
-  );
+  const called = new Set<string>();
+  for (const { route, status, user_agent } of reader.requests()) {
+    // 499: the client went away, which is how a stream of events ends.
+    const answered = status < 400 || (status === 499 && route === "events");
+    if (answered && user_agent?.startsWith("curl/")) called.add(route);
+  }
   // These two are not in the audit log.
   for (const name of ["health", "metrics"] as const)
     if (steps.some(({ text }) => text.startsWith(`api ${routes[name].path}`))) called.add(name);

@@ -20,6 +20,7 @@ const notRun: readonly [RegExp, string][] = [
   [/^forkd service (?!print)/, "changes the services of the host"],
   [/^forkd quickstart/, "many machines; docs/cli.md has it with two"],
   [/^forkd (logs -f|events --sandbox)/, "the sandbox may say nothing"],
+  [/^forkd doctor( --fix)?$/, "starts guests, which takes long; docs/cli.md has it once"],
   [/--tls-cert/, "docs/auth.md has it with a certificate"],
 ];
 /** They end what the others need. */

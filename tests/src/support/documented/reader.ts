@@ -20,6 +20,8 @@ const stepTimeoutMs = 180_000;
 /** The port in the documentation, which may be somebody else's on this host. */
 const documentedPort = /\b8889\b/g;
 
+type Said = { out: () => string; err: () => string };
+
 export class Reader implements AsyncDisposable {
   readonly #scope: Scope;
   readonly #shell: ChildProcessWithoutNullStreams;
@@ -82,47 +84,55 @@ export class Reader implements AsyncDisposable {
     return new Reader(scope, { dir, dataDir, port, env });
   }
 
-  /** Runs a command and holds it to what the page says of it. Gives what it printed. */
-  async follow(step: Step): Promise<string> {
+  /** Runs a command and holds it to what the page says of it. */
+  async follow(step: Step): Promise<void> {
     const name = join(this.#dir, String(this.#count++));
     writeFileSync(`${name}.sh`, `${step.text.replaceAll(documentedPort, String(this.#port))}\n`);
+    for (const stream of ["out", "err"]) writeFileSync(`${name}.${stream}`, "");
     const source = `source ${name}.sh >${name}.out 2>${name}.err </dev/null 3>&-`;
-    const printed = () => readFileSync(`${name}.out`, "utf8").replaceAll(String(this.#port), "8889");
-    if (step.endless) {
-      await this.#interrupt(step, source, printed);
-      return printed();
-    }
+    const said: Said = {
+      out: () => readFileSync(`${name}.out`, "utf8").replaceAll(String(this.#port), "8889"),
+      err: () => readFileSync(`${name}.err`, "utf8"),
+    };
+    if (step.endless) return this.#interrupt(step, source, said);
     const status = await this.#ask(`failed=; ${source}; status=$?; echo "\${failed:-$status}" >&3`);
     assert.equal(
       Number(status),
       step.exit,
-      `${step.at}: ${step.text}\nexits ${status}\n${printed()}${readFileSync(`${name}.err`, "utf8")}`,
+      `${step.at}: ${step.text}\nexits ${status}\n${said.out()}${said.err()}`,
     );
-    if (step.printed !== undefined) assertLooksLike(printed(), step.printed, step.at);
-    return printed();
+    if (step.printed !== undefined) assertLooksLike(said.out(), step.printed, step.at);
   }
 
   /** Lets it go on until it has printed what it should, with things happening around it; then Ctrl-C. */
-  async #interrupt(step: Step, source: string, printed: () => string): Promise<void> {
+  async #interrupt(step: Step, source: string, said: Said): Promise<void> {
     const pid = Number(await this.#ask(`set -m; ${source} & echo $! >&3; set +m`));
+    const { printed } = step;
     const enough = () =>
-      step.printed === undefined ? printed() !== "" : difference(printed(), step.printed) === undefined;
+      printed === undefined ? said.out() + said.err() !== "" : difference(said.out(), printed) === undefined;
+    const within = (ms: number) =>
+      eventually(step.text, enough, ms).then(
+        () => true,
+        () => false,
+      );
     try {
-      for (let tries = 0; !enough(); tries++) {
-        if (tries === 5) assertLooksLike(printed(), step.printed ?? "something", step.at);
+      for (let tries = 0; !(await within(tries === 0 ? 500 : 2000)); tries++) {
+        if (tries === 8) assertLooksLike(said.out(), printed ?? "something", step.at);
         await this.#makeSomethingHappen();
-        await eventually("output", enough, 2000).catch(() => undefined);
       }
     } finally {
       process.kill(-pid, "SIGINT");
     }
     const status = Number(await this.#ask(`failed=; wait ${pid}; echo $? >&3`));
-    assert.ok([0, 130].includes(status), `${step.at}: ${step.text}\nexits ${status} after Ctrl-C`);
+    assert.ok(
+      [0, 130].includes(status),
+      `${step.at}: ${step.text}\nexits ${status} after Ctrl-C\n${said.err()}`,
+    );
   }
 
   /** A sandbox is made, dies and is removed. */
   async #makeSomethingHappen(): Promise<void> {
-    const forkd = await connect({ dataDir: this.dataDir });
+    const forkd = await connect({ socket: join(this.#dir, "run/forkd.sock") });
     const [any] = await forkd.snapshots.list({ limit: 1 });
     if (any === undefined) return;
     const sandbox = await forkd.forkOne(any.tag, { labels: { job: "42" } });
