@@ -11,7 +11,7 @@ type Command = {
   outputHelp(): void;
 };
 type Verb = { name: string; hidden?: true };
-type Program = { makeProgram(verb: Verb, toAction: () => () => Promise<void>): Promise<Command> };
+type Program = { makeProgram: (verb: Verb, toAction: () => () => Promise<void>) => Promise<Command> };
 
 /** Examples that are not run, and why */
 const notRun: readonly [RegExp, string][] = [
@@ -24,7 +24,7 @@ const notRun: readonly [RegExp, string][] = [
   [/--tls-cert/, "docs/auth.md has it with a certificate"],
 ];
 /** They end what the others need. */
-const last = ["kill", "cleanup", "gc", "down", "up", "serve"];
+const last = ["kill", "cleanup", "gc", "up", "down", "serve"];
 
 export async function helpExamples(): Promise<Step[]> {
   const source = (name: string) => pathToFileURL(join(repository, "packages/cli/dist/src", name)).href;

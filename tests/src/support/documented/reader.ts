@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { Scope, runCommand } from "@forkd/base";
+import { isErrno, runCommand, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import { linkSnapshot, linkSnapshots } from "../data-dir.ts";
 import { noteDataDir } from "../orphans.ts";
@@ -121,7 +121,7 @@ export class Reader implements AsyncDisposable {
         await this.#makeSomethingHappen();
       }
     } finally {
-      process.kill(-pid, "SIGINT");
+      signalGroup(pid, "SIGINT");
     }
     const status = Number(await this.#ask(`failed=; wait ${pid}; echo $? >&3`));
     assert.ok(
@@ -130,9 +130,11 @@ export class Reader implements AsyncDisposable {
     );
   }
 
-  /** A sandbox is made, dies and is removed. */
+  /** A sandbox is made, dies and is removed, if there is a daemon. */
   async #makeSomethingHappen(): Promise<void> {
-    const forkd = await connect({ socket: join(this.#dir, "run/forkd.sock") });
+    const socket = join(this.#dir, "run/forkd.sock");
+    if (!existsSync(socket)) return;
+    const forkd = await connect({ socket });
     const [any] = await forkd.snapshots.list({ limit: 1 });
     if (any === undefined) return;
     const sandbox = await forkd.forkOne(any.tag, { labels: { job: "42" } });
@@ -145,7 +147,7 @@ export class Reader implements AsyncDisposable {
 
   async #ask(command: string): Promise<string> {
     this.#shell.stdin.write(`${command}\n`);
-    const slow = setTimeout(() => process.kill(-(this.#shell.pid ?? 0), "SIGKILL"), stepTimeoutMs);
+    const slow = setTimeout(() => signalGroup(this.#shell.pid, "SIGKILL"), stepTimeoutMs);
     const { value, done } = await this.#answers.next();
     clearTimeout(slow);
     assert.ok(done !== true, `the shell has ended; a command may take ${stepTimeoutMs} ms`);
@@ -177,6 +179,16 @@ async function stopEverything(env: NodeJS.ProcessEnv): Promise<void> {
   await runCommand(process.execPath, [cliPath, "up", "-q"], { env });
   await runCommand(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
   await runCommand(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
+}
+
+/** One that has ended already tells so by its exit code. */
+function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, signal);
+  } catch (error) {
+    if (!isErrno(error, "ESRCH")) throw error;
+  }
 }
 
 async function freePort(): Promise<number> {
