@@ -1,10 +1,13 @@
 /**
- * Every relative link in the Markdown files leads to a file; every verb is in docs/cli.md; docs/configuration.md holds the table of
- * settings that the code gives (`--write` updates it). Needs the compiled packages.
+ * Every relative link in the Markdown files leads to a file; every verb with all its options is in docs/cli.md; docs/configuration.md
+ * holds the table of settings and docs/http-api.md that of routes as the code gives them (`--write` updates both). Needs the compiled
+ * packages.
  */
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
+import { Command } from "commander";
 import { verbs } from "../packages/cli/dist/src/verbs.js";
+import { routes } from "../packages/contract/dist/src/index.js";
 import { describeSettings, loadConfig } from "../packages/daemon/dist/src/index.js";
 import { settingMeanings } from "../packages/daemon/dist/src/setting-meanings.js";
 
@@ -30,21 +33,83 @@ for (const page of pages(root)) {
 }
 
 const cli = readFileSync(join(root, "docs/cli.md"), "utf8");
-for (const { name, hidden } of verbs) {
-  if (hidden || new RegExp(`^### .*(?<![\\w-])${name}(?![\\w-])`, "m").test(cli)) continue;
-  console.error(`docs/cli.md: no section for the verb ${name}`);
-  broken++;
+for (const verb of verbs) if (!verb.hidden) await checkVerb(verb);
+
+generated("docs/configuration.md", "settings", await settingsTable());
+generated("docs/http-api.md", "routes", routesTable());
+process.exit(broken > 0 ? 1 : 0);
+
+/** The part of a page between `<!-- name -->` and `<!-- end -->` is what the code gives. */
+function generated(page, name, table) {
+  const path = join(root, page);
+  const text = readFileSync(path, "utf8");
+  const expected = text.replace(new RegExp(`(<!-- ${name} -->\\n)[^]*?(<!-- end -->)`), `$1${table}$2`);
+  if (process.argv.includes("--write")) writeFileSync(path, expected);
+  else if (text !== expected) {
+    console.error(
+      `${page}: the table of ${name} is not what the code gives: run node tools/check-docs.mjs --write`,
+    );
+    broken++;
+  }
 }
 
-const page = join(root, "docs/configuration.md");
-const text = readFileSync(page, "utf8");
-const expected = text.replace(/(<!-- settings -->\n)[^]*(<!-- end -->)/, `$1${await settingsTable()}$2`);
-if (process.argv.includes("--write")) writeFileSync(page, expected);
-else if (text !== expected) {
-  console.error("docs/configuration.md differs from the settings: run node tools/check-docs.mjs --write");
-  broken++;
+/** A verb has a section, which names its options, or links to a section that does. */
+async function checkVerb(verb) {
+  const section = sectionOf(verb.name);
+  if (section === undefined) {
+    console.error(`docs/cli.md: no section for the verb ${verb.name}`);
+    broken++;
+    return;
+  }
+  const linked = [...section.matchAll(/\]\(#([a-z]+)[a-z-]*\)/g)].map(([, name]) => sectionOf(name) ?? "");
+  const words = [section, ...linked].join("\n");
+  const command = new Command(verb.name);
+  (await verb.load()).define(command, () => async () => {});
+  for (const part of [command, ...command.commands]) {
+    for (const { long, short, hidden } of part.options) {
+      const told = [long, short].some((name) => name && new RegExp(`${name}(?![\\w-])`).test(words));
+      if (told || hidden || long === "--json" || long === "--quiet") continue;
+      const name = part === command ? verb.name : `${verb.name} ${part.name()}`;
+      console.error(`docs/cli.md: the section of ${verb.name} does not tell about ${name} ${long}`);
+      broken++;
+    }
+  }
 }
-process.exit(broken > 0 ? 1 : 0);
+
+function sectionOf(verb) {
+  const sections = cli.split(/^(?=##+ )/m);
+  return sections.find((section) => new RegExp(`^### .*(?<![\\w-])${verb}(?![\\w-])`).test(section));
+}
+
+function routesTable() {
+  const groups = [
+    [/\/(execs?|execs\/.*)$/, "commands"],
+    [/\/(eval|interrupt|contexts.*)$/, "evals"],
+    [/\/files/, "files"],
+    [/\/(branch|pause|resume|rewind)$/, "branch, pause, rewind", /^\/v1\/sandboxes/],
+    [/^\/v1\/sandboxes/, "sandboxes"],
+    [/^\/v1\/(snapshots|tree|gc)/, "snapshots"],
+    [/^\/v1\/workspaces/, "workspaces"],
+    [/^\/v1\/keys/, "keys"],
+    [/^\/v1\/(events|stats)|^\/metrics/, "watching"],
+    [/./, "daemon"],
+  ];
+  const groupOf = (path) =>
+    groups.find(([pattern, , within]) => pattern.test(path) && (within?.test(path) ?? true))[1];
+  const order = ["daemon", "sandboxes", "commands", "evals", "files", "branch, pause, rewind", "snapshots"];
+  const place = (name) => (order.indexOf(name) + 1 || 100) - 1;
+  const rows = Object.values(routes)
+    .map((route) => ({ ...route, group: groupOf(route.path) }))
+    .sort((a, b) => place(a.group) - place(b.group) || (a.group < b.group ? 1 : a.group > b.group ? -1 : 0));
+  const anchor = (group) => group.replaceAll(", ", "-");
+  return [
+    "| request | scope | does | examples |\n|---|---|---|---|\n",
+    ...rows.map(
+      ({ method, path, scope, summary, group }) =>
+        `| \`${method.toUpperCase()} ${path}\` | ${scope === "open" ? "" : scope} | ${summary} | [${group}](#${anchor(group)}) |\n`,
+    ),
+  ].join("");
+}
 
 async function settingsTable() {
   const rows = describeSettings(await loadConfig({}, { FORKD_DATA_DIR: "/nonexistent" })).map((setting) => {

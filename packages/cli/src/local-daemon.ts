@@ -30,12 +30,12 @@ export async function localSettings(env: Environment): Promise<{ file: string; s
   return { file: daemon.configFileOf({}, env), settings: daemon.describeSettings(config, env) };
 }
 
-export async function setSetting(name: string, value: string, env: Environment) {
-  return (await import("@forkd/daemon")).setSetting(name, value, env);
+export async function setSettings(given: readonly (readonly [string, string])[], env: Environment) {
+  return (await import("@forkd/daemon")).setSettings(given, env);
 }
 
-export async function unsetSetting(name: string, env: Environment) {
-  return (await import("@forkd/daemon")).unsetSetting(name, env);
+export async function unsetSettings(names: readonly string[], env: Environment) {
+  return (await import("@forkd/daemon")).unsetSettings(names, env);
 }
 
 export async function requireSetting(name: string): Promise<string> {

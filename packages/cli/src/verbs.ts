@@ -4,7 +4,7 @@ import type { ToAction } from "./cli.ts";
 
 /** What stands for an operand in completions. */
 export type Completes =
-  "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "scopes" | "event types";
+  "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "event types";
 
 export type Verb = {
   readonly name: string;

@@ -66,6 +66,7 @@ test("mistakes in arguments exit 2 with a message and a remedy", async () => {
     [["pause"], /missing required argument 'id'/],
     [["rmi", "a", "--cascade", "--force"], /either --cascade or --force/],
     [["workspace", "create", "dev"], /required option '--snapshot <tag>' not specified/],
+    [["config", "set", "pool_size", "2", "log_level"], /"log_level" has no value/],
     [["completion", "tcsh"], /Allowed choices are bash, zsh, fish/],
   ] as const;
   for (const [args, message] of cases) {

@@ -3,6 +3,9 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { Command } from "commander";
+import { optionValues } from "../src/commands/complete.ts";
+import { verbs } from "../src/verbs.ts";
 import { idA, idB, openFakeDaemon, sandbox, snapshot } from "./fake-daemon.ts";
 import { runCli } from "./run-cli.ts";
 
@@ -230,6 +233,26 @@ test("cp carries files and trees both ways", async () => {
   ]);
 });
 
+test("every id and tag that a verb takes is completed", async () => {
+  const kinds = { id: "sandboxes", tag: "tags" } as const;
+  for (const verb of verbs) {
+    const command = new Command(verb.name);
+    (await verb.load()).define(command, () => async () => {});
+    const named = (name: string | undefined) => Object.entries(kinds).find(([each]) => each === name)?.[1];
+    const operand = named(command.registeredArguments[0]?.name());
+    if (operand !== undefined) assert.equal(verb.completes, operand, verb.name);
+    assert.deepEqual(
+      Object.keys(verb.subcommands ?? {}),
+      command.commands.map((each) => each.name()),
+      verb.name,
+    );
+    for (const { long, flags } of [command, ...command.commands].flatMap(({ options }) => options)) {
+      const value = named(/<(\w+)>$/.exec(flags)?.[1]);
+      if (value !== undefined) assert.equal(optionValues[long ?? ""], value, `${verb.name} ${long}`);
+    }
+  }
+});
+
 test("completion asks for verbs, tags, ids and options", async () => {
   await using daemon = await openFakeDaemon(twoSandboxes);
   const complete = async (...words: string[]) =>
@@ -237,6 +260,8 @@ test("completion asks for verbs, tags, ids and options", async () => {
   assert.deepEqual(await complete("im"), ["images"]);
   assert.deepEqual(await complete("kill", "sb-aa"), [idA]);
   assert.deepEqual(await complete("kill", "--ta"), ["--tag"]);
+  assert.deepEqual(await complete("top", "--sort", "m"), ["memory"]);
+  assert.deepEqual(await complete("serve", "--log-f"), ["--log-file"]);
   assert.deepEqual((await runCli(["__complete", "--", "kill", ""])).stdout, "");
   assert.match((await runCli(["completion", "bash"])).stdout, /complete -o default -F _forkd forkd/);
 });

@@ -79,52 +79,65 @@ export type Change = {
   readonly effective: SettingInfo | undefined;
 };
 
-/** Writes one setting into config.json. What it does not allow changes nothing. */
-export async function setSetting(
-  name: string,
-  text: string,
+/** Writes settings into config.json, all or none: some are allowed only together. */
+export async function setSettings(
+  given: readonly (readonly [name: string, text: string])[],
   env: Environment = process.env,
-): Promise<Change> {
+): Promise<Change[]> {
+  const values = Object.fromEntries(given.map(([name, text]) => parseSetting(name, text)));
+  if (Object.keys(values).length < given.length)
+    throw new AppError("invalid_request", "A setting is given twice", {
+      details: { field: "name", remedy: "Give each setting once." },
+    });
+  return change(Object.keys(values), env, (file) => ({ ...file, ...values }));
+}
+
+function parseSetting(name: string, text: string): [SettingName, unknown] {
   const setting = requireSetting(name);
   if (setting === "data_dir") throw notInFile();
   const parsed = settingsSchema.shape[setting].safeParse(text);
-  if (!parsed.success) {
-    const rule = parsed.error.issues.map(({ message }) => message).join("; ");
-    throw new AppError("invalid_request", `Cannot set ${setting} to "${text}": ${rule}`, {
-      details: {
-        field: setting,
-        remedy: `It may be: ${settingMeanings[setting]?.allowed ?? allowedOf(setting)}.`,
-      },
-    });
-  }
-  return change(setting, env, (file) => ({ ...file, [setting]: parsed.data }));
+  if (parsed.success) return [setting, parsed.data];
+  const rule = parsed.error.issues.map(({ message }) => message).join("; ");
+  throw new AppError("invalid_request", `Cannot set ${setting} to "${text}": ${rule}`, {
+    details: {
+      field: setting,
+      remedy: `It may be: ${settingMeanings[setting]?.allowed ?? allowedOf(setting)}.`,
+    },
+  });
 }
 
-/** Takes one setting out of config.json, so that its default counts again; also one that this version does not know. */
-export async function unsetSetting(name: string, env: Environment = process.env): Promise<Change> {
-  const known = Object.hasOwn(await readConfigFile(configFileOf({}, env)), name)
-    ? name
-    : requireSetting(name);
-  return change(known, env, (content) =>
-    Object.fromEntries(Object.entries(content).filter(([each]) => each !== known)),
+/** Takes settings out of config.json, so that their defaults count again; also those that this version does not know. */
+export async function unsetSettings(
+  names: readonly string[],
+  env: Environment = process.env,
+): Promise<Change[]> {
+  const content = await readConfigFile(configFileOf({}, env));
+  const known = names.map((name) => (Object.hasOwn(content, name) ? name : requireSetting(name)));
+  return change(known, env, (file) =>
+    Object.fromEntries(Object.entries(file).filter(([each]) => !known.includes(each))),
   );
 }
 
 type FileContent = Readonly<Record<string, unknown>>;
 
 async function change(
-  name: string,
+  names: readonly string[],
   env: Environment,
   edit: (content: FileContent) => FileContent,
-): Promise<Change> {
+): Promise<Change[]> {
   const file = configFileOf({}, env);
   const content = edit(await readConfigFile(file));
   // All settings together, because one may depend on another.
   const config = await loadConfig({}, env, { file: content });
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   await writeFileAtomic(file, `${JSON.stringify(content, undefined, 2)}\n`, 0o600);
-  const effective = describeSettings(config, env).find((each) => each.name === name);
-  return { name, file, value: plain(content[name]), effective };
+  const all = describeSettings(config, env);
+  return names.map((name) => ({
+    name,
+    file,
+    value: plain(content[name]),
+    effective: all.find((each) => each.name === name),
+  }));
 }
 
 function notInFile(): AppError {

@@ -93,7 +93,7 @@ test("a caller that goes away gives its places back at once, and leaves nothing"
   await until("the others wait", () => runtime.starts.waiting === many);
   abort.abort(new Error("gone"));
   await rejectsWith(goes, "cancelled", /its children were removed/);
-  assert.equal(runtime.pendingForks, 1, "only the child that is on its way has a place");
+  assert.equal(runtime.admission.pending, 1, "only the child that is on its way has a place");
   open();
   const [entry] = await stays;
   assert.ok(entry && isSandbox(entry));

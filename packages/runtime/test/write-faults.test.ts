@@ -47,7 +47,7 @@ async function assertInStep({ runtime, config }: TestRuntime, when: string): Pro
   assert.deepEqual(drafts, [], `${when}: drafts`);
   for (const sandbox of runtime.registry.all())
     if (sandbox.machineAtWork) assert.equal(sandbox.machineAtWork.machine.disk.length > 0, true);
-  assert.equal(runtime.pendingForks, 0);
+  assert.equal(runtime.admission.pending, 0);
 }
 
 async function tagsOf({ runtime }: TestRuntime): Promise<string[]> {

@@ -5,15 +5,18 @@ import { sharedData } from "./places.ts";
 
 export async function linkSnapshots(dataDir: string, tags: readonly string[]): Promise<void> {
   await mkdir(join(dataDir, "snapshots"), { recursive: true });
-  for (const tag of tags) {
-    const target = join(dataDir, "snapshots", tag);
-    await mkdir(target);
-    for (const name of await readdir(join(sharedData, "snapshots", tag))) {
-      await link(join(sharedData, "snapshots", tag, name), join(target, name));
-    }
-  }
+  for (const tag of tags) await linkSnapshot(dataDir, tag);
   // Images are content-addressed and only ever added to.
   await symlink(join(sharedData, "images"), join(dataDir, "images"));
+}
+
+/** One more, under a tag of its own where another is given. */
+export async function linkSnapshot(dataDir: string, baked: string, tag = baked): Promise<void> {
+  const target = join(dataDir, "snapshots", tag);
+  await mkdir(target);
+  for (const name of await readdir(join(sharedData, "snapshots", baked))) {
+    await link(join(sharedData, "snapshots", baked, name), join(target, name));
+  }
 }
 
 /** Makes one file of a linked snapshot its own, so that a test may spoil it. */

@@ -1,5 +1,5 @@
 /** Candidates for the word under the cursor, one a line. Starts no daemon and never fails. */
-import { Command } from "commander";
+import { Command, type Option } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addCommonOptions, examples } from "../help.ts";
 import { findVerb, verbs, type Completes, type Verb } from "../verbs.ts";
@@ -21,14 +21,13 @@ async function complete(cli: Cli, _options: unknown, words: string[]): Promise<v
 
 type Place = { verb: Verb | undefined; before: readonly string[]; current: string };
 
-/** What stands for the values of options */
-const optionValues: Readonly<Record<string, Completes>> = {
+/** What stands for the values of options; those with a fixed set of choices need no entry. */
+export const optionValues: Readonly<Record<string, Completes>> = {
   "--tag": "tags",
   "--from": "tags",
   "--to": "tags",
   "--snapshot": "tags",
   "--from-sandbox": "sandboxes",
-  "--scope": "scopes",
   "--sandbox": "sandboxes",
   "--parent": "tags",
   "--type": "event types",
@@ -40,23 +39,26 @@ async function candidates(cli: Cli, { verb, before, current }: Place): Promise<s
   const value = optionValues[before.at(-1) ?? ""];
   if (value !== undefined) return namesOf(cli, value);
   const subcommand = before.find((word) => Object.hasOwn(verb.subcommands ?? {}, word));
-  if (current.startsWith("-")) return optionsOf(verb, subcommand);
+  const options = await optionsOf(verb, subcommand);
+  const last = before.at(-1);
+  const choices = options.find(({ long, short }) => last === long || last === short)?.argChoices;
+  if (choices !== undefined) return choices;
+  if (current.startsWith("-"))
+    return [...options.flatMap(({ long, hidden }) => (long && !hidden ? [long] : [])), "--help"];
   if (verb.subcommands !== undefined && subcommand === undefined) return Object.keys(verb.subcommands);
   const completes = subcommand === undefined ? verb.completes : verb.subcommands?.[subcommand];
   return completes === undefined ? [] : namesOf(cli, completes);
 }
 
-async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<string[]> {
+async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<readonly Option[]> {
   const command = addCommonOptions(new Command(verb.name));
   (await verb.load()).define(command, () => async () => {});
-  const { options } = command.commands.find((candidate) => candidate.name() === subcommand) ?? command;
-  return [...options.map(({ long }) => long ?? ""), "--help"].filter((name) => name !== "");
+  return (command.commands.find((candidate) => candidate.name() === subcommand) ?? command).options;
 }
 
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
   if (kind === "settings") return (await import("../local-daemon.ts")).settingNames();
-  if (kind === "scopes") return ["read", "run", "admin"];
   if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
   if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
   const { findDaemon } = await import("../client.ts");

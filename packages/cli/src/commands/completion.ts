@@ -16,7 +16,8 @@ _forkd() {
   found=("\${(@f)$(forkd __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
   if [[ -n "\${found[*]}" ]]; then compadd -- "\${found[@]}"; else _files; fi
 }
-compdef _forkd forkd
+# Loaded from a directory of $fpath, the file is the function itself and is asked at once.
+if [[ "\${funcstack[1]}" == _forkd ]]; then _forkd "$@"; else compdef _forkd forkd; fi
 `,
   fish: `function __forkd_complete
   set -l words (commandline -opc) (commandline -ct)

@@ -3,6 +3,7 @@ import type { SettingInfo } from "@forkd/contract";
 import { AppError } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
+import { usage } from "../arguments.ts";
 import { addCommonOptions, examples } from "../help.ts";
 import { clean, renderTable, type Column } from "../table.ts";
 
@@ -35,13 +36,17 @@ export function define(command: Command, toAction: ToAction): void {
     .argument("<name>", "setting")
     .addHelpText("after", examples("forkd config get data_dir"))
     .action(toAction(get));
-  add("set", "Write a setting into config.json")
+  add("set", "Write settings into config.json, all or none")
     .argument("<name>", "setting")
     .argument("<value>", "value")
-    .addHelpText("after", examples("forkd config set log_level debug"))
+    .argument("[more...]", "further names, each followed by its value")
+    .addHelpText(
+      "after",
+      examples("forkd config set log_level debug", "forkd config set max_sandboxes 200 max_memory_mib 16384"),
+    )
     .action(toAction(set));
-  add("unset", "Take a setting out of config.json")
-    .argument("<name>", "setting")
+  add("unset", "Take settings out of config.json")
+    .argument("<name...>", "settings")
     .addHelpText("after", examples("forkd config unset log_level"))
     .action(toAction(unset));
   add("check", "Say whether a daemon would start with the settings")
@@ -75,30 +80,47 @@ async function get(cli: Cli, _options: unknown, name: string): Promise<void> {
   cli.out.line(String(setting?.value));
 }
 
-async function set(cli: Cli, _options: unknown, name: string, value: string): Promise<void> {
-  const { setSetting } = await import("../local-daemon.ts");
-  await report(cli, await setSetting(name, value, cli.environment.variables), "Set");
+async function set(
+  cli: Cli,
+  _options: unknown,
+  name: string,
+  value: string,
+  more: string[] = [],
+): Promise<void> {
+  const words = [name, value, ...more];
+  if (words.length % 2 !== 0) throw usage(`"${words.at(-1)}" has no value: give NAME VALUE, once or more.`);
+  const given: [string, string][] = [];
+  for (let at = 0; at < words.length; at += 2) given.push([words[at] ?? "", words[at + 1] ?? ""]);
+  const { setSettings } = await import("../local-daemon.ts");
+  await report(cli, await setSettings(given, cli.environment.variables), "Set");
 }
 
-async function unset(cli: Cli, _options: unknown, name: string): Promise<void> {
-  const { unsetSetting } = await import("../local-daemon.ts");
-  await report(cli, await unsetSetting(name, cli.environment.variables), "Unset");
+async function unset(cli: Cli, _options: unknown, names: string[]): Promise<void> {
+  const { unsetSettings } = await import("../local-daemon.ts");
+  await report(cli, await unsetSettings(names, cli.environment.variables), "Unset");
 }
 
-type Change = Awaited<ReturnType<(typeof import("../local-daemon.ts"))["setSetting"]>>;
+type Change = Awaited<ReturnType<(typeof import("../local-daemon.ts"))["setSettings"]>>[number];
 
-async function report(cli: Cli, change: Change, verb: string): Promise<void> {
-  const { name, file, value, effective } = change;
+async function report(cli: Cli, changes: readonly Change[], verb: string): Promise<void> {
   const running = await runningValues(cli);
-  const used = running?.settings.get(name);
-  const needsRestart = used !== undefined && effective !== undefined && differs(used, effective);
-  if (cli.out.json) return cli.out.document({ name, value, file, effective, needs_restart: needsRestart });
-  cli.out.line(`${verb} ${name}${value === null ? "" : ` = ${clean(String(value))}`} in ${file}`);
-  if (effective?.source === "environment")
-    cli.out.note(
-      `It has no effect here: ${effective.variable}=${clean(String(effective.value))} in the environment wins.`,
-    );
-  if (needsRestart)
+  const told = changes.map((change) => {
+    const used = running?.settings.get(change.name);
+    const { effective } = change;
+    return {
+      ...change,
+      needs_restart: used !== undefined && effective !== undefined && differs(used, effective),
+    };
+  });
+  if (cli.out.json) return cli.out.document(told.length === 1 ? told[0] : told);
+  for (const { name, file, value, effective } of told) {
+    cli.out.line(`${verb} ${name}${value === null ? "" : ` = ${clean(String(value))}`} in ${file}`);
+    if (effective?.source === "environment")
+      cli.out.note(
+        `It has no effect here: ${effective.variable}=${clean(String(effective.value))} in the environment wins.`,
+      );
+  }
+  if (told.some(({ needs_restart }) => needs_restart))
     cli.out.note(
       `The running daemon (pid ${running?.pid}) goes on with the old value until it is started anew.`,
     );

@@ -27,7 +27,7 @@ export function define(command: Command, toAction: ToAction): void {
       examples(
         "forkd doctor",
         "forkd doctor --fix",
-        "forkd doctor --json | jq '.checks[] | select(.outcome != \"ok\")'",
+        "forkd doctor --no-boot --json | jq '.checks[] | select(.outcome != \"ok\")'",
       ),
     )
     .action(toAction(doctor));

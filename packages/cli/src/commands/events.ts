@@ -20,9 +20,9 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText(
       "after",
       `\nTypes: ${eventTypes.join(", ")}\n${examples(
-        "forkd events",
-        "forkd events --json --type 'sandbox.*' | jq -r .sandbox_id",
-        "forkd events --sandbox 3f2a --type sandbox.died",
+        "forkd events                                    # until Ctrl-C",
+        "forkd events --json --type 'sandbox.*' | jq --unbuffered -r .sandbox_id      # until Ctrl-C",
+        "forkd events --sandbox 3f2a --type sandbox.died      # until Ctrl-C",
       )}`,
     )
     .action(toAction(events));

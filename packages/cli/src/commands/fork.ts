@@ -16,7 +16,7 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText(
       "after",
       examples(
-        "forkd fork --tag python-numpy -n 10",
+        "forkd fork --tag python-numpy -n 3",
         "forkd fork --tag python-numpy -n 2 --ttl 10m --label job=42",
         `echo '[{"values":1},{"values":2}]' | forkd fork --tag python-numpy -n 2 --vary -`,
       ),

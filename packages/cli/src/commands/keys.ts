@@ -59,7 +59,10 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--max-memory-mib <mib>", "limit of the memory of all its sandboxes", wholeNumber(1, 1 << 30))
     .addHelpText(
       "after",
-      examples("forkd keys create ci --scope run --expires 30d", "key=$(forkd keys create ci -q)"),
+      examples(
+        "forkd keys create ci --scope run --expires 30d",
+        "key=$(forkd keys create dashboard --scope read -q)",
+      ),
     )
     .action(toAction(create));
   add("ls", "List keys, without their text")

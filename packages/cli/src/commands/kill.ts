@@ -13,7 +13,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--all", "every sandbox")
     .option("--tag <tag>", "the sandboxes of a snapshot")
     .option("--label <name=value>", "the sandboxes with a label", parseLabel)
-    .addHelpText("after", examples("forkd kill 3f2a 91", "forkd kill --label job=42", "forkd kill --all"))
+    .addHelpText("after", examples("forkd kill 3f2a 9c1d", "forkd kill --label job=42", "forkd kill --all"))
     .action(toAction(kill));
 }
 

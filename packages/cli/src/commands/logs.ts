@@ -32,7 +32,11 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--level <level>", `with --daemon: ${logLevels.join(", ")} and worse`)
     .addHelpText(
       "after",
-      examples("forkd logs 3f2a --tail 20", "forkd logs -f 3f2a", "forkd logs --daemon -f --level warn"),
+      examples(
+        "forkd logs 3f2a --tail 20",
+        "forkd logs -f 3f2a      # until Ctrl-C",
+        "forkd logs --daemon -f --level info      # until Ctrl-C",
+      ),
     )
     .action(toAction(logs));
 }

@@ -40,7 +40,7 @@ export function define(command: Command, toAction: ToAction): void {
         "forkd ls --label job=42",
         "forkd ls -q",
         "forkd ls --wide",
-        "forkd ls --watch",
+        "forkd ls --watch                                # until Ctrl-C",
         "forkd ls --limit 20",
       ),
     )

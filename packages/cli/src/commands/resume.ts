@@ -6,7 +6,7 @@ import { examples } from "../help.ts";
 export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<id...>", "sandboxes or workspaces; a unique beginning of an id is enough")
-    .addHelpText("after", examples("forkd resume 3f2a", "forkd resume 3f2a 91"))
+    .addHelpText("after", examples("forkd resume 3f2a", "forkd resume 3f2a 9c1d"))
     .action(toAction(resume));
 }
 

@@ -59,10 +59,10 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText(
       "after",
       examples(
-        "forkd serve",
-        "forkd serve --listen off --log-level debug",
+        "forkd serve                                                     # until Ctrl-C",
+        "forkd serve --listen off --log-level debug                      # until Ctrl-C",
         "forkd serve --listen 0.0.0.0:8889 --tls-cert cert.pem --tls-key key.pem",
-        "forkd serve --set max_memory_mib=16384 --set drain_secs=30",
+        "forkd serve --set max_memory_mib=16384 --set drain_secs=30      # until Ctrl-C",
       ),
     )
     .action(toAction(serve));

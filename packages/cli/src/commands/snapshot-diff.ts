@@ -27,8 +27,8 @@ export function define(command: Command, toAction: ToAction): void {
       "\nForks a sandbox, runs the command, captures what it leaves behind and kills the sandbox. The output of the\n" +
         "command goes to stderr. A command that fails makes no snapshot.\n" +
         examples(
-          "forkd snapshot-diff --from python-numpy --tag with-pandas -- pip install pandas",
-          "forkd snapshot-diff --from base --tag built --timeout 10m --exec 'cd /srv && make'",
+          "forkd snapshot-diff --from python-numpy --tag with-data -- sh -c 'seq 3 > /srv/data'",
+          "forkd snapshot-diff --from with-data --tag built --timeout 10m --exec 'cd /srv && wc -l data'",
         ),
     )
     .action(toAction(snapshotDiff));

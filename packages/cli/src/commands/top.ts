@@ -21,7 +21,11 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--label <name=value>", "only sandboxes with a label (repeatable)", collectLabelFilter)
     .addHelpText(
       "after",
-      examples("forkd top", "forkd top --once --sort memory", "forkd top --json | jq -c '.sandboxes[0]'"),
+      examples(
+        "forkd top",
+        "forkd top --once --sort memory",
+        "forkd top --json | jq --unbuffered -c '.sandboxes[0]'      # until Ctrl-C",
+      ),
     )
     .action(toAction(top));
 }

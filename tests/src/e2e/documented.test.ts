@@ -1,0 +1,125 @@
+/**
+ * What the documentation shows works as it stands: every command of a page is run in order, in one shell, as its reader would;
+ * every program in TypeScript is checked and run. How a page marks what cannot be run, or what else is to expect:
+ * support/documented/blocks.ts.
+ */
+import "../support/orphans.ts";
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { routes } from "@forkd/contract";
+import { blocksOf, stepFrom, stepsOf, type Block, type Step } from "../support/documented/blocks.ts";
+import { helpExamples } from "../support/documented/help.ts";
+import { Reader } from "../support/documented/reader.ts";
+import { difference } from "../support/documented/shape.ts";
+import { compile, programOf } from "../support/documented/typescript.ts";
+
+/** The baked snapshot that stands for `python-numpy` on each page; `tiny` where none of its programs matters. */
+const pages: Readonly<Record<string, "python" | "tiny">> = {
+  "README.md": "python",
+  "docs/auth.md": "tiny",
+  "docs/branching.md": "tiny",
+  "docs/cli.md": "python",
+  "docs/configuration.md": "tiny",
+  "docs/events.md": "tiny",
+  "docs/forking.md": "python",
+  "docs/http-api.md": "python",
+  "docs/limits.md": "tiny",
+  "docs/metrics.md": "tiny",
+  "docs/operating.md": "tiny",
+  "docs/restarts.md": "tiny",
+};
+/** So many blocks of all pages may be left out. */
+const fewNotRun = 8;
+
+const isShell = ({ language }: Block) => language === "sh" || language === "console";
+const shellBlocks = (page: string) => blocksOf(page).filter(isShell);
+
+/** Follows every step, so that one that fails does not hide the others. */
+async function followAll(reader: Reader, steps: readonly Step[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const step of steps) await reader.follow(step).catch((error: unknown) => failures.push(error));
+  if (failures.length === 0) return;
+  throw new Error(failures.map((each) => (each instanceof Error ? each.message : String(each))).join("\n\n"));
+}
+
+test("what is printed is held to what is shown", () => {
+  const shown = '{"id":"sb-…","n":1,"state":"running","more":{…},"list":[1,…]}';
+  const printed = { id: "sb-1", n: 2, state: "running", more: { a: 1 }, list: [3, 4] };
+  const problem = (change: object) => difference(JSON.stringify({ ...printed, ...change }), shown);
+  assert.equal(problem({}), undefined);
+  assert.match(problem({ id: "x" }) ?? "", /\.id is "x"/);
+  assert.match(problem({ n: "2" }) ?? "", /\.n is no number/);
+  assert.match(problem({ state: "dead" }) ?? "", /\.state is "dead"/);
+  assert.match(problem({ more: undefined }) ?? "", /\.more is no object/);
+  assert.match(problem({ list: [] }) ?? "", /\.list has 0 elements/);
+  assert.match(problem({ extra: 1 }) ?? "", /also has extra/);
+  assert.equal(difference("a\nb   12 MiB\nc\n", "…\nb 3 MiB\n…"), undefined);
+  for (const wrong of ["a", "a\nb 3 GiB", ""]) assert.ok(difference(wrong, "…\nb 3 MiB\n…"), wrong);
+  assert.ok(difference("a\nb", "a"));
+});
+
+describe("the documentation", { concurrency: 2 }, () => {
+  for (const [page, baked] of Object.entries(pages)) {
+    test(page, async () => {
+      const steps = shellBlocks(page)
+        .filter(({ notRun }) => notRun === undefined)
+        .flatMap(stepsOf);
+      assert.ok(steps.length > 0, `${page} shows no command`);
+      await using reader = await Reader.open({ "python-numpy": baked });
+      await followAll(reader, steps);
+      if (page !== "docs/http-api.md") return;
+      await reader.finish();
+      assertEveryRoute(reader, steps);
+    });
+  }
+
+  for (const page of ["README.md", "docs/sdk-typescript.md"]) {
+    test(`${page}: TypeScript`, async () => {
+      const blocks = blocksOf(page).filter(({ language }) => language === "ts");
+      assert.ok(blocks.length > 0);
+      await using reader = await Reader.open({ "python-numpy": "python" });
+      const program = compile(programOf(blocks), reader.workDir);
+      await followAll(reader, [stepFrom(page, "forkd up -q"), stepFrom(page, `node ${program}`)]);
+    });
+  }
+
+  test("examples of every verb's help", async () => {
+    const snapshots = { base: "tiny", "old-tag": "tiny", "step-9": "tiny", a: "tiny", b: "tiny" };
+    await using reader = await Reader.open({ "python-numpy": "python", ...snapshots });
+    mkdirSync(join(reader.workDir, "src"));
+    mkdirSync(join(reader.env["HOME"] ?? "", ".config/fish/completions"), { recursive: true });
+    writeFileSync(join(reader.workDir, "script.py"), "40 + 2\n");
+    await followAll(reader, [
+      // A workspace may stand where the help has the beginning of an id.
+      stepFrom(
+        "setup",
+        "for name in 3f2a 9c1d; do forkd workspace create $name --snapshot python-numpy; done",
+      ),
+      ...(await helpExamples()),
+    ]);
+  });
+
+  test("little of it is left out", () => {
+    const left = Object.keys(pages).flatMap((page) =>
+      shellBlocks(page).filter(({ notRun }) => notRun !== undefined),
+    );
+    assert.ok(left.length <= fewNotRun, `${left.length} blocks are not run`);
+  });
+});
+
+/** The page has an example for every route that curl has called with success. */
+function assertEveryRoute(reader: Reader, steps: readonly Step[]): void {
+  const called = new Set<string>();
+  for (const { route, status, user_agent } of reader.requests()) {
+    // 499: the client went away, which is how a stream of events ends.
+    const answered = status < 400 || (status === 499 && route === "events");
+    if (answered && user_agent?.startsWith("curl/")) called.add(route);
+  }
+  // These two are not in the audit log.
+  for (const name of ["health", "metrics"] as const)
+    if (steps.some(({ text }) => text.startsWith(`api ${routes[name].path}`))) called.add(name);
+  const missing = Object.keys(routes).filter((name) => !called.has(name));
+  assert.deepEqual(missing, [], "routes without an example in docs/http-api.md");
+}

@@ -1,0 +1,91 @@
+/**
+ * What a page of documentation tells its reader to run.
+ *
+ * In a fence `sh` every line is a command (or goes on in the next line). In a fence `console` commands follow `$ ` and what
+ * they print follows them; `…` stands for anything. A comment at the end of a command says what else is to expect: `# exit 3`,
+ * or `# until Ctrl-C` for one that goes on. `<!-- not run: REASON -->` in the line before a fence leaves it out.
+ */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { repository } from "../places.ts";
+
+export type Block = {
+  page: string;
+  line: number;
+  language: string;
+  lines: readonly string[];
+  /** why nobody runs it */
+  notRun?: string;
+};
+
+export type Step = {
+  /** page and line */
+  at: string;
+  text: string;
+  /** what the page says that it prints; absent if it does not say */
+  printed?: string;
+  exit: number;
+  /** it goes on until it is interrupted */
+  endless: boolean;
+};
+
+export function blocksOf(page: string): Block[] {
+  const lines = readFileSync(join(repository, page), "utf8").split("\n");
+  const blocks: Block[] = [];
+  for (let at = 0; at < lines.length; at++) {
+    const language = /^```(\w*)$/.exec(lines[at] ?? "")?.[1];
+    if (language === undefined) continue;
+    const end = lines.indexOf("```", at + 1);
+    assert.ok(end > at, `${page}:${at + 1}: a fence without its end`);
+    const notRun = /^<!-- not run: (.+) -->$/.exec(lines[at - 1] ?? "")?.[1];
+    blocks.push({
+      page,
+      line: at + 1,
+      language,
+      lines: lines.slice(at + 1, end),
+      ...(notRun !== undefined && { notRun }),
+    });
+    at = end;
+  }
+  return blocks;
+}
+
+/** The commands of a block, in order. */
+export function stepsOf({ page, line, language, lines }: Block): Step[] {
+  const steps: Step[] = [];
+  let pending: string | undefined;
+  let begun = 0;
+  for (const [index, each] of lines.entries()) {
+    const prompted = language === "console" && each.startsWith("$ ");
+    const command = prompted ? each.slice(2) : each;
+    if (pending === undefined) {
+      const last = steps.at(-1);
+      if (language === "console" && !prompted) {
+        assert.ok(last, `${page}:${line + index + 1}: output before a command`);
+        last.printed = last.printed === undefined ? each : `${last.printed}\n${each}`;
+        continue;
+      }
+      if (/^\s*(#.*)?$/.test(command)) continue;
+      begun = line + index + 1;
+    }
+    pending = pending === undefined ? command : `${pending}\n${command}`;
+    if (isComplete(pending)) {
+      steps.push(stepFrom(`${page}:${begun}`, pending));
+      pending = undefined;
+    }
+  }
+  assert.equal(pending, undefined, `${page}:${begun}: the command has no end`);
+  return steps;
+}
+
+export function stepFrom(at: string, text: string): Step {
+  const remark = /\s#\s(.*)$/.exec(text)?.[1] ?? "";
+  const exit = Number(/\bexit (\d+)\b/.exec(remark)?.[1] ?? 0);
+  return { at, text, exit, endless: remark.includes("until Ctrl-C") };
+}
+
+function isComplete(text: string): boolean {
+  return !text.endsWith("\\") && spawnSync("bash", ["-n"], { input: `${text}\n` }).status === 0;
+}

@@ -1,0 +1,52 @@
+/** The examples in the help texts of the command line. */
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { repository } from "../places.ts";
+import { stepFrom, type Step } from "./blocks.ts";
+
+type Command = {
+  name(): string;
+  commands: readonly Command[];
+  configureOutput(output: { writeOut: (text: string) => void }): Command;
+  outputHelp(): void;
+};
+type Verb = { name: string; hidden?: true };
+type Program = { makeProgram: (verb: Verb, toAction: () => () => Promise<void>) => Promise<Command> };
+
+/** Examples that are not run, and why */
+const notRun: readonly [RegExp, string][] = [
+  [/ -it /, "needs a terminal"],
+  [/^forkd (build|snapshot --tag) /, "takes minutes; the snapshots of the tests are built this way"],
+  [/^forkd service (?!print)/, "changes the services of the host"],
+  [/^forkd quickstart/, "many machines; docs/cli.md has it with two"],
+  [/^forkd (logs -f|events --sandbox)/, "the sandbox may say nothing"],
+  [/^forkd doctor( --fix)?$/, "starts guests, which takes long; docs/cli.md has it once"],
+  [/--tls-cert/, "docs/auth.md has it with a certificate"],
+];
+/** They end what the others need. */
+const last = ["kill", "cleanup", "gc", "up", "down", "serve"];
+
+export async function helpExamples(): Promise<Step[]> {
+  const source = (name: string) => pathToFileURL(join(repository, "packages/cli/dist/src", name)).href;
+  const { verbs } = (await import(source("verbs.js"))) as { verbs: readonly Verb[] };
+  const { makeProgram } = (await import(source("program.js"))) as Program;
+  const order = [...verbs].sort((a, b) => last.indexOf(a.name) - last.indexOf(b.name));
+  const steps = new Map<string, Step>();
+  for (const verb of order.filter(({ hidden }) => !hidden)) {
+    const program = await makeProgram(verb, () => async () => {});
+    const command = program.commands.find((each) => each.name() === verb.name);
+    for (const part of command === undefined ? [] : [command, ...command.commands]) {
+      for (const example of examplesOf(part)) {
+        if (notRun.some(([pattern]) => pattern.test(example))) continue;
+        if (!steps.has(example)) steps.set(example, stepFrom(`help of ${verb.name}`, example));
+      }
+    }
+  }
+  return [...steps.values()];
+}
+
+function examplesOf(command: Command): string[] {
+  let text = "";
+  command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+  return [...text.matchAll(/^ {2}\$ (.*)$/gm)].map(([, line = ""]) => line);
+}

@@ -1,0 +1,201 @@
+/** Somebody who types what a page says, into one shell, on a host where nothing runs yet. */
+import assert from "node:assert/strict";
+import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { isErrno, runCommand, Scope } from "@forkd/base";
+import { connect } from "@forkd/sdk/node";
+import { linkSnapshot, linkSnapshots } from "../data-dir.ts";
+import { noteDataDir } from "../orphans.ts";
+import { cliPath, repository } from "../places.ts";
+import { eventually } from "../sandboxes.ts";
+import { testDir } from "../test-dir.ts";
+import type { Step } from "./blocks.ts";
+import { assertLooksLike, difference } from "./shape.ts";
+
+const stepTimeoutMs = 180_000;
+/** The port in the documentation, which may be somebody else's on this host. */
+const documentedPort = /\b8889\b/g;
+
+type Said = { out: () => string; err: () => string };
+
+export class Reader implements AsyncDisposable {
+  readonly #scope: Scope;
+  readonly #shell: ChildProcessWithoutNullStreams;
+  readonly #answers: AsyncIterator<string>;
+  readonly #dir: string;
+  readonly #port: number;
+  readonly env: NodeJS.ProcessEnv;
+  readonly dataDir: string;
+  /** where the shell starts */
+  readonly workDir: string;
+  #count = 0;
+
+  private constructor(
+    scope: Scope,
+    place: { dir: string; dataDir: string; port: number; env: NodeJS.ProcessEnv },
+  ) {
+    this.#dir = place.dir;
+    this.workDir = join(place.dir, "tree");
+    this.#port = place.port;
+    this.dataDir = place.dataDir;
+    this.env = place.env;
+    this.#shell = spawn("bash", ["--norc", "--noprofile"], {
+      cwd: this.workDir,
+      env: place.env,
+      detached: true,
+    });
+    const ended = once(this.#shell, "exit");
+    scope.defer(async () => {
+      this.#shell.stdin.end();
+      await ended;
+    });
+    this.#answers = createInterface({ input: this.#shell.stdout })[Symbol.asyncIterator]();
+    this.#shell.stdin.write("set -E -o pipefail; trap 'failed=${failed:-$?}' ERR; exec 3>&1\n");
+    this.#scope = scope.keep();
+  }
+
+  /** `snapshots`: the tags that the pages use, and the baked snapshot behind each. */
+  static async open(snapshots: Readonly<Record<string, string>>): Promise<Reader> {
+    await using scope = new Scope();
+    const { path: dir } = scope.use(await testDir());
+    const dataDir = join(dir, "data");
+    noteDataDir(dataDir);
+    await linkSnapshots(dataDir, []);
+    for (const [tag, baked] of Object.entries(snapshots)) await linkSnapshot(dataDir, baked, tag);
+    const port = await freePort();
+    const settings = { listen: `127.0.0.1:${port}`, pool_size: 0 };
+    writeFileSync(join(dataDir, "config.json"), JSON.stringify(settings));
+    for (const name of ["tree", "bin", "home"]) mkdirSync(join(dir, name));
+    for (const name of ["forkd", "recipes", "node_modules"])
+      symlinkSync(join(repository, name), join(dir, "tree", name));
+    symlinkSync(join(repository, "forkd"), join(dir, "bin/forkd"));
+    const env: NodeJS.ProcessEnv = {
+      PATH: `${join(dir, "bin")}:${process.env["PATH"] ?? ""}`,
+      HOME: join(dir, "home"),
+      LANG: "C.UTF-8",
+      FORKD_DATA_DIR: dataDir,
+      FORKD_RUNTIME_DIR: join(dir, "run"),
+    };
+    scope.defer(() => stopEverything(env));
+    return new Reader(scope, { dir, dataDir, port, env });
+  }
+
+  /** Runs a command and holds it to what the page says of it. */
+  async follow(step: Step): Promise<void> {
+    const name = join(this.#dir, String(this.#count++));
+    writeFileSync(`${name}.sh`, `${step.text.replaceAll(documentedPort, String(this.#port))}\n`);
+    for (const stream of ["out", "err"]) writeFileSync(`${name}.${stream}`, "");
+    const source = `source ${name}.sh >${name}.out 2>${name}.err </dev/null 3>&-`;
+    const said: Said = {
+      out: () => readFileSync(`${name}.out`, "utf8").replaceAll(String(this.#port), "8889"),
+      err: () => readFileSync(`${name}.err`, "utf8"),
+    };
+    if (step.endless) return this.#interrupt(step, source, said);
+    const status = await this.#ask(`failed=; ${source}; status=$?; echo "\${failed:-$status}" >&3`);
+    assert.equal(
+      Number(status),
+      step.exit,
+      `${step.at}: ${step.text}\nexits ${status}\n${said.out()}${said.err()}`,
+    );
+    if (step.printed !== undefined) assertLooksLike(said.out(), step.printed, step.at);
+  }
+
+  /** Lets it go on until it has printed what it should, with things happening around it; then Ctrl-C. */
+  async #interrupt(step: Step, source: string, said: Said): Promise<void> {
+    const pid = Number(await this.#ask(`set -m; ${source} & echo $! >&3; set +m`));
+    const { printed } = step;
+    const enough = () =>
+      printed === undefined ? said.out() + said.err() !== "" : difference(said.out(), printed) === undefined;
+    const within = (ms: number) =>
+      eventually(step.text, enough, ms).then(
+        () => true,
+        () => false,
+      );
+    try {
+      for (let tries = 0; !(await within(tries === 0 ? 500 : 2000)); tries++) {
+        if (tries === 8) assertLooksLike(said.out(), printed ?? "something", step.at);
+        await this.#makeSomethingHappen();
+      }
+    } finally {
+      signalGroup(pid, "SIGINT");
+    }
+    const status = Number(await this.#ask(`failed=; wait ${pid}; echo $? >&3`));
+    assert.ok(
+      [0, 130].includes(status),
+      `${step.at}: ${step.text}\nexits ${status} after Ctrl-C\n${said.err()}`,
+    );
+  }
+
+  /** A sandbox is made, dies and is removed, if there is a daemon. */
+  async #makeSomethingHappen(): Promise<void> {
+    const socket = join(this.#dir, "run/forkd.sock");
+    if (!existsSync(socket)) return;
+    const forkd = await connect({ socket });
+    const [any] = await forkd.snapshots.list({ limit: 1 });
+    if (any === undefined) return;
+    const sandbox = await forkd.forkOne(any.tag, { labels: { job: "42" } });
+    const { pid } = sandbox.info;
+    assert.ok(pid !== undefined);
+    process.kill(pid, "SIGKILL");
+    await eventually("it is dead", async () => (await forkd.sandboxes.get(sandbox.id)).info.state === "dead");
+    await sandbox.kill();
+  }
+
+  async #ask(command: string): Promise<string> {
+    this.#shell.stdin.write(`${command}\n`);
+    const slow = setTimeout(() => signalGroup(this.#shell.pid, "SIGKILL"), stepTimeoutMs);
+    const { value, done } = await this.#answers.next();
+    clearTimeout(slow);
+    assert.ok(done !== true, `the shell has ended; a command may take ${stepTimeoutMs} ms`);
+    return value;
+  }
+
+  /** Requests that the daemons of this reader have answered. */
+  requests(): { route: string; status: number; user_agent?: string }[] {
+    const lines = readFileSync(join(this.dataDir, "audit.jsonl"), "utf8").trimEnd().split("\n");
+    return lines
+      .map(
+        (line) => JSON.parse(line) as { event: string; route: string; status: number; user_agent?: string },
+      )
+      .filter(({ event }) => event === "request");
+  }
+
+  /** Ends the daemon, so that the audit log is whole. */
+  async finish(): Promise<void> {
+    await stopEverything(this.env);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#scope[Symbol.asyncDispose]();
+  }
+}
+
+/** Also sandboxes that a daemon left behind when it was killed. */
+async function stopEverything(env: NodeJS.ProcessEnv): Promise<void> {
+  await runCommand(process.execPath, [cliPath, "up", "-q"], { env });
+  await runCommand(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
+  await runCommand(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
+}
+
+/** One that has ended already tells so by its exit code. */
+function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, signal);
+  } catch (error) {
+    if (!isErrno(error, "ESRCH")) throw error;
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  assert.ok(address !== null && typeof address === "object");
+  return address.port;
+}

@@ -1,0 +1,39 @@
+/** The TypeScript of a page as one program: each block sees what those before it declared, and may declare it again. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { repository } from "../places.ts";
+import type { Block } from "./blocks.ts";
+
+const importLine = /^import .*;$/;
+
+export function programOf(blocks: readonly Block[]): string {
+  const imports = new Set(blocks.flatMap(({ lines }) => lines.filter((line) => importLine.test(line))));
+  const bodies = blocks.map(
+    ({ page, line, lines }) =>
+      `{ // ${page}:${line}\n${lines.filter((each) => !importLine.test(each)).join("\n")}`,
+  );
+  return `${[...imports].join("\n")}\n${bodies.join("\n")}\n${"}\n".repeat(blocks.length)}`;
+}
+
+/** Checks and compiles; gives the path of the program. */
+export function compile(program: string, dir: string): string {
+  writeFileSync(join(dir, "package.json"), '{ "type": "module" }');
+  writeFileSync(join(dir, "page.ts"), program);
+  const compilerOptions = {
+    target: "es2022",
+    module: "nodenext",
+    lib: ["es2022", "esnext.disposable", "dom"],
+    types: ["node"],
+    strict: true,
+    skipLibCheck: true,
+    outDir: "out",
+  };
+  writeFileSync(join(dir, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["page.ts"] }));
+  const { status, stdout } = spawnSync(join(repository, "node_modules/.bin/tsc"), ["-p", dir], {
+    encoding: "utf8",
+  });
+  assert.equal(status, 0, `${stdout}\n${program}`);
+  return join(dir, "out/page.js");
+}
