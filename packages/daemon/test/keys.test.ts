@@ -184,7 +184,7 @@ test("there are at most 1000 keys", async () => {
   assert.match((await store.create({ name: "one-more", scope: "read" })).key, /^fk_/);
 });
 
-test("a stream ends when its key expires", { timeout: 60_000 }, async () => {
+test("a stream ends when its key expires", { timeout: 120_000 }, async () => {
   await using server = await startServer({
     attachExec: async (_, { signal }) =>
       (async function* () {
@@ -192,17 +192,23 @@ test("a stream ends when its key expires", { timeout: 60_000 }, async () => {
         await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
       })(),
   });
-  const expires = Math.floor(Date.now() / 1000) + 2;
-  const { key } = await server.keys.create({ name: "brief", scope: "run", expires_at_unix: expires });
-  const request = open(server.url, `/v1/sandboxes/${sandboxId}/execs/1/stream`, { headers: bearer(key) });
-  request.on("error", () => undefined);
-  request.end();
-  const [response] = (await once(request, "response")) as [IncomingMessage];
-  response.on("error", () => undefined);
-  response.resume();
-  await closeOf(response);
-  assert.equal(response.complete, false);
-  assert.ok(Date.now() >= expires * 1000);
+  for (const seconds of [2, 10, 40]) {
+    const expires = Math.floor(Date.now() / 1000) + seconds;
+    const name = `brief-${seconds}`;
+    const { key } = await server.keys.create({ name, scope: "run", expires_at_unix: expires });
+    const request = open(server.url, `/v1/sandboxes/${sandboxId}/execs/1/stream`, { headers: bearer(key) });
+    request.on("error", () => undefined);
+    request.end();
+    const [response] = (await once(request, "response")) as [IncomingMessage];
+    response.on("error", () => undefined);
+    response.resume();
+    await closeOf(response);
+    // On a host that is very slow the key may be gone before it was used.
+    if (response.statusCode === 401 && seconds < 40) continue;
+    assert.deepEqual([response.statusCode, response.complete], [200, false]);
+    assert.ok(Date.now() >= expires * 1000);
+    return;
+  }
 });
 
 test("a damaged keys.json keeps the daemon from starting and is left as it is", async () => {
