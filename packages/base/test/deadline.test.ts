@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { MessageChannel } from "node:worker_threads";
 import { withDeadline, within } from "../src/deadline.ts";
 
 const late = (): Error => new Error("too late");
@@ -14,6 +15,19 @@ test("withDeadline() rejects with the caller's error when time is up", async () 
   const startedAt = performance.now();
   await assert.rejects(withDeadline(never, 30, late), /too late/);
   assert.ok(performance.now() - startedAt >= 25);
+});
+
+test("what arrives while the process stands still is not late", async () => {
+  for (const wait of [within, <T>(work: Promise<T>, ms: number) => withDeadline(work, ms, late)]) {
+    const { port1, port2 } = new MessageChannel();
+    const arrived = new Promise((resolve) => port1.once("message", resolve));
+    const waiting = wait(arrived, 20);
+    port2.postMessage("in time");
+    const until = performance.now() + 40;
+    while (performance.now() < until);
+    assert.equal(await waiting, "in time");
+    port1.close();
+  }
 });
 
 test("withDeadline() leaves no timer behind and makes no error that nobody needs", async () => {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -60,10 +60,16 @@ test("runCommand() hands over each line as it comes, the last one too when it ha
   assert.deepEqual(lines, ["one", "two", "50%", "done"]);
 });
 
-test("runCommand() does not mix stdout and stderr inside a line", async () => {
+test("runCommand() does not mix stdout and stderr inside a line", async (t) => {
+  const dir = await temporaryDirectory(t);
   const lines: string[] = [];
-  const script = "printf 'a'; sleep 0.03; echo warning >&2; sleep 0.03; echo b; echo é";
-  await runCommand("sh", ["-c", script], { onLine: (line) => lines.push(line) });
+  // The line that was begun goes on when the other one has come.
+  const script = "printf 'a'; echo warning >&2; while [ ! -e go ]; do sleep 0.01; done; echo b; echo é";
+  const onLine = (line: string) => {
+    lines.push(line);
+    if (line === "warning") writeFileSync(join(dir, "go"), "");
+  };
+  await runCommand("sh", ["-c", script], { cwd: dir, onLine });
   assert.deepEqual(lines, ["warning", "ab", "é"]);
 });
 
@@ -82,7 +88,7 @@ test("runCommand() ends the program when it is cancelled", async (t) => {
   const pid = Number(await readFile(join(dir, "pid"), "utf8"));
   controller.abort();
   assert.match((await failed).message, /Cannot run sh -c: The operation was aborted/);
-  const late = Date.now() + 2000;
+  const late = Date.now() + 60_000;
   while (existsSync(`/proc/${pid}`)) {
     assert.ok(Date.now() < late, "the program is still there");
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -90,10 +96,8 @@ test("runCommand() ends the program when it is cancelled", async (t) => {
 });
 
 test("runCommand() fails at once when it is cancelled already", async () => {
-  const startedAt = performance.now();
-  const failure = await failureOf(runCommand("sleep", ["60"], { signal: AbortSignal.abort() }));
+  const failure = await failureOf(runCommand("sleep", ["1000"], { signal: AbortSignal.abort() }));
   assert.match(failure.message, /aborted/);
-  assert.ok(performance.now() - startedAt < 5000);
 });
 
 test("runCommand() keeps the end of very long output", async () => {

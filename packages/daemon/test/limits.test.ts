@@ -98,7 +98,7 @@ test(
   { timeout: 60_000 },
   async () => {
     await using server = await startServer(handlers, nullLogger(), {
-      server: { limits: { headersMs: 100 } },
+      server: { limits: { headersMs: 1000 } },
     });
     const { hostname, port } = new URL(server.url);
     const slow = Array.from({ length: 20 }, () => net.connect(Number(port), hostname));

@@ -34,7 +34,7 @@ async function planFor(t: TestContext, some: Partial<BakePlan> = {}): Promise<Ba
     run: [],
     services: [],
     languages: {},
-    bootTimeoutMs: 200,
+    bootTimeoutMs: 120_000,
     ...some,
   };
 }
@@ -81,6 +81,7 @@ describe("bake()", { concurrency: true }, () => {
     {
       step: "the agent does not answer",
       script: { silent: true },
+      plan: { bootTimeoutMs: 200 },
       code: "agent_unreachable",
       message: /did not answer within 200 ms/,
     },
@@ -125,7 +126,7 @@ describe("bake()", { concurrency: true }, () => {
     const fixture = await openTestRuntime(t);
     const { runtime, engine } = fixture;
     engine.script = () => ({ silent: true });
-    const plan = await planFor(t, { bootTimeoutMs: 10_000 });
+    const plan = await planFor(t);
     {
       await using draft = await runtime.store.draft("py", { replace: false });
       const baking = bake(runtime, draft, plan, { onProgress: nothing });
@@ -140,7 +141,7 @@ describe("bake()", { concurrency: true }, () => {
     const fixture = await openTestRuntime(t);
     const { runtime, engine } = fixture;
     engine.script = () => ({ silent: true });
-    const plan = await planFor(t, { bootTimeoutMs: 10_000 });
+    const plan = await planFor(t);
     const controller = new AbortController();
     {
       await using draft = await runtime.store.draft("py", { replace: false });

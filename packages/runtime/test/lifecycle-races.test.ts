@@ -150,7 +150,7 @@ test("what waits for its turn with a sandbox changes nothing when that was let g
 });
 
 test("a guest whose kernel never comes keeps nobody waiting", async (t) => {
-  const fixture = await forkableRuntime(t, { readyTimeoutMs: 300 });
+  const fixture = await forkableRuntime(t, { readyTimeoutMs: 1000 });
   const sandbox = await forkOne(fixture);
   sandbox.current.restarts.set("python", new Promise(() => undefined));
   const stop = new AbortController();

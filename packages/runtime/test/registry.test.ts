@@ -104,7 +104,7 @@ describe("sandboxes", { concurrency: true }, () => {
     const fixture = await forkableRuntime(t);
     const [entry] = await fork(fixture.runtime, forkRequest({ ttl_secs: 0.1 }), context);
     assert.ok(entry && isSandbox(entry));
-    assert.ok(Math.abs((entry.expires_at_unix ?? 0) - Date.now() / 1000) < 5);
+    assert.ok(Math.abs((entry.expires_at_unix ?? 0) - Date.now() / 1000) < 60);
     await until("it is gone", () => fixture.runtime.registry.find(entry.id) === undefined);
     await until("it is released", () => fixture.runtime.places.size === 0);
     await assertOnly(fixture, []);
@@ -112,10 +112,10 @@ describe("sandboxes", { concurrency: true }, () => {
 
   test("setTimeouts() moves the end, and null takes it away", async (t) => {
     const { runtime, sandbox } = await runningSandbox(t);
-    await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 0.05 });
+    await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 2 });
     const info = await setTimeouts(runtime, { id: sandbox.id, ttl_secs: null });
     assert.equal("expires_at_unix" in info, false);
-    await new Promise((resolve) => setTimeout(resolve, 150));
+    await new Promise((resolve) => setTimeout(resolve, 2200));
     assert.equal(getSandbox(runtime, { id: sandbox.id }).state, "running");
     await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 1000 });
     await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 0.05 });
@@ -129,14 +129,15 @@ describe("sandboxes", { concurrency: true }, () => {
     assert.ok(first && entries.every(isSandbox));
     const machineOf = new Map(engine.machines.map((machine) => [machine.process.pid, machine]));
     // A timer of a sandbox that is not there any more must not fire into nothing.
-    await setTimeouts(runtime, { id: first.id, ttl_secs: 0.5 });
+    await setTimeouts(runtime, { id: first.id, ttl_secs: 3 });
+    const fires = new Promise((resolve) => setTimeout(resolve, 3200));
     machineOf.get(first.machine.process.pid)?.die("first");
     await deathOf(first);
     await rejectsWith(setTimeouts(runtime, { id: first.id, ttl_secs: 1 }), "sandbox_dead", /first/);
     for (const machine of engine.machines) machine.die("later");
     await until("the first is forgotten", () => runtime.registry.find(first.id) === undefined);
     assert.equal(runtime.registry.all().length, 200);
-    await new Promise((resolve) => setTimeout(resolve, 600));
+    await fires;
     await until("all is released", () => runtime.places.size === 0);
   });
 

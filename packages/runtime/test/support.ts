@@ -19,7 +19,8 @@ export const guestDir = fileURLToPath(new URL("../../../../guest", import.meta.u
 export const context = { log: nullLogger() };
 export const tscKhz = 2_000_000;
 
-const patienceMs = 5000;
+/** for hosts that are very slow */
+const patienceMs = 120_000;
 
 /** Waits for what another part of the program will do; the end of it is announced to nobody. */
 export async function until(what: string, isTrue: () => boolean | Promise<boolean>): Promise<void> {
@@ -89,8 +90,8 @@ export async function openTestRuntime(
     branchConcurrency: 8,
     memoryCacheMib: 1024,
     onStop: "stop",
-    bootTimeoutMs: 2000,
-    readyTimeoutMs: 2000,
+    bootTimeoutMs: patienceMs,
+    readyTimeoutMs: patienceMs,
     ...settings,
   };
   await mkdir(join(config.dataDir, "sandboxes"), { recursive: true });

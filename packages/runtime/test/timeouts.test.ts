@@ -28,10 +28,11 @@ async function sandboxWith(
 
 test("a sandbox without calls is killed when its idle time is over; a call puts that off", async (t) => {
   // What is waited for has timers that do not keep the process alive; the polling of until() does.
-  const fixture = await sandboxWith(t, { idle_timeout_secs: 1 });
+  const fixture = await sandboxWith(t, { idle_timeout_secs: 1000 });
   const { runtime, sandbox } = fixture;
-  assert.deepEqual([sandbox.info().idle_timeout_secs, sandbox.info().on_timeout], [1, "kill"]);
   const call = await enterSandbox(runtime, sandbox.id, context);
+  await setTimeouts(runtime, { id: sandbox.id, idle_timeout_secs: 1 });
+  assert.deepEqual([sandbox.info().idle_timeout_secs, sandbox.info().on_timeout], [1, "kill"]);
   assert.ok(runtime.activity.isActive(sandbox));
   await new Promise((resolve) => setTimeout(resolve, 1200));
   assert.equal(sandbox.state, "running", "it was killed during a call");
@@ -52,6 +53,7 @@ test("a sandbox is paused when its time is over, and a call resumes it", async (
     auto_resume: true,
   });
   await until("it is paused", () => sandbox.state === "paused");
+  await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 1000 });
   const calls = await Promise.all([1, 2, 3].map(() => enterSandbox(runtime, sandbox.id, context)));
   assert.equal(sandbox.state, "running");
   assert.equal(sandbox.current.number, 1, "three calls at once wake it once");

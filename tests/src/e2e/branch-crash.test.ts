@@ -35,11 +35,7 @@ test("a VMM killed at any moment of a branch costs its own sandbox only", async 
     const tag = `killed-${ms}`;
     const victim = await forkd.forkOne("tiny");
     await sh(victim, "echo marked > /root/marker");
-    const branching = outcomeOf(victim.branch({ tag, mode: modes[index % modes.length] }), [
-      "engine_failed",
-      "agent_unreachable",
-      "sandbox_dead",
-    ]);
+    const branching = outcomeOf(victim.branch({ tag, mode: modes[index % modes.length] }), ["sandbox_dead"]);
     await pause(ms);
     process.kill(victim.info.pid ?? 0, "SIGKILL");
     await branching;
@@ -69,29 +65,40 @@ function helpersOf(pid: number): number[] {
   });
 }
 
+/** How many it has ended: one, or none if it ended by itself. */
+function kill(pid: number): number {
+  try {
+    process.kill(pid, "SIGKILL");
+    return 1;
+  } catch (error) {
+    if (isErrno(error, "ESRCH")) return 0;
+    throw error;
+  }
+}
+
 test("a helper killed at any moment costs the branch only: the source runs on", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
   const source = await forkd.forkOne("tiny");
   await sh(source, "echo marked > /root/marker");
+  const moments = [0, 3, 6, 10, 16, 24, 36, 50, 80];
   let killed = 0;
-  for (const [index, ms] of [0, 3, 6, 10, 16, 24, 36, 50, 80].entries()) {
-    const tag = `helper-${ms}`;
+  // A host that looks away at the wrong moments may miss every helper: then it tries again.
+  for (let index = 0; index < moments.length || killed === 0; index++) {
+    const tag = `helper-${index}`;
     const mode = modes[index % modes.length];
-    const branching = outcomeOf(source.branch({ tag, mode }), ["engine_failed", "internal"]);
-    await pause(ms);
-    const until = Date.now() + 60;
+    let isOver = false;
+    const branching = outcomeOf(source.branch({ tag, mode }), ["engine_failed", "internal"]).finally(
+      () => (isOver = true),
+    );
     // There is no event on the birth of a process.
-    while (helpersOf(daemon.process.pid ?? 0).length === 0 && Date.now() < until) await pause(1);
-    for (const pid of helpersOf(daemon.process.pid ?? 0)) {
-      process.kill(pid, "SIGKILL");
-      killed++;
-    }
+    while (helpersOf(daemon.process.pid ?? 0).length === 0 && !isOver) await pause(1);
+    await pause(moments[index % moments.length] ?? 0);
+    for (const pid of helpersOf(daemon.process.pid ?? 0)) killed += kill(pid);
     const outcome = await branching;
     assert.equal(await sh(source, "cat /root/marker"), "marked");
     await assertNothingHalfMade(forkd, daemon.dataDir);
     assert.equal(await assertHonest(forkd, tag), outcome === "done" ? "ready" : "absent");
   }
-  assert.ok(killed > 0);
   assert.equal((await source.branch({ tag: "after" })).status, "ready");
 });

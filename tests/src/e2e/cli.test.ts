@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, afterEach, before, test } from "node:test";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { cliPath } from "../support/places.ts";
 
@@ -12,6 +12,8 @@ let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "tiny"] });
 });
+// A test that failed half-way is no reason for the next ones to fail.
+afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
 type Run = { code: number | null; stdout: string; stderr: string };

@@ -1,11 +1,10 @@
 /** Commands: streams, input, limits, terminals, background, and what a hostile command can do. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { ExecEvent, Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { eventually, rejectsWith, residentBytes, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 let sandbox: Sandbox;
@@ -48,11 +47,19 @@ test("run() says what could not start", async () => {
 });
 
 test("run() ends a command and its children at the timeout", async () => {
-  const result = await sandbox.commands.run(["sh", "-c", "echo begun; sleep 1000 & sleep 1000"], {
-    timeoutSecs: 1,
-  });
-  assert.deepEqual([result.timed_out, result.signal, result.stdout], [true, "SIGKILL", "begun\n"]);
-  assert.equal(await sh(sandbox, "ps | grep -c '[s]leep 1000' || true"), "0");
+  for (const timeoutSecs of [1, 5, 60]) {
+    const args = ["sh", "-c", "echo begun; sleep 1000 & sleep 1000"];
+    const result = await sandbox.commands.run(args, { timeoutSecs });
+    assert.deepEqual([result.timed_out, result.signal], [true, "SIGKILL"]);
+    // A slow guest may not have come that far in a second.
+    if (result.stdout === "" && timeoutSecs < 60) continue;
+    assert.equal(result.stdout, "begun\n");
+    break;
+  }
+  await eventually(
+    "its children are gone",
+    async () => (await sh(sandbox, "ps | grep -c '[s]leep 1000' || true")) === "0",
+  );
 });
 
 test("an aborted run() kills the command in the guest", async () => {
@@ -130,7 +137,7 @@ test("a background command outlives its caller and can be followed from an offse
 
 test("gigabytes of output are bounded: cut when buffered, paced when streamed", async () => {
   const result = await sandbox.commands.run(["sh", "-c", "head -c 100000000 /dev/zero; echo done >&2"], {
-    timeoutSecs: 120,
+    timeoutSecs: 600,
   });
   assert.equal(result.truncated, true);
   assert.equal(result.stdout.length, 8 * 1024 * 1024);
@@ -145,15 +152,14 @@ test("gigabytes of output are bounded: cut when buffered, paced when streamed", 
     "a reader that stops ends the command",
     async () => (await sh(sandbox, "ps | grep -c '[y]es' || true")) === "0",
   );
-  const rss =
-    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${daemon.process.pid}/status`, "utf8"))?.[1]) / 1024;
+  const rss = residentBytes(daemon.process.pid) / 1024 ** 2;
   assert.ok(rss < 400, `daemon RSS ${rss} MiB`);
 });
 
 test("many commands, one after another and at once, leave nothing behind in the guest", async () => {
   const lanes = Array.from({ length: 20 }, async (_, lane) => {
     for (let i = 0; i < 25; i++) {
-      const { stdout } = await sandbox.commands.run(["echo", `${lane}.${i}`], { timeoutSecs: 120 });
+      const { stdout } = await sandbox.commands.run(["echo", `${lane}.${i}`], { timeoutSecs: 600 });
       assert.equal(stdout, `${lane}.${i}\n`);
     }
   });
@@ -166,8 +172,11 @@ test("many commands, one after another and at once, leave nothing behind in the 
 });
 
 test("the console is readable", async () => {
-  let text = "";
   await sh(sandbox, "echo console-marker > /dev/console");
-  for await (const bytes of sandbox.logs()) text += Buffer.from(bytes).toString();
-  assert.match(text, /console-marker/);
+  // The guest's kernel passes it on when it has time.
+  await eventually("the console has it", async () => {
+    let text = "";
+    for await (const bytes of sandbox.logs()) text += Buffer.from(bytes).toString();
+    return text.includes("console-marker");
+  });
 });

@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { runCommand } from "@forkd/base";
 import { startDaemon } from "../support/daemon.ts";
 import { ownFile } from "../support/data-dir.ts";
-import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { eventually, processesOf, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
 import { testDir } from "../support/test-dir.ts";
 
 async function flipByte(path: string, offset: number): Promise<void> {
@@ -21,11 +21,13 @@ async function flipByte(path: string, offset: number): Promise<void> {
 }
 
 test("one changed byte in any file of a snapshot is found, named, and starts nothing", async () => {
+  await using daemon = await startDaemon({ snapshots: ["tiny"] });
   for (const name of ["memory", "devices", "disk-0.qcow2", "rootfs.ext4"]) {
-    await using daemon = await startDaemon({ snapshots: ["tiny"] });
-    await flipByte(await ownFile(daemon.dataDir, "tiny", name), 4096);
+    const path = await ownFile(daemon.dataDir, "tiny", name);
+    await flipByte(path, 4096);
     await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", new RegExp(`"${name}"`));
     assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
+    await flipByte(path, 4096);
   }
 });
 
@@ -119,16 +121,16 @@ test("a guest that does not boot, and one whose warm-up fails, leave nothing", a
   await using dir = await testDir();
   const root = join(dir.path, "root");
   await mkdir(join(root, "bin"), { recursive: true });
-  const late = await rejectsWith(
-    daemon.forkd.snapshots.build({
-      tag: "late",
-      rootfs: root,
-      memory_mib: 96,
-      disk_mib: 16,
-      boot_wait_secs: 1,
-    }),
-    "agent_unreachable",
-  );
+  const request = { tag: "late", rootfs: root, memory_mib: 96, disk_mib: 16, boot_wait_secs: 1 };
+  let isOver = false;
+  const building = daemon.forkd.snapshots.build(request).finally(() => (isOver = true));
+  // However fast the host is: a machine that stands still does not boot.
+  const standing = (async () => {
+    for (; !isOver; await new Promise((resolve) => setTimeout(resolve, 5)))
+      for (const pid of processesOf(daemon.dataDir)) process.kill(pid, "SIGSTOP");
+  })();
+  const late = await rejectsWith(building, "agent_unreachable");
+  await standing;
   assert.match(late.message, /did not answer within 1000 ms/);
   const failing = { tag: "failing", rootfs: root, memory_mib: 96, disk_mib: 16 };
   await rejectsWith(

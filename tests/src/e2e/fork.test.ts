@@ -1,11 +1,12 @@
 /** Fork: what children share, what they must not share, and how they end. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
+import { assertClockAfter } from "../support/branches.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { eventually, forkAll, processExists, rejectsWith, residentBytes, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -80,10 +81,10 @@ test("fork() gives each child a private disk: no child and no later fork sees a 
 });
 
 test("fork() sets the wall clock to the host's although the snapshot is old", async () => {
-  const child = await daemon.forkd.forkOne("tiny");
-  const guest = Number(await sh(child, "date +%s"));
-  assert.ok(Math.abs(guest - Date.now() / 1000) < 3, `guest clock ${guest} is off`);
-  await child.kill();
+  await assertClockAfter(
+    () => daemon.forkd.forkOne("tiny"),
+    (child) => child,
+  );
 });
 
 test("fork() hands env, vary and values to the right child", async () => {
@@ -182,11 +183,23 @@ test("fork() refuses bad input with the field, before anything is started", asyn
 });
 
 test("a fork whose caller goes away leaves no children", async () => {
-  const abort = new AbortController();
-  const pending = daemon.forkd.fork("tiny", { n: 20, signal: abort.signal });
-  await eventually("the fork has begun", () => readdirSync(join(daemon.dataDir, "sandboxes")).length > 0);
-  abort.abort();
-  await rejectsWith(pending, "cancelled");
+  for (let attempt = 0; ; attempt++) {
+    const abort = new AbortController();
+    const pending = daemon.forkd.fork("tiny", { n: 20, signal: abort.signal });
+    let isAnswered = false;
+    const answered = pending.then(() => (isAnswered = true));
+    answered.catch(() => undefined);
+    await eventually("the fork has begun", () => readdirSync(join(daemon.dataDir, "sandboxes")).length > 0);
+    // An answer that is here already is taken: then nobody has gone away, and this was too late.
+    await new Promise((resolve) => setImmediate(resolve));
+    if (isAnswered && attempt < 10) {
+      await daemon.forkd.call("killAll", {});
+      continue;
+    }
+    abort.abort();
+    await rejectsWith(pending, "cancelled");
+    break;
+  }
   await eventually("all is undone", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
   assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
 });
@@ -194,7 +207,7 @@ test("a fork whose caller goes away leaves no children", async () => {
 test("a hundred children are there and each answers", async () => {
   const children = await forkAll(daemon.forkd, "python", 100);
   const results = await Promise.all(
-    children.map((child) => child.eval("numpy.zeros(5).tolist()", { timeoutSecs: 120 })),
+    children.map((child) => child.eval("numpy.zeros(5).tolist()", { timeoutSecs: 600 })),
   );
   assert.ok(results.every(({ result }) => result === "[0.0, 0.0, 0.0, 0.0, 0.0]"));
   allDiffer(
@@ -204,8 +217,7 @@ test("a hundred children are there and each answers", async () => {
   const { killed } = await daemon.forkd.call("killAll", {});
   assert.equal(killed.length, 100);
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
-  const rss =
-    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${daemon.process.pid}/status`, "utf8"))?.[1]) / 1024;
+  const rss = residentBytes(daemon.process.pid) / 1024 ** 2;
   assert.ok(rss < 300, `daemon RSS ${rss} MiB`);
 });
 

@@ -6,14 +6,13 @@
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { isErrno } from "@forkd/base";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { assertHonest, assertNothingHalfMade } from "../support/branches.ts";
 import { endDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { eventually, processesOf, rejectsWith, sh } from "../support/sandboxes.ts";
 
 const kills = Number(process.env["FORKD_TEST_KILLS"] ?? 9);
 const seed = Number(process.env["FORKD_TEST_SEED"] ?? Date.now() % 1_000_000);
@@ -114,22 +113,6 @@ const acts: readonly Act[] = [
     check: (forkd, { id }) => assertWhole(forkd, id, ["running"]),
   },
 ];
-
-/** Processes whose command line names something below the directory. */
-function processesOf(dir: string): number[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        const state = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ")[1]?.[0];
-        return state !== "Z" && readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(`${dir}/`);
-      } catch (error) {
-        if (isErrno(error, "ENOENT", "ESRCH")) return false;
-        throw error;
-      }
-    });
-}
 
 test(`a daemon killed at any of ${kills} moments costs nothing that was handed out (seed ${seed})`, async () => {
   const random = randomNumbers(seed);

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { access, readdir, readFile, rename, writeFile } from "node:fs/promises";
 import http from "node:http";
 import { join } from "node:path";
@@ -13,6 +14,7 @@ import { startDaemon } from "../support/daemon.ts";
 import { linkSnapshots } from "../support/data-dir.ts";
 import "../support/orphans.ts";
 import { cliPath, repository } from "../support/places.ts";
+import { eventually } from "../support/sandboxes.ts";
 import { testDir } from "../support/test-dir.ts";
 
 const run = promisify(execFile);
@@ -111,13 +113,7 @@ test("systemd accepts the units, and the command of the unit starts, reloads and
   assert.equal(await health(socket), 200);
   await rename(logFile, `${logFile}.old`);
   child.kill("SIGHUP");
-  // Signal and requests go through one event loop: some answers later the signal has been handled.
-  const isThere = () =>
-    access(logFile).then(
-      () => true,
-      () => false,
-    );
-  for (let asked = 0; asked < 100 && !(await isThere()); asked += 1) await health(socket);
+  await eventually("the log is opened again", () => existsSync(logFile));
   assert.match(await readFile(`${logFile}.old`, "utf8"), /"daemon\.start"/);
 
   // Before a stop the unit asks whether the whole system stops. Only then it takes the sandboxes down, and the daemon with them.

@@ -62,6 +62,7 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     await writeFile(spare, "");
     await tellVmm(join(dataDir, "..", "run"), stopped, { execute: "stop" });
     process.kill(doomed.info.pid ?? 0, "SIGKILL");
+    await eventually("it has ended", () => !processExists(doomed.info.pid));
 
     const second = await start();
     const { forkd } = second;

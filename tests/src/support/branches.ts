@@ -41,7 +41,7 @@ export class Lines {
   /** There are this many more than now. */
   async more(count: number): Promise<void> {
     const wanted = this.all.length + count;
-    await eventually(`${count} more lines`, () => this.all.length >= wanted, 30_000);
+    await eventually(`${count} more lines`, () => this.all.length >= wanted);
   }
 }
 
@@ -58,26 +58,39 @@ export function assertConsecutive(lines: readonly string[], from?: number): void
   );
 }
 
-/** Tags by status; those of drafts and trash are told as they are on disk. */
+/** Drafts and trash are gone, and no tag is being written. What was given up may take a moment to be undone. */
 export async function assertNothingHalfMade(forkd: Forkd, dataDir: string): Promise<void> {
   const hidden = () => [
     ...readdirSync(join(dataDir, "snapshots")).filter((name) => name.startsWith(".")),
     ...readdirSync(join(dataDir, "cache/memory")).filter((name) => name.startsWith(".")),
   ];
-  await eventually("drafts are removed", () => hidden().length === 0);
-  assert.deepEqual(
-    (await forkd.snapshots.list()).filter(({ status }) => status === "writing"),
-    [],
-  );
+  await eventually("drafts are removed and nothing is being written", async () => {
+    const list = await forkd.snapshots.list();
+    return hidden().length === 0 && list.every(({ status }) => status !== "writing");
+  });
 }
 
-/** Seconds by which the guest's clock differs from the host's; what asking took is not held against it. */
-export async function clockError(sandbox: Sandbox): Promise<number> {
+/**
+ * The guest's clock is right after `work`, which sets it: it was told the time while `work` lasted, so it lags by no more than that
+ * took. What asking took is not held against it either.
+ */
+export async function assertClockAfter<T>(
+  work: () => Promise<T>,
+  sandboxOf: (made: T) => Sandbox,
+): Promise<T> {
+  const began = Date.now() / 1000;
+  const made = await work();
   const before = Date.now() / 1000;
-  const { stdout } = await sandbox.commands.run(["date", "+%s.%N"], { check: true });
+  const { stdout } = await sandboxOf(made).commands.run(["date", "+%s"], { check: true });
   const after = Date.now() / 1000;
   const guest = Number(stdout);
-  return guest < before ? guest - before : guest > after ? guest - after : 0;
+  // It tells whole seconds, and the clocks drift by a little.
+  const slack = 1.05;
+  assert.ok(
+    guest >= began - slack && guest <= after + slack,
+    `the guest's clock says ${guest}; it was set after ${began} and read from ${before} to ${after}`,
+  );
+  return made;
 }
 
 /** What makes a guest itself. */

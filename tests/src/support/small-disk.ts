@@ -1,7 +1,8 @@
 /** A data directory on a file system of its own, with private copies of shared snapshots. */
-import { mkdir, symlink } from "node:fs/promises";
+import { statfsSync } from "node:fs";
+import { mkdir, open, symlink } from "node:fs/promises";
 import { join } from "node:path";
-import { runCommand, Scope } from "@forkd/base";
+import { isErrno, runCommand, Scope } from "@forkd/base";
 import { sharedData } from "./places.ts";
 
 export type OwnDisk = { dataDir: string } & AsyncDisposable;
@@ -32,4 +33,22 @@ export async function ownDisk(
   await symlink(join(sharedData, "images"), join(dataDir, "images"));
   const kept = scope.keep();
   return { dataDir, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
+}
+
+/** Takes all room of the file system but this much, and gives the path of what takes it. */
+export async function fillUp(dataDir: string, leaveBytes: number): Promise<string> {
+  const path = join(dataDir, "filler");
+  await using file = await open(path, "w");
+  const piece = Buffer.alloc(1 << 20);
+  for (let at = 0; ;) {
+    // The daemon writes too, so that each piece may be one too many.
+    const { bavail, bsize } = statfsSync(dataDir);
+    const bytes = Math.min(piece.length, bavail * bsize - leaveBytes);
+    if (bytes <= 0) return path;
+    try {
+      at += (await file.write(piece, 0, bytes, at)).bytesWritten;
+    } catch (error) {
+      if (!isErrno(error, "ENOSPC")) throw error;
+    }
+  }
 }

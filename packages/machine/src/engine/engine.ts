@@ -95,6 +95,8 @@ export interface Machine extends AsyncDisposable {
   /** connected to the agent's port */
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
+  /** Its process is about to end, or has: `exited` will resolve, if it has not yet. */
+  readonly isEnding: boolean;
   /** files that hold the disk, bottom first; the last one is being written */
   readonly disk: readonly DiskLayer[];
   /** As that of a prepared machine; for a machine that another process has limited. */

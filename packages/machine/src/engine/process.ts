@@ -8,7 +8,7 @@ import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
 import { asOrdinary, isErrno } from "@forkd/base";
-import { commandLine, endProcess, identify, isAlive, type ProcessId } from "../host/procfs.ts";
+import { commandLine, endProcess, identify, isAlive, isEnding, type ProcessId } from "../host/procfs.ts";
 import type { ExitReason } from "./engine.ts";
 
 const tailBytes = 4096;
@@ -38,6 +38,7 @@ export class VmmProcess implements AsyncDisposable {
   readonly control: Socket;
   readonly exited: Promise<ExitReason>;
   #cause: string | undefined;
+  #isEnding = false;
   readonly #kill: () => void;
   readonly #leave: () => void;
 
@@ -61,8 +62,11 @@ export class VmmProcess implements AsyncDisposable {
       const [log, console] = await Promise.all([tailOf(logPath), tailOf(consolePath)]);
       return { ...end, text: this.#cause ?? describeExit(end, console), log, console };
     });
-    // A reset of the control socket is the same event as the exit.
-    this.control.on("error", () => undefined);
+    const ending = () => void (this.#isEnding = true);
+    void parts.end.then(ending);
+    // That the other side closes it, or resets it, is the same event as the exit.
+    this.control.once("end", ending);
+    this.control.on("error", ending);
   }
 
   static async start(
@@ -129,6 +133,11 @@ export class VmmProcess implements AsyncDisposable {
       { id, argv: commandLine(id.pid), control, end, kill, leave: () => undefined },
       texts,
     );
+  }
+
+  /** Its exit is known, or will be in a moment. */
+  get isEnding(): boolean {
+    return this.#isEnding || isEnding(this.id);
   }
 
   /** Names why the process is about to end, unless a cause is known already. */

@@ -9,8 +9,15 @@ export type ProcessId = {
   startTime: number;
 };
 
+/** PF_EXITING of the kernel */
+const exitingFlag = 4;
+
 /** The identity of a live process; undefined when there is none, or only its unreaped rest. */
 export function identify(pid: number): ProcessId | undefined {
+  return statOf(pid)?.id;
+}
+
+function statOf(pid: number): { id: ProcessId; flags: number } | undefined {
   let stat: string;
   try {
     stat = readFileSync(`/proc/${pid}/stat`, "latin1");
@@ -21,7 +28,13 @@ export function identify(pid: number): ProcessId | undefined {
   // The command name may hold spaces and brackets; the state is the field after its closing bracket.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   if (fields[0] === "Z" || fields[0] === "X") return undefined;
-  return { pid, startTime: Number(fields[19]) };
+  return { id: { pid, startTime: Number(fields[19]) }, flags: Number(fields[6]) };
+}
+
+/** It has ended or is about to: the kernel takes its memory from it first, then its sockets, and then tells its parent. */
+export function isEnding({ pid, startTime }: ProcessId): boolean {
+  const stat = statOf(pid);
+  return stat?.id.startTime !== startTime || (stat.flags & exitingFlag) !== 0;
 }
 
 /** Ends a process at once; one that is gone already is as good. */

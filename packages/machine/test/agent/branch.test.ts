@@ -1,6 +1,5 @@
 /** What the host of a machine that was captured in the middle of everything meets: the real agent and the real kernel. */
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setImmediate, setTimeout } from "node:timers/promises";
@@ -8,22 +7,13 @@ import { AppError } from "@forkd/contract";
 import { encodeFrame, frameType } from "../../src/agent/frames.ts";
 import { KernelClient, type KernelPosition } from "../../src/agent/kernel.ts";
 import { encodeInput, encodeStart } from "../../src/agent/requests.ts";
-import { pythonKernel, RealAgent } from "./support/real-agent.ts";
+import { gate, pythonKernel, RealAgent } from "./support/real-agent.ts";
 
 const context = "default";
 const reseedSignal = 41;
 
 function startKernel(agent: RealAgent): Promise<KernelClient> {
   return KernelClient.start(agent.client, { language: "python", argv: ["python3", pythonKernel] });
-}
-
-/** Code that runs until `open` is called. */
-function gate(agent: RealAgent): { wait: string; open: () => Promise<void> } {
-  const path = join(agent.directory, "gate");
-  return {
-    wait: `import os, time\nwhile not os.path.exists(${JSON.stringify(path)}): time.sleep(0.005)\n`,
-    open: () => writeFile(path, ""),
-  };
 }
 
 /** The source runs an eval, which has printed something, when it is captured; the position is what a child is given. */

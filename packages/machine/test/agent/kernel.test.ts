@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { AppError } from "@forkd/contract";
 import type { AgentClient } from "../../src/agent/client.ts";
 import { KernelClient, type KernelOptions } from "../../src/agent/kernel.ts";
-import { pythonKernel, RealAgent } from "./support/real-agent.ts";
+import { gate, pythonKernel, RealAgent } from "./support/real-agent.ts";
 
 const context = "default";
 
@@ -62,8 +62,10 @@ test("output without an eval is stray", async () => {
     wake();
   };
   await using kernel = await startKernel(agent.client, { onStray });
-  const code = "import threading\nthreading.Timer(0.2, lambda: print('later', flush=True)).start()";
+  const { wait, open } = gate(agent);
+  const code = `import threading\ndef later():\n${wait.replaceAll(/^/gm, " ")}print('later', flush=True)\nthreading.Thread(target=later).start()`;
   await kernel.evaluate({ code, context });
+  await open();
   await arrived;
   assert.match(stray, /^later/);
 });
@@ -81,16 +83,21 @@ test("contexts are apart, are listed and can be dropped", async () => {
 test("a timeout interrupts the code and keeps the kernel", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
-  const outcome = await kernel.evaluate({ code: "z = 5\nwhile True: pass", context, timeoutMs: 100 });
+  await kernel.evaluate({ code: "z = 5", context });
+  const outcome = await kernel.evaluate({ code: "while True: pass", context, timeoutMs: 100 });
   assert.deepEqual([outcome.status, outcome.timedOut], ["interrupted", true]);
   assert.equal((await kernel.evaluate({ code: "z", context })).json, 5);
 });
 
-test("the timeout of an eval counts from when it runs", async () => {
+test("the timeout of an eval counts from when it runs", async (t) => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
-  const slow = kernel.evaluate({ code: "import time; time.sleep(0.4)", context });
+  const { wait, open } = gate(agent);
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const slow = kernel.evaluate({ code: wait, context });
   const queued = kernel.evaluate({ code: "1", context, timeoutMs: 300 });
+  t.mock.timers.tick(300);
+  await open();
   assert.equal((await slow).status, "none");
   assert.deepEqual([(await queued).json, (await queued).timedOut], [1, false]);
 });
@@ -109,11 +116,18 @@ test("an abort interrupts what runs and takes back what waits", async () => {
   assert.equal((await kernel.evaluate({ code: "ran", context })).error?.name, "NameError");
 });
 
-test("code that does not stop costs the kernel", async () => {
+test("code that does not stop costs the kernel", async (t) => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client, { graceMs: 300 });
-  const code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
-  const stuck = kernel.evaluate({ code, context, timeoutMs: 100 });
+  const code =
+    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: pass";
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  // It is deaf before its time is over.
+  const onOutput = (): void => {
+    t.mock.timers.tick(100);
+    t.mock.timers.tick(300);
+  };
+  const stuck = kernel.evaluate({ code, context, timeoutMs: 100, onOutput });
   const waiting = kernel.evaluate({ code: "1", context });
   const check = assert.rejects(waiting, { code: "kernel_failed" });
   await assert.rejects(stuck, { code: "kernel_failed", message: /did not stop within 300 ms/ });
@@ -197,7 +211,8 @@ test("after a fork: attach, re-seed and eval without waiting in between", async 
 test("answers that were under way at a snapshot are passed over", async () => {
   await using agent = await RealAgent.open();
   const first = await startKernel(agent.client);
-  const old = first.evaluate({ code: "import time\ntime.sleep(0.3)\nprint('old')\n1", context });
+  const { wait, open } = gate(agent);
+  const old = first.evaluate({ code: `${wait}print('old')\n1`, context });
   const check = assert.rejects(old, AppError);
   await agent.client.ping();
   const position = first.position();
@@ -209,7 +224,9 @@ test("answers that were under way at a snapshot are passed over", async () => {
   const onOutput = (_stream: 1 | 2, bytes: Buffer): void => {
     output += bytes.toString();
   };
-  const outcome = await second.evaluate({ code: "print('new')\n2", context, onOutput });
+  const next = second.evaluate({ code: "print('new')\n2", context, onOutput });
+  await open();
+  const outcome = await next;
   assert.deepEqual([outcome.json, output], [2, "new\n"]);
   await second[Symbol.asyncDispose]();
 });

@@ -37,7 +37,7 @@ async function connected(t: TestContext): Promise<{ client: QmpClient; peer: Pee
 }
 
 /** What has not happened by then will not happen. */
-const patience = { timeout: 5000 };
+const patience = { timeout: 120_000 };
 
 const greeting = { QMP: { version: { qemu: { major: 10, minor: 0, micro: 2 } }, capabilities: ["oob"] } };
 

@@ -1,17 +1,13 @@
 /** How long a sandbox may live and be left alone, what follows then, and calls that wake it. */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
-import { within } from "@forkd/base";
 import type { Context } from "../context.ts";
-import { reasonCode } from "../limits.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/incarnation.ts";
+import { explainEnd } from "../sandbox/explain-end.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { pause, resume } from "./pause.ts";
 
 /** between two attempts to pause what is to be paused */
 const againSecs = 60;
-/** for the cause of an end to be known */
-const endMs = 1000;
 
 /** What is left out stays as it is. The time to live counts from now. */
 export async function setTimeouts(
@@ -79,33 +75,13 @@ export async function enterSandbox(runtime: Runtime, id: string, context: Contex
     if (sandbox.isAsleep && sandbox.timeouts.autoResume) await wake(runtime, sandbox, context);
     const machine = sandbox.machineAtWork;
     return {
-      explain: (error) => explain(sandbox, machine, error),
+      explain: (error) => explainEnd(sandbox, machine, error),
       [Symbol.dispose]: () => call[Symbol.dispose](),
     };
   } catch (error) {
     call[Symbol.dispose]();
     throw error;
   }
-}
-
-/** The connection ends a moment before it is known why. */
-async function explain(sandbox: Sandbox, machine: Incarnation | undefined, error: unknown): Promise<unknown> {
-  if (!machine?.agent.isClosed || !(error instanceof AppError) || error.code !== "agent_unreachable")
-    return error;
-  const end = await within(machine.ended, endMs);
-  const death = sandbox.death(error);
-  if (death || !end) return death ?? error;
-  // One that has a saved state goes back to it.
-  const { reason, console } = end;
-  const code = reasonCode(reason);
-  return new AppError(
-    "sandbox_paused",
-    `The machine of ${sandbox.id} ended: ${reason}. It can be resumed from before (forkd resume ${sandbox.id})`,
-    {
-      details: { id: sandbox.id, reason, ...(code !== undefined && { reason_code: code }), console },
-      cause: error,
-    },
-  );
 }
 
 async function wake(runtime: Runtime, sandbox: Sandbox, context: Context): Promise<void> {

@@ -79,6 +79,7 @@ export class Incarnation implements AsyncDisposable {
     }));
     const agentEnd = parts.agent.closed.then(async (error) => {
       const exit = await within(machineEnd, exitGraceMs);
+      if (!exit && parts.machine.isEnding) return machineEnd;
       return exit ?? { reason: `agent: ${error?.message ?? "the guest closed its port"}`, console: "" };
     });
     this.ended = Promise.race([machineEnd, agentEnd]);

@@ -14,11 +14,9 @@ import type { SandboxHome, SandboxPaths } from "../identity.ts";
 import { endedNote, reasonCode } from "../limits.ts";
 import type { WarmKernel } from "../warm-kernel.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts, type SavedState } from "./facts.ts";
+import { explainEnd, looksLikeEnd } from "./explain-end.ts";
 import type { Incarnation } from "./incarnation.ts";
 import { RecordFile, recordOf, type Whereabouts } from "./record.ts";
-
-/** What a kill looks like to whoever works on the machine. */
-const looksLikeKill = new Set(["engine_failed", "agent_unreachable"]);
 
 export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
@@ -195,10 +193,12 @@ export class Sandbox implements AsyncDisposable {
     const ending = this.#ending.signal;
     return this.#lifecycle.run(async () => {
       this.requireAlive();
+      const machine = this.machineAtWork;
       try {
         return await work(signal ? AbortSignal.any([signal, ending]) : ending);
-      } catch (error) {
-        const isEnd = error instanceof AppError && this.#killed && looksLikeKill.has(error.code);
+      } catch (thrown) {
+        const error = await explainEnd(this, machine, thrown);
+        const isEnd = error instanceof AppError && this.#killed && looksLikeEnd(error);
         if (error instanceof AppError && error.code !== "cancelled" && !isEnd) throw error;
         this.requireAlive();
         throw error;

@@ -188,6 +188,11 @@ export class FakeMachine implements PreparedMachine, Machine {
   }
 
   hasEnded = false;
+
+  get isEnding(): boolean {
+    return this.hasEnded;
+  }
+
   wasLeft = false;
   /** those set last */
   diskLimits: DiskLimits | undefined;

@@ -176,7 +176,8 @@ async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
   } catch (error) {
     const isExplained =
       error instanceof AppError && (error.code !== "engine_failed" || "log" in error.details);
-    const reason = isExplained ? undefined : await within(process.exited, exitGraceMs);
+    const known = isExplained ? undefined : await within(process.exited, exitGraceMs);
+    const reason = known ?? (process.isEnding && !isExplained ? await process.exited : undefined);
     throw reason ? exitError(process, reason) : error;
   }
 }
@@ -220,6 +221,9 @@ class QemuProcess implements AsyncDisposable {
   }
   get exited(): Promise<ExitReason> {
     return this.running.process.exited;
+  }
+  get isEnding(): boolean {
+    return this.running.process.isEnding;
   }
 
   async limitDisk(limits: DiskLimits): Promise<void> {

@@ -16,7 +16,7 @@ import {
 } from "../../../src/agent/frames.ts";
 
 /** What has not happened after this long will not happen. */
-const patienceMs = 10_000;
+const patienceMs = 120_000;
 
 export const u8 = (value: number): Buffer => Buffer.from([value]);
 export function u32(value: number): Buffer {

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -88,4 +88,13 @@ export class RealAgent implements AsyncDisposable {
     await exited;
     await rm(this.directory, { recursive: true, force: true });
   }
+}
+
+/** Code that runs until `open` is called. */
+export function gate(agent: RealAgent): { wait: string; open: () => Promise<void> } {
+  const path = join(agent.directory, "gate");
+  return {
+    wait: `import os, time\nwhile not os.path.exists(${JSON.stringify(path)}): time.sleep(0.005)\n`,
+    open: () => writeFile(path, ""),
+  };
 }
