@@ -70,6 +70,7 @@ test("a key makes sandboxes that are its own; removing it cuts off its command; 
     createHash("sha256").update(["sleep", "1000"].join("\0")).digest("hex"),
   );
   assert.equal(exec?.["principal"], "runner");
+  assert.deepEqual([exec?.["status"], exec?.["code"]], [200, "unauthenticated"]);
   assert.ok(!JSON.stringify(written).includes(runner.key));
 });
 
