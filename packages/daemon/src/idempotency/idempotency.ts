@@ -30,7 +30,7 @@ export class Idempotency implements AsyncDisposable {
   readonly #journal: Journal | undefined;
   readonly #log: Logger;
   /** in the order of their ages, with the time at which each is forgotten by a clock that nobody sets */
-  readonly #kept = new Map<string, Entry & { dueMs: number }>();
+  readonly #kept = new Map<string, { entry: Entry; dueMs: number }>();
   readonly #running = new Map<string, Running>();
   readonly #limits: { entries: number; bytes: number };
   #bytes = 0;
@@ -66,7 +66,7 @@ export class Idempotency implements AsyncDisposable {
     const name = nameOf(principal, call.key);
     const digest = digestOf(call);
     this.#forgetOld();
-    const kept = this.#kept.get(name);
+    const kept = this.#kept.get(name)?.entry;
     if (kept) {
       requireSame(call, kept.digest, digest);
       return { status: kept.status, body: kept.body, replayed: true };
@@ -123,7 +123,7 @@ export class Idempotency implements AsyncDisposable {
   /** Leaves in the file what counts. One that cannot be written anew goes on as it is. */
   async #shorten(): Promise<void> {
     try {
-      await this.#journal?.rewrite([...this.#kept.values()].map(({ dueMs: _, ...entry }) => entry));
+      await this.#journal?.rewrite([...this.#kept.values()].map(({ entry }) => entry));
     } catch (error) {
       this.#log.error({ event: "idempotency.journal", outcome: "failed", error });
     }
@@ -135,22 +135,22 @@ export class Idempotency implements AsyncDisposable {
     const now = Date.now();
     // One from the future was written by a clock that was wrong, and is as old as now.
     const at = Math.min(entry.at_ms, now);
-    this.#kept.set(name, { ...entry, at_ms: at, dueMs: performance.now() + keptMs - (now - at) });
+    this.#kept.set(name, { entry: { ...entry, at_ms: at }, dueMs: performance.now() + keptMs - (now - at) });
     this.#bytes += sizeOf(entry);
   }
 
   #drop(name: string): void {
-    const entry = this.#kept.get(name);
-    if (entry === undefined) return;
+    const kept = this.#kept.get(name);
+    if (kept === undefined) return;
     this.#kept.delete(name);
-    this.#bytes -= sizeOf(entry);
+    this.#bytes -= sizeOf(kept.entry);
   }
 
   #forgetOld(): void {
     const now = performance.now();
-    for (const [name, entry] of this.#kept) {
+    for (const [name, { dueMs }] of this.#kept) {
       const isOver = this.#kept.size > this.#limits.entries || this.#bytes > this.#limits.bytes;
-      if (!isOver && entry.dueMs > now) return;
+      if (!isOver && dueMs > now) return;
       this.#drop(name);
     }
   }
