@@ -10,7 +10,7 @@ const info = {
   created_at_unix: Math.floor(Date.now() / 1000) - 3600 * 5,
   expires_at_unix: 1_893_456_000,
   expired: false,
-  last_used_unix: Math.floor(Date.now() / 1000) - 60,
+  last_used_unix: Math.floor(Date.now() / 1000) - 3600 * 3,
   max_sandboxes: 5,
   max_memory_mib: 2048,
 };
@@ -64,7 +64,7 @@ test("keys ls shows scope, limits, use and expiry, but no key", async () => {
   assert.equal(code, 0);
   const lines = stdout.trim().split("\n");
   assert.match(lines[0] ?? "", /^NAME +SCOPE +SANDBOXES +MEMORY +CREATED +USED +EXPIRES$/);
-  assert.match(lines[1] ?? "", /^ci +run +5 +2048 MiB +5h ago +6\ds ago +2030-01-01T00:00:00Z$/);
+  assert.match(lines[1] ?? "", /^ci +run +5 +2048 MiB +5h ago +3h ago +2030-01-01T00:00:00Z$/);
   assert.match(lines[2] ?? "", /^old +admin +- +- .* - +2020-09-13T12:26:40Z \(expired\)$/);
   assert.match(lines[3] ?? "", /^z +read .* never$/);
   assert.equal((await runCli(["keys", "ls", "-q"], daemon)).stdout, "ci\nold\nz\n");

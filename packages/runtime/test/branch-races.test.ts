@@ -213,3 +213,29 @@ test("a pause whose machine is killed under it says that the sandbox is dead, wh
   script.fail = { step: "take", error: new AppError("engine_failed", "QEMU ended: stopped by forkd") };
   await assert.rejects(pause(runtime, { id }, context), { code: "sandbox_dead" });
 });
+
+for (const code of ["engine_failed", "agent_unreachable", "host_not_ready"] as const) {
+  test(`whatever a machine that ends looks like, here ${code}, its end is what is told`, async (t) => {
+    const script: Script = {};
+    const { runtime, id, engine } = await source(t, () => script);
+    await pause(runtime, { id }, context);
+    await resume(runtime, { id }, context);
+    script.fail = { step: "take", error: new AppError(code, "as it happens") };
+    script.onStep = (at) =>
+      at === "take" ? engine.machines.at(-1)?.die("VMM killed by SIGKILL") : undefined;
+    const saved = branch(runtime, request(id, { tag: "a" }), context);
+    await rejectsWith(saved, "sandbox_paused", /VMM killed by SIGKILL.*resumed from before/);
+    delete script.fail;
+    delete script.onStep;
+    await rewind(runtime, { id, to: "py" }, context);
+    script.fail = { step: "take", error: new AppError(code, "as it happens") };
+    await rejectsWith(branch(runtime, request(id, { tag: "b" }), context), code, /as it happens/);
+    script.onStep = (at) =>
+      at === "take" ? engine.machines.at(-1)?.die("VMM killed by SIGKILL") : undefined;
+    await rejectsWith(
+      branch(runtime, request(id, { tag: "c" }), context),
+      "sandbox_dead",
+      /VMM killed by SIGKILL/,
+    );
+  });
+}

@@ -112,11 +112,13 @@ for (const step of captureSteps.filter((each) => each !== "resume")) {
       if (at === step) from.machine.die("killed");
     };
     script.fail = { step, error: new AppError("engine_failed", "QEMU ended") };
-    await rejectsWith(
-      branch(from.runtime, request(from.sandbox.id, { tag: "b" }), context),
-      "engine_failed",
-      /QEMU ended/,
-    );
+    // What was captured does not need the machine any more: then it is no explanation.
+    const [code, message] =
+      step === "write" || step === "apply"
+        ? (["engine_failed", /QEMU ended/] as const)
+        : (["sandbox_dead", /it is dead \(killed\)/] as const);
+    const branching = branch(from.runtime, request(from.sandbox.id, { tag: "b" }), context);
+    await rejectsWith(branching, code, message);
     await until("the sandbox is dead", () => from.sandbox.isDead);
     assert.deepEqual(await drafts(from), []);
     assert.equal(from.machine.openCaptures, 0);
