@@ -65,3 +65,5 @@ test("with a group for machines alone a daemon starts where it started before, w
   run("given"));
 
 test("a group that others are in too is left as it was, with the reason", () => run("shared"));
+
+test("a group that can hold only threads is a reason too", () => run("refused"));

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Cgroups, endProcess, groupNameOf } from "@forkd/machine";
 
@@ -103,7 +103,6 @@ async function timeIsHeld(cgroups: Cgroups): Promise<void> {
   const dir = group.dirOf("cpu") ?? "";
   const busy = waiting("while :; do :; done");
   group.add(busy.pid);
-  assert.equal(count("nr_throttled", dir, "cpu.stat"), 0);
   busy.go();
   await until("it is held back", () => count("nr_throttled", dir, "cpu.stat") > 2);
   endProcess(busy.pid);
@@ -189,4 +188,16 @@ export async function shared(): Promise<void> {
   assert.equal(existsSync(join(group, "daemon")), false);
   endProcess(other.pid);
   await other.ended;
+}
+
+/** A group of the kind that holds threads. */
+export function refused(): void {
+  enter("service");
+  const threads = join(top, "service/threads");
+  mkdirSync(threads);
+  writeFileSync(join(threads, "cgroup.type"), "threaded");
+  const reason = `the group ${threads} is one for threads (its cgroup.type); run the daemon in another`;
+  const { support } = Cgroups.open(dataDir, { machinesGroup: "threads" });
+  assert.deepEqual(support, { memory: { reason }, cpu: { reason }, pids: { reason } });
+  rmdirSync(threads);
 }

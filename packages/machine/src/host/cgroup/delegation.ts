@@ -37,15 +37,20 @@ export function enable(dir: string, wanted: readonly string[]): { enabled: strin
       writeFileSync(join(dir, "cgroup.subtree_control"), `+${controller}`);
       enabled.push(controller);
     } catch (error) {
-      if (!isErrno(error, "EBUSY", "EACCES", "EPERM", "EROFS", "ENOENT", "EINVAL", "EOPNOTSUPP")) throw error;
+      if (!isErrno(error, "EBUSY", "EACCES", "EPERM", "EROFS", "ENOENT", "EINVAL", "ENOTSUP")) throw error;
       reason = explain(dir, error);
+      // The kernel would enable some of the others, and make the group one of threads, below which there are no groups for processes.
+      if (isErrno(error, "EBUSY", "ENOTSUP")) break;
     }
   }
   return { enabled, reason };
 }
 
 function explain(dir: string, error: unknown): string {
-  if (isErrno(error, "EBUSY", "EOPNOTSUPP"))
+  // As Node calls EOPNOTSUPP.
+  if (isErrno(error, "ENOTSUP"))
+    return `the group ${dir} is one for threads (its cgroup.type); run the daemon in another`;
+  if (isErrno(error, "EBUSY"))
     return `the group ${dir} holds processes of others; run the daemon in one of its own (systemd: Delegate=yes)`;
   return `the group ${dir} is not ours to change; run the daemon as root or with systemd's Delegate=yes`;
 }
@@ -63,7 +68,7 @@ export function useGiven(position: Position, given: string, wanted: readonly Con
       writeFileSync(join(dir, keeperName, "cgroup.procs"), pid);
     }
   } catch (error) {
-    if (!isErrno(error, "EACCES", "EPERM", "EROFS")) throw error;
+    if (!isErrno(error, "EACCES", "EPERM", "EROFS", "ENOTSUP")) throw error;
     return { dir, enabled: [], reason: explain(dir, error) };
   }
   return { dir, ...enable(dir, wanted) };
