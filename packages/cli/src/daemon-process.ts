@@ -1,5 +1,5 @@
 /**
- * The daemon as a background process of its own session. It says over an IPC channel that it is ready and where, and
+ * The daemon, by the service that it belongs to, or as a background process of its own session. That says over an IPC channel that it is ready and where, and
  * then lets go of the channel; its output goes to a log file in the data directory.
  */
 import { spawn, type ChildProcess } from "node:child_process";
@@ -11,6 +11,7 @@ import { AppError, fromErrorBody } from "@forkd/contract/wire";
 import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
 import type { Cli } from "./cli.ts";
 import { findDaemon } from "./client.ts";
+import { serviceOf, systemctl } from "./systemd.ts";
 
 const startLimitMs = 60_000;
 const otherPollMs = 50;
@@ -27,6 +28,13 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
   const logPath = join(dataDir, "daemon.log");
   const signal = AbortSignal.any([cli.signal, AbortSignal.timeout(startLimitMs)]);
+  const service = args.length === 0 ? await serviceOf(dataDir, cli.environment.variables) : undefined;
+  if (service) {
+    await systemctl([...service, "start", "forkd.service"]);
+    const remedy = "The daemon's log is in the journal: journalctl -u forkd.";
+    const late = "The service forkd was started, but its daemon does not answer";
+    return waitForOther(cli, new AppError("daemon_unreachable", late, { details: { remedy } }), signal);
+  }
   const log = await open(logPath, "a", 0o600);
   const logStart = (await log.stat()).size;
   const own = ["serve", "--json", ...placeFlags(cli, dataDir), "--log-fallback", logPath];

@@ -1,4 +1,4 @@
-/** The unit of systemd for a tree: the template with its paths. */
+/** The units of systemd for a tree: the templates with its paths. */
 import { constants } from "node:fs";
 import { access, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -15,13 +15,17 @@ const templateNode = "/usr/bin/node";
 /** Others would need systemd's quoting, which ExecStart and Documentation do not share. */
 const plainPath = /^\/[A-Za-z0-9/._@+-]*$/;
 
+/** What runs the daemon, and what has the control groups of its machines. */
+export const unitNames = ["forkd.service", "forkd-machines.service"] as const;
+export type UnitName = (typeof unitNames)[number];
+
 export type UnitOptions = {
   /** the tree that runs; default: the one of this program */
   readonly prefix?: string | undefined;
   readonly user: boolean;
 };
 
-export async function renderUnit({ prefix = ownRoot, user }: UnitOptions): Promise<string> {
+export async function renderUnit(name: UnitName, { prefix = ownRoot, user }: UnitOptions): Promise<string> {
   const root = resolve(prefix);
   for (const [field, path] of [
     ["prefix", root],
@@ -40,19 +44,18 @@ export async function renderUnit({ prefix = ownRoot, user }: UnitOptions): Promi
       cause,
     });
   }
-  const template = await readFile(
-    join(ownRoot, "deploy/systemd", user ? "forkd-user.service" : "forkd.service"),
-    "utf8",
-  );
+  const file = name === "forkd.service" && user ? "forkd-user.service" : name;
+  const template = await readFile(join(ownRoot, "deploy/systemd", file), "utf8");
   return template.replaceAll(templateNode, process.execPath).replaceAll(templateRoot, root);
 }
 
 export function unitPath(
+  name: UnitName,
   { user, dir }: { user: boolean; dir?: string | undefined },
   env: NodeJS.ProcessEnv,
 ): string {
   const config = env["XDG_CONFIG_HOME"] || join(env["HOME"] || homedir(), ".config");
-  return join(resolve(dir ?? (user ? join(config, "systemd/user") : "/etc/systemd/system")), "forkd.service");
+  return join(resolve(dir ?? (user ? join(config, "systemd/user") : "/etc/systemd/system")), name);
 }
 
 /** False if the file holds that text already. */

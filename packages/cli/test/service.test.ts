@@ -16,19 +16,23 @@ test("service print fills in the tree and this Node", async () => {
   assert.match((await runCli(["service", "print", "--user"])).stdout, /WantedBy=default\.target/);
 });
 
-test("service install writes the unit once, --dry-run nothing, uninstall removes it", async (t) => {
+test("service install writes the units once, --dry-run nothing, uninstall removes them", async (t) => {
   const dir = await mkdtemp(join(tmpdir(), "forkd-cli-"));
   t.after(() => rm(dir, { recursive: true }));
-  const unit = join(dir, "forkd.service");
+  const names = ["forkd.service", "forkd-machines.service"];
+  const units = names.map((name) => join(dir, name));
+  const told = (what: string) => units.map((unit) => `${what} ${unit}\n`).join("");
   const dry = await runCli(["service", "install", "--dir", dir, "--dry-run"]);
-  assert.deepEqual([dry.code, dry.stdout], [0, `would: write ${unit}\n`], dry.stderr);
+  assert.deepEqual([dry.code, dry.stdout], [0, told("would: write")], dry.stderr);
   assert.deepEqual(await readdir(dir), []);
-  assert.equal((await runCli(["service", "install", "--dir", dir])).stdout, `write ${unit}\n`);
+  assert.equal((await runCli(["service", "install", "--dir", dir])).stdout, told("write"));
   const again = await runCli(["service", "install", "--dir", dir]);
-  assert.deepEqual([again.stdout, again.stderr], ["", `${unit} is up to date.\n`]);
-  assert.equal(await readFile(unit, "utf8"), (await runCli(["service", "print"])).stdout);
+  assert.deepEqual([again.stdout, again.stderr], ["", `${units.join(" and ")} are up to date.\n`]);
+  for (const [nth, name] of names.entries())
+    assert.equal(await readFile(units[nth] ?? "", "utf8"), (await runCli(["service", "print", name])).stdout);
   const gone = JSON.parse((await runCli(["service", "uninstall", "--dir", dir, "--json"])).stdout) as object;
-  assert.deepEqual(gone, { path: unit, changed: true, steps: [`remove ${unit}`], dry_run: false });
+  const steps = units.map((unit) => `remove ${unit}`);
+  assert.deepEqual(gone, { path: units[0], changed: true, steps, dry_run: false });
   assert.deepEqual(await readdir(dir), []);
   assert.equal((await runCli(["service", "uninstall", "--dir", dir])).code, 0);
 });

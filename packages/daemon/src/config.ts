@@ -56,6 +56,8 @@ export const settingsSchema = z.strictObject({
   ready_timeout_secs: count(1, 3600),
   /** what becomes of running sandboxes when the daemon stops: the next one finds them, or they end */
   on_stop: z.enum(["keep", "stop"]),
+  /** "own", or the path of a group of version 2 for machines alone, seen from the daemon's own group */
+  machines_cgroup: z.string().min(1),
   /** of every sandbox that is not given others; 0 for none */
   default_memory_limit_mib: limitOrNone("memory_mib", 1 << 24),
   default_cpu_percent: limitOrNone("cpu_percent", 1_000_000),
@@ -184,6 +186,7 @@ export function defaultsOf(env: Environment): Omit<Settings, "socket"> {
     boot_timeout_secs: runtimeDefaults.bootTimeoutMs / 1000,
     ready_timeout_secs: runtimeDefaults.readyTimeoutMs / 1000,
     on_stop: runtimeDefaults.onStop,
+    machines_cgroup: "own",
     default_memory_limit_mib: 0,
     default_cpu_percent: 0,
     default_disk_limit_mib: 0,

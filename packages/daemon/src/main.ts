@@ -108,6 +108,7 @@ export function runtimeConfig({ values }: Config): RuntimeConfig {
     onStop: values.on_stop,
     bootTimeoutMs: values.boot_timeout_secs * 1000,
     readyTimeoutMs: values.ready_timeout_secs * 1000,
+    machinesGroup: values.machines_cgroup === "own" ? undefined : values.machines_cgroup,
     quota: quotaOf(values),
   };
 }

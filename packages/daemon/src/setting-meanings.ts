@@ -34,6 +34,11 @@ export const settingMeanings: Readonly<Record<string, SettingMeaning>> = {
   memory_cache_mib: { meaning: "MiB on disk for flat memory images of layered snapshots" },
   boot_timeout_secs: { meaning: "seconds that a guest may take to boot" },
   ready_timeout_secs: { meaning: "seconds that a child may take to answer" },
+  machines_cgroup: {
+    meaning:
+      "where machines with limits get their control groups (version 2): below the daemon's own, or in a group for machines alone",
+    allowed: '"own", or a path seen from the daemon\'s own group, such as ../forkd-machines.service',
+  },
   default_memory_limit_mib: {
     meaning: "MiB of host memory for every sandbox that is not given a limit; 0 for none",
   },

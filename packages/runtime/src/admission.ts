@@ -221,7 +221,7 @@ export class Admission {
   #freeMemoryMib(): number {
     const host =
       Number(/^MemAvailable:\s+(\d+) kB/m.exec(readFileSync("/proc/meminfo", "latin1"))?.[1]) / 1024;
-    const own = this.#parts.cgroups.ownHeadroom();
+    const own = this.#parts.cgroups.headroom();
     return Math.floor(own === undefined ? host : Math.min(host, own / mib));
   }
 }

@@ -29,6 +29,8 @@ export type RuntimeConfig = {
   bootTimeoutMs: number;
   /** how long a child may take to answer */
   readyTimeoutMs: number;
+  /** control group for machines alone, as a path that is seen from the daemon's own; undefined: below the daemon's own */
+  machinesGroup?: string | undefined;
   /** what sandboxes may take */
   quota?: Partial<QuotaSettings> | undefined;
 };

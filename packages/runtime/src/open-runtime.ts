@@ -247,7 +247,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   await refuseMovedData(config);
   const survivors = await Survivors.find(config);
   await reapStrays(config, log, (id) => survivors.claim(id));
-  const cgroups = Cgroups.open(config.dataDir);
+  const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
   const images = new HeldImages();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),

@@ -85,6 +85,7 @@ test("every variable that deploy/ sets is a setting", async () => {
     ...shellFiles,
     "systemd/forkd.service",
     "systemd/forkd-user.service",
+    "systemd/forkd-machines.service",
   ];
   for (const file of files) {
     for (const [name] of (await read(`deploy/${file}`)).matchAll(/\bFORKD_[A-Z_]+\b/g)) {

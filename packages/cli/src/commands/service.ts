@@ -1,11 +1,12 @@
 /** forkd as a service of systemd. */
-import { spawn } from "node:child_process";
-import { access, rm } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { AppError } from "@forkd/contract/wire";
-import type { Command } from "commander";
+import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addCommonOptions, examples } from "../help.ts";
-import { needsWrite, renderUnit, unitPath, writeUnit } from "../service-unit.ts";
+import { hasSystemd, systemctl } from "../systemd.ts";
+import { needsWrite, renderUnit, unitNames, unitPath, writeUnit, type UnitName } from "../service-unit.ts";
 
 type Options = { prefix?: string; user?: true; dir?: string; now?: true; dryRun?: true };
 
@@ -22,7 +23,7 @@ export function define(command: Command, toAction: ToAction): void {
       "--user",
       "a service of this user, not of the system",
     );
-  add("install", "Write the unit and enable it")
+  add("install", "Write the units and enable the service")
     .option("--prefix <dir>", "tree that runs (default: that of this command)")
     .option("--dir <dir>", "directory of the unit (default: systemd's)")
     .option("--now", "also start it")
@@ -36,19 +37,20 @@ export function define(command: Command, toAction: ToAction): void {
       ),
     )
     .action(toAction(install));
-  add("uninstall", "Stop and disable the service and remove its unit; data stays")
+  add("uninstall", "Stop and disable the service and remove its units; data and sandboxes stay")
     .option("--dir <dir>", "directory of the unit (default: systemd's)")
     .option("--dry-run", "only say what would be done")
     .addHelpText("after", examples("forkd service uninstall"))
     .action(toAction(uninstall));
-  add("print", "Print the unit")
+  add("print", "Print a unit")
+    .addArgument(new Argument("[unit]", "which").choices(unitNames).default("forkd.service"))
     .option("--prefix <dir>", "tree that runs (default: that of this command)")
     .addHelpText("after", examples("forkd service print > forkd.service"))
     .action(toAction(print));
 }
 
-async function print(cli: Cli, { prefix, user }: Options): Promise<void> {
-  const unit = await renderUnit({ prefix, user: user === true });
+async function print(cli: Cli, { prefix, user }: Options, name: UnitName): Promise<void> {
+  const unit = await renderUnit(name, { prefix, user: user === true });
   if (cli.out.json) return cli.out.document({ unit });
   await cli.out.bytes(unit);
 }
@@ -79,14 +81,20 @@ class Steps {
 async function install(cli: Cli, options: Options): Promise<void> {
   const { prefix, dir } = options;
   const user = options.user === true;
-  const unit = await renderUnit({ prefix, user });
-  const path = unitPath({ user, dir }, cli.environment.variables);
   const steps = new Steps(cli, options);
-  const changed = await needsWrite(path, unit);
-  if (changed)
-    await steps.take(`write ${path}`, () => writeUnit(path, unit).catch(rethrow(`Cannot write ${path}`)));
-  else cli.out.note(`${path} is up to date.`);
-  const managed = dir === undefined && (await hasSystemd());
+  const path = unitPath("forkd.service", { user, dir }, cli.environment.variables);
+  const paths: string[] = [];
+  let changed = false;
+  for (const name of unitNames) {
+    const unit = await renderUnit(name, { prefix, user });
+    const file = unitPath(name, { user, dir }, cli.environment.variables);
+    paths.push(file);
+    if (!(await needsWrite(file, unit))) continue;
+    changed = true;
+    await steps.take(`write ${file}`, () => writeUnit(file, unit).catch(rethrow(`Cannot write ${file}`)));
+  }
+  if (!changed) cli.out.note(`${paths.join(" and ")} are up to date.`);
+  const managed = dir === undefined && hasSystemd();
   if (managed) {
     if (changed) await steps.systemctl(options, "daemon-reload");
     await steps.systemctl(options, "enable", ...(options.now ? ["--now"] : []), "forkd.service");
@@ -99,17 +107,19 @@ async function install(cli: Cli, options: Options): Promise<void> {
 }
 
 async function uninstall(cli: Cli, options: Options): Promise<void> {
-  const path = unitPath({ user: options.user === true, dir: options.dir }, cli.environment.variables);
-  const steps = new Steps(cli, options);
-  const isThere = await access(path).then(
-    () => true,
-    () => false,
+  const paths = unitNames.map((name) =>
+    unitPath(name, { user: options.user === true, dir: options.dir }, cli.environment.variables),
   );
-  const managed = options.dir === undefined && (await hasSystemd());
+  const [path] = paths;
+  const steps = new Steps(cli, options);
+  const there = paths.filter((each) => existsSync(each));
+  const isThere = there.length > 0;
+  const managed = options.dir === undefined && hasSystemd();
   if (!isThere) cli.out.note(`There is no ${path}.`);
   else {
     if (managed) await steps.systemctl(options, "disable", "--now", "forkd.service");
-    await steps.take(`remove ${path}`, () => rm(path).catch(rethrow(`Cannot remove ${path}`)));
+    for (const each of there)
+      await steps.take(`remove ${each}`, () => rm(each).catch(rethrow(`Cannot remove ${each}`)));
     if (managed) await steps.systemctl(options, "daemon-reload");
   }
   finish(cli, { path, changed: isThere, steps: steps.done, dry_run: options.dryRun === true });
@@ -117,26 +127,6 @@ async function uninstall(cli: Cli, options: Options): Promise<void> {
 
 function finish(cli: Cli, result: object): void {
   if (cli.out.json) cli.out.document(result);
-}
-
-/** What sd_booted(3) looks at. */
-function hasSystemd(): Promise<boolean> {
-  return access("/run/systemd/system").then(
-    () => true,
-    () => false,
-  );
-}
-
-function systemctl(args: readonly string[]): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const child = spawn("systemctl", args, { stdio: ["ignore", "inherit", "inherit"] });
-    child.once("error", (cause) => reject(new AppError("host_not_ready", "Cannot run systemctl", { cause })));
-    child.once("exit", (code) => {
-      if (code === 0) resolve();
-      else
-        reject(new AppError("host_not_ready", `systemctl ${args.join(" ")} failed with exit code ${code}`));
-    });
-  });
 }
 
 function rethrow(what: string): (cause: unknown) => never {

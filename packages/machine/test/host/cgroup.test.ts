@@ -71,7 +71,7 @@ test("version 1: a group has its limits in the hierarchies that it needs, and no
   for (const controller of controllers) mkdirSync(join(dir, controller, "own"), { recursive: true });
   const info = controllers.map((each) => mount(join(dir, each), "cgroup", each)).join("");
   const groups = controllers.map((each, nth) => `${nth}:${each}:/own\n`).join("");
-  const cgroups = Cgroups.open(dataDir, findPositions(info, groups));
+  const cgroups = Cgroups.open(dataDir, { positions: findPositions(info, groups) });
   const group = cgroups.create("sb-1-0", { memoryMib: 64, cpuPercent: 7 });
   group.add(4711);
   const at = (controller: string, file: string) => read(dir, controller, "own", ours, "sb-1-0", file);
@@ -87,6 +87,7 @@ test("version 1: a group has its limits in the hierarchies that it needs, and no
 
 test("what the daemon itself may still take is what its own group leaves it", async (t) => {
   const dir = await temporaryDirectory(t);
+  write(join(dir, "cgroup.procs"));
   const at = (limit: string) => {
     write(join(dir, "memory.limit_in_bytes"), limit);
     write(join(dir, "memory.usage_in_bytes"), "700\n");
@@ -95,15 +96,60 @@ test("what the daemon itself may still take is what its own group leaves it", as
       "cache 9\ninactive_file 1\ntotal_inactive_file 200\ntotal_active_file 30\n",
     );
     const positions = findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n");
-    return Cgroups.open(dataDir, positions).ownHeadroom();
+    return Cgroups.open(dataDir, { positions }).headroom();
   };
   assert.equal(at("1000\n"), 530);
   assert.equal(at("9223372036854771712\n"), undefined);
 });
 
+test("version 2: what may still be taken is the least that any group leaves, those above and that of machines included", async (t) => {
+  const { top, mountinfo } = await secondVersion(t, "/jobs/unit/daemon");
+  const room = (group: string, max: string, used: number) => {
+    write(join(top, group, "cgroup.procs"));
+    write(join(top, group, "cgroup.type"), "domain\n");
+    write(join(top, group, "memory.max"), `${max}\n`);
+    write(join(top, group, "memory.current"), `${used}\n`);
+    write(join(top, group, "memory.stat"), "inactive_file 2\nactive_file 1\n");
+  };
+  const headroom = (machinesGroup?: string) => {
+    const positions = findPositions(mountinfo, "0::/jobs/unit/daemon\n");
+    return Cgroups.open(dataDir, { positions, pid: 4711, machinesGroup }).headroom();
+  };
+  for (const group of ["jobs", "jobs/unit", "jobs/unit/daemon", "jobs/machines"]) room(group, "max", 10);
+  assert.equal(headroom(), undefined);
+  room("jobs/unit", "1000", 400);
+  assert.equal(headroom(), 603);
+  room("jobs/machines", "500", 400);
+  assert.deepEqual([headroom(), headroom("../../machines")], [603, 103]);
+  room("jobs", "900", 890);
+  assert.equal(headroom("../../machines"), 13);
+});
+
+test("version 2: in a group for machines alone the daemon makes groups, and stays where it is", async (t) => {
+  const { top, mountinfo, groups } = await secondVersion(t, "/system.slice/forkd.service");
+  const machines = join(top, "system.slice/forkd-machines.service");
+  const open = (machinesGroup: string) =>
+    Cgroups.open(dataDir, { positions: findPositions(mountinfo, groups), pid: 4711, machinesGroup });
+  const absent = open("../forkd-machines.service").support.memory;
+  assert.match(
+    "reason" in absent ? absent.reason : "",
+    /no group .*forkd-machines\.service .*machines_cgroup/,
+  );
+  assert.equal(existsSync(machines), false);
+  write(join(machines, "cgroup.type"), "domain\n");
+  write(join(machines, "cgroup.procs"), "812\n");
+  const cgroups = open("../forkd-machines.service");
+  assert.deepEqual(cgroups.create("sb-1-0", { pids: 32 }).dirs, [join(machines, ours, "sb-1-0")]);
+  assert.equal(read(machines, "keeper/cgroup.procs"), "812");
+  assert.equal(read(top, "system.slice/forkd.service/cgroup.procs"), "");
+  assert.equal(existsSync(join(top, "system.slice/forkd.service/daemon")), false);
+});
+
 test("version 1: what the kernel tells of an end is understood", async (t) => {
   const dir = await temporaryDirectory(t);
-  const cgroups = Cgroups.open(dataDir, findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n"));
+  const cgroups = Cgroups.open(dataDir, {
+    positions: findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n"),
+  });
   const group = cgroups.create("sb-1-0", { memoryMib: 64 });
   const place = group.dirOf("memory") ?? "";
   const tell = (kills: number, most: number) => {
@@ -116,7 +162,7 @@ test("version 1: what the kernel tells of an end is understood", async (t) => {
 
 test("version 2: the daemon makes room for groups by moving into a leaf of its own", async (t) => {
   const { top, mountinfo, groups } = await secondVersion(t, "/system.slice/forkd.service");
-  const cgroups = Cgroups.open(dataDir, findPositions(mountinfo, groups), 4711);
+  const cgroups = Cgroups.open(dataDir, { positions: findPositions(mountinfo, groups), pid: 4711 });
   const own = join(top, "system.slice/forkd.service");
   assert.equal(read(own, "daemon/cgroup.procs"), "4711");
   // What was enabled last; the kernel would keep them all.
@@ -141,11 +187,11 @@ test("version 2: the daemon makes room for groups by moving into a leaf of its o
 
 test("version 2: a daemon that is in the leaf already, or at the very top, stays where it is", async (t) => {
   const leaf = await secondVersion(t, "/unit/daemon");
-  Cgroups.open(dataDir, findPositions(leaf.mountinfo, leaf.groups), 4711);
+  Cgroups.open(dataDir, { positions: findPositions(leaf.mountinfo, leaf.groups), pid: 4711 });
   assert.equal(read(leaf.top, "unit/daemon/cgroup.procs"), "");
   assert.ok(existsSync(join(leaf.top, "unit", ours)));
   const root = await secondVersion(t, "/");
-  Cgroups.open(dataDir, findPositions(root.mountinfo, root.groups), 4711);
+  Cgroups.open(dataDir, { positions: findPositions(root.mountinfo, root.groups), pid: 4711 });
   assert.equal(read(root.top, "cgroup.procs"), "");
   assert.ok(existsSync(join(root.top, ours)));
 });
@@ -153,7 +199,7 @@ test("version 2: a daemon that is in the leaf already, or at the very top, stays
 test("version 2: each controller that is not delegated is told, with the reason", async (t) => {
   const { top, mountinfo, groups } = await secondVersion(t, "/unit");
   writeFileSync(join(top, "unit", "cgroup.controllers"), "memory pids\n");
-  const { support } = Cgroups.open(dataDir, findPositions(mountinfo, groups), 4711);
+  const { support } = Cgroups.open(dataDir, { positions: findPositions(mountinfo, groups), pid: 4711 });
   assert.ok("dir" in support.memory && "dir" in support.pids);
   assert.match("reason" in support.cpu ? support.cpu.reason : "", /cpu are not delegated/);
 });
@@ -161,15 +207,15 @@ test("version 2: each controller that is not delegated is told, with the reason"
 test("version 2: a group that cannot be seen is a reason, not a failure", async (t) => {
   const { top, mountinfo } = await secondVersion(t, "/");
   write(join(top, "gone", "cgroup.type"), "domain\n");
-  const { support } = Cgroups.open(dataDir, findPositions(mountinfo, "0::/gone\n"), 4711);
+  const { support } = Cgroups.open(dataDir, { positions: findPositions(mountinfo, "0::/gone\n"), pid: 4711 });
   assert.match("reason" in support.memory ? support.memory.reason : "", /gone cannot be used: ENOENT/);
 });
 
 test("no hierarchy at all: nothing can be limited, and the reasons say so", () => {
-  const cgroups = Cgroups.open(dataDir, findPositions("", "0::/\n"));
+  const cgroups = Cgroups.open(dataDir, { positions: findPositions("", "0::/\n") });
   for (const each of controllers) assert.match(JSON.stringify(cgroups.support[each]), /is mounted/);
   assert.throws(() => cgroups.create("x", { memoryMib: 64 }), /Cannot limit memory/);
-  assert.deepEqual([cgroups.list(), cgroups.ownHeadroom()], [[], undefined]);
+  assert.deepEqual([cgroups.list(), cgroups.headroom()], [[], undefined]);
   cgroups.close();
 });
 

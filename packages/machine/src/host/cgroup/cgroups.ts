@@ -1,39 +1,52 @@
 /**
- * The control groups of one daemon, `<own group>/forkd-<digest of the data directory>/<name>`. A daemon that comes later finds them
- * by their names. Nothing outside our own group is ever removed or written to.
+ * The control groups of one daemon, `<own group>/forkd-<digest of the data directory>/<name>`, in version 2 below the group that was
+ * given for them, if one was. A daemon that comes later finds them by their names. Nothing outside is ever removed or written to.
  */
 import { createHash } from "node:crypto";
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { enable, takeDelegation, type Delegation } from "./delegation.ts";
+import { enable, takeDelegation, useGiven, type Delegation } from "./delegation.ts";
 import { controllersOf, Group, type GroupLimits, type Places } from "./group.ts";
 import { controllers, findPositions, type Controller, type Position, type Positions } from "./hierarchies.ts";
 
 export type Support = { version: 1 | 2; dir: string } | { reason: string };
 
+export type OpenOptions = {
+  /** version 2: a group for machines alone, as a path that is seen from the group of this process; undefined: below that group itself */
+  machinesGroup?: string | undefined;
+  positions?: Positions;
+  pid?: number;
+};
+
 export class Cgroups {
   /** what can be limited here; `dir` is the group of ours that holds those of the sandboxes */
   readonly support: Readonly<Record<Controller, Support>>;
-  /** the group of this process, for what it may take itself */
-  readonly #ownMemory: Support;
+  /** groups whose memory this process and its machines take from, with all above them */
+  readonly #memory: readonly Position[];
 
-  private constructor(support: Record<Controller, Support>, ownMemory: Support) {
+  private constructor(support: Record<Controller, Support>, memory: readonly Position[]) {
     this.support = support;
-    this.#ownMemory = ownMemory;
+    this.#memory = memory;
   }
 
   /** Nothing can be limited. */
   static none(reason: string): Cgroups {
-    return new Cgroups({ memory: { reason }, cpu: { reason }, pids: { reason } }, { reason });
+    return new Cgroups({ memory: { reason }, cpu: { reason }, pids: { reason } }, []);
   }
 
-  static open(dataDir: string, positions: Positions = findPositions(), pid = process.pid): Cgroups {
+  static open(
+    dataDir: string,
+    { machinesGroup, positions = findPositions(), pid = process.pid }: OpenOptions = {},
+  ): Cgroups {
     const name = groupNameOf(dataDir);
     const second = controllers.filter((each) => versionOf(positions[each]) === 2);
     const [first] = second;
     const position = first && positions[first];
-    const delegation = position && "dir" in position ? delegationOf(position, pid, second) : undefined;
+    const delegation =
+      position && "dir" in position
+        ? delegationOf(position, { pid, machinesGroup, wanted: second })
+        : undefined;
     const supportOf = (controller: Controller): Support => {
       const at = positions[controller];
       if ("reason" in at) return at;
@@ -50,7 +63,11 @@ export class Cgroups {
       }
     };
     const support = { memory: supportOf("memory"), cpu: supportOf("cpu"), pids: supportOf("pids") };
-    return new Cgroups(support, positions.memory);
+    const { memory } = positions;
+    if (!("dir" in memory)) return new Cgroups(support, []);
+    const machines: Position[] =
+      memory.version === 2 && delegation ? [{ version: 2, dir: delegation.dir }] : [];
+    return new Cgroups(support, [memory, ...machines].flatMap(withThoseAbove));
   }
 
   /** A group with these limits; the caller disposes of it when its processes have ended. */
@@ -88,27 +105,10 @@ export class Cgroups {
     return [...new Set(this.#tops().flatMap((dir) => this.#names(dir)))];
   }
 
-  /** Bytes that this process and all below it may still take by the limit of their own group; undefined if there is none. */
-  ownHeadroom(): number | undefined {
-    if (!("dir" in this.#ownMemory)) return undefined;
-    const { dir, version } = this.#ownMemory;
-    const [max, current] =
-      version === 2 ? ["memory.max", "memory.current"] : ["memory.limit_in_bytes", "memory.usage_in_bytes"];
-    try {
-      const limit = Number(readFileSync(join(dir, max), "utf8"));
-      // "max", or the largest number that there is.
-      if (!Number.isFinite(limit) || limit > 2 ** 60) return undefined;
-      // Files that were read can be dropped.
-      const stat = readFileSync(join(dir, "memory.stat"), "utf8");
-      const names =
-        version === 2 ? ["inactive_file", "active_file"] : ["total_inactive_file", "total_active_file"];
-      const cached = names.map((name) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(stat)?.[1] ?? 0));
-      const used = Number(readFileSync(join(dir, current), "utf8"));
-      return limit - used + cached.reduce((sum, bytes) => sum + bytes, 0);
-    } catch (error) {
-      if (isErrno(error, "ENOENT", "EACCES")) return undefined;
-      throw error;
-    }
+  /** Bytes that this process and its machines may still take by the limits of their groups; undefined if there is none. */
+  headroom(): number | undefined {
+    const rooms = this.#memory.flatMap((each) => headroomIn(each) ?? []);
+    return rooms.length === 0 ? undefined : Math.min(...rooms);
   }
 
   /** Removes our group where it is empty; the groups of sandboxes that live on keep theirs. */
@@ -151,9 +151,18 @@ function versionOf(position: Positions[Controller]): number | undefined {
 }
 
 /** A host that shows its groups in a way that we do not know has no limits, but it has sandboxes. */
-function delegationOf(position: Position, pid: number, wanted: readonly Controller[]): Delegation {
+function delegationOf(
+  position: Position,
+  {
+    pid,
+    machinesGroup,
+    wanted,
+  }: { pid: number; machinesGroup: string | undefined; wanted: readonly Controller[] },
+): Delegation {
   try {
-    return takeDelegation(position, pid, wanted);
+    return machinesGroup === undefined
+      ? takeDelegation(position, pid, wanted)
+      : useGiven(position, machinesGroup, wanted);
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     return { dir: position.dir, enabled: [], reason: `the group ${position.dir} cannot be used: ${why}` };
@@ -165,4 +174,30 @@ function enabledBelow(dir: string, controller: Controller): Support {
   mkdirSync(dir, { recursive: true });
   const { enabled, reason } = enable(dir, [controller]);
   return enabled.includes(controller) ? { version: 2, dir } : { reason };
+}
+
+/** A group has at most what those above it have. The top of the hierarchy has no limits, and above the mount there is no group. */
+function withThoseAbove({ version, dir }: Position): Position[] {
+  const isGroup = existsSync(join(dir, "cgroup.procs"));
+  return isGroup ? [{ version, dir }, ...withThoseAbove({ version, dir: dirname(dir) })] : [];
+}
+
+function headroomIn({ dir, version }: Position): number | undefined {
+  const [max, current] =
+    version === 2 ? ["memory.max", "memory.current"] : ["memory.limit_in_bytes", "memory.usage_in_bytes"];
+  try {
+    const limit = Number(readFileSync(join(dir, max), "utf8"));
+    // "max", or the largest number that there is.
+    if (!Number.isFinite(limit) || limit > 2 ** 60) return undefined;
+    // Files that were read can be dropped.
+    const stat = readFileSync(join(dir, "memory.stat"), "utf8");
+    const names =
+      version === 2 ? ["inactive_file", "active_file"] : ["total_inactive_file", "total_active_file"];
+    const cached = names.map((name) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(stat)?.[1] ?? 0));
+    const used = Number(readFileSync(join(dir, current), "utf8"));
+    return limit - used + cached.reduce((sum, bytes) => sum + bytes, 0);
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "EACCES")) return undefined;
+    throw error;
+  }
 }
