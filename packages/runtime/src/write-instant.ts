@@ -23,6 +23,7 @@ import {
 } from "@forkd/store";
 import { shortenDisk } from "./collapse-disk.ts";
 import type { Runtime } from "./open-runtime.ts";
+import { using } from "./removed-meanwhile.ts";
 import type { Incarnation } from "./sandbox/incarnation.ts";
 import type { Sandbox } from "./sandbox/sandbox.ts";
 import { round, type Instant } from "./take-instant.ts";
@@ -44,10 +45,13 @@ export type LayerBase = AsyncDisposable & {
  * Refuses what would not give a usable snapshot, before the source is touched, and takes hold of the base's files. Under the
  * sandbox's lock.
  */
-export async function pinBase(
-  runtime: Runtime,
-  { sandbox, source, draft, mode }: { sandbox: Sandbox; source: Incarnation; draft: Draft; mode: BranchMode },
-): Promise<LayerBase> {
+export function pinBase(runtime: Runtime, request: PinRequest): Promise<LayerBase> {
+  return using(runtime, request.source.base, () => pin(runtime, request));
+}
+
+type PinRequest = { sandbox: Sandbox; source: Incarnation; draft: Draft; mode: BranchMode };
+
+async function pin(runtime: Runtime, { sandbox, source, draft, mode }: PinRequest): Promise<LayerBase> {
   const own = source.base;
   if (!(await runtime.store.isCurrent(own))) {
     throw new AppError(

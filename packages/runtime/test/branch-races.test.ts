@@ -4,6 +4,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { AppError, isSandbox, type BranchRequest } from "@forkd/contract";
+import { removeTree } from "@forkd/base";
 import { branch } from "../src/operations/branch.ts";
 import { fork } from "../src/operations/fork.ts";
 import { pause, resume, rewind } from "../src/operations/pause.ts";
@@ -188,6 +189,22 @@ test("a workspace whose machine dies before it was suspended can be started anew
   await until("it is stale", () => getWorkspace(runtime, { name: "w" }).status === "stale");
   const { id } = getWorkspace(runtime, { name: "w" });
   assert.equal((await resume(runtime, { id }, context)).state, "running");
+});
+
+test("a snapshot that is removed in the moment its files are taken is not found", async (t) => {
+  const { runtime, id } = await source(t, () => ({}));
+  const draftIn = runtime.store.draftIn.bind(runtime.store);
+  runtime.store.draftIn = async (...args) => {
+    const made = await draftIn(...args);
+    await removeTree((await runtime.store.get("py")).dir);
+    return made;
+  };
+  const isCurrent = runtime.store.isCurrent.bind(runtime.store);
+  let asked = 0;
+  // It was there when it was looked for.
+  runtime.store.isCurrent = async (snapshot) => asked++ === 0 || isCurrent(snapshot);
+  await rejectsWith(pause(runtime, { id }, context), "snapshot_not_found", /"py": it was removed/);
+  assert.equal(runtime.registry.get(id).state, "running");
 });
 
 test("a disk layer that cannot be linked is copied after the instant", async (t) => {
