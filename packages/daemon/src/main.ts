@@ -24,8 +24,9 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   const { values } = config;
   const logFile = openLogFile(values);
   const log = createLogger({ level: values.log_level, ...(logFile && { destination: logFile }) });
-  if (values.nice !== 0) log.info({ event: "daemon.priority", ...prioritise(values.nice) });
+  const priority = values.nice === 0 ? undefined : prioritise(values.nice);
   const stop = new AbortController();
+  let isReady = false;
   const onSignal = (name: NodeJS.Signals) => {
     log.info({ event: "daemon.signal", signal: name });
     if (stop.signal.aborted) process.exit(1);
@@ -58,10 +59,19 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
         [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
       };
     };
-    await runDaemon({ ...options, config, log, version, open, signal: stop.signal });
+    const onReady: ServeOptions["onReady"] = (where) => {
+      isReady = true;
+      options.onReady?.(where);
+    };
+    await runDaemon({ config, log, version, open, signal: stop.signal, priority, onReady });
     log.info({ event: "daemon.stop", outcome: "ok" });
     return 0;
   } catch (error) {
+    // Ctrl-C at a terminal reaches the programs too that a start runs.
+    if (stop.signal.aborted && !isReady) {
+      log.info({ event: "daemon.stop", outcome: "interrupted", error });
+      return 0;
+    }
     const failure = toAppError(error);
     const record = { event: "daemon.stop", outcome: "failed", errorCode: failure.code, err: failure };
     log.error(record);

@@ -1,7 +1,7 @@
 /** The life of a daemon: lock, access, handlers, listen, tell where; wait; drain, undo all in reverse. */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Scope, type Logger } from "@forkd/base";
+import { Scope, type Logger, type Priority } from "@forkd/base";
 import { hostBootId, identify } from "@forkd/runtime";
 import type { Config } from "./config.ts";
 import { lockDataDir } from "./data-dir-lock.ts";
@@ -28,6 +28,8 @@ export type DaemonOptions = {
   readonly version: string;
   /** Called once the data directory is locked; `stop` makes the daemon stop. */
   readonly open: (stop: () => void, access: Access) => Promise<OpenedHandlers>;
+  /** what the daemon has, for the log */
+  readonly priority?: Priority | undefined;
   /** Asks the daemon to stop, as `stop` does. */
   readonly signal?: AbortSignal;
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
@@ -78,6 +80,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     version,
     socket: settings.socket,
     url,
+    priority: options.priority,
     settings,
     sources: options.config.sources,
     durationMs: Math.round(performance.now() - startedAt),
