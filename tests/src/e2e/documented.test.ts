@@ -36,6 +36,12 @@ const fewNotRun = 8;
 const isShell = ({ language }: Block) => language === "sh" || language === "console";
 const shellBlocks = (page: string) => blocksOf(page).filter(isShell);
 
+function stepsOfPage(page: string): Step[] {
+  return shellBlocks(page)
+    .filter(({ notRun }) => notRun === undefined)
+    .flatMap(stepsOf);
+}
+
 /** Follows every step, so that one that fails does not hide the others. */
 async function followAll(reader: Reader, steps: readonly Step[]): Promise<void> {
   const failures: unknown[] = [];
@@ -63,9 +69,7 @@ test("what is printed is held to what is shown", () => {
 describe("the documentation", { concurrency: 2 }, () => {
   for (const [page, baked] of Object.entries(pages)) {
     test(page, async () => {
-      const steps = shellBlocks(page)
-        .filter(({ notRun }) => notRun === undefined)
-        .flatMap(stepsOf);
+      const steps = stepsOfPage(page);
       assert.ok(steps.length > 0, `${page} shows no command`);
       await using reader = await Reader.open({ "python-numpy": baked });
       await followAll(reader, steps);
@@ -97,7 +101,7 @@ describe("the documentation", { concurrency: 2 }, () => {
         "setup",
         "for name in 3f2a 9c1d; do forkd workspace create $name --snapshot python-numpy; done",
       ),
-      ...(await helpExamples()),
+      ...(await helpExamples(stepsOfPage("docs/cli.md"))),
     ]);
   });
 

@@ -59,16 +59,16 @@ async function show(cli: Cli): Promise<void> {
   const running = await runningValues(cli);
   const shown: Shown[] = settings.map((setting) => {
     const used = running?.settings.get(setting.name);
-    return used && differs(used, setting) ? { ...setting, running: used.value } : setting;
+    return used && used.value !== setting.value ? { ...setting, running: used.value } : setting;
   });
   if (cli.out.json) return cli.out.document({ file, daemon_pid: running?.pid ?? null, settings: shown });
   await cli.out.bytes(renderTable(columns, shown));
   cli.out.note(`The file is ${file}.`);
-  for (const { name, value, running: used } of shown) {
-    if (used === undefined) continue;
-    cli.out.note(
-      `The running daemon (pid ${running?.pid}) uses ${name} = ${clean(String(used))}, not ${clean(String(value))}.`,
-    );
+  for (const setting of settings) {
+    const used = running?.settings.get(setting.name);
+    if (!used || !differs(used, setting)) continue;
+    const [name, now, here] = [setting.name, used.value, setting.value].map((each) => clean(String(each)));
+    cli.out.note(`The running daemon (pid ${running?.pid}) uses ${name} = ${now}, not ${here}.`);
   }
 }
 

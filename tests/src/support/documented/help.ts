@@ -20,13 +20,19 @@ const notRun: readonly [RegExp, string][] = [
   [/^forkd service (?!print)/, "changes the services of the host"],
   [/^forkd quickstart/, "many machines; docs/cli.md has it with two"],
   [/^forkd (logs -f|events --sandbox)/, "the sandbox may say nothing"],
-  [/^forkd doctor( --fix)?$/, "starts guests, which takes long; docs/cli.md has it once"],
+  [/^forkd doctor( --fix)?$/, "starts guests, which takes long; ops.test.ts does it"],
   [/--tls-cert/, "docs/auth.md has it with a certificate"],
 ];
+/** What needs nothing of what comes before it, and leaves nothing for what comes after. */
+const standsAlone =
+  /^forkd (cleanup|compact|config|doctor|events|gc|images|info|ls|run|serve|service|top|tree|version)\b/;
 /** They end what the others need. */
 const last = ["kill", "cleanup", "gc", "up", "down", "serve"];
 
-export async function helpExamples(): Promise<Step[]> {
+/** Those that stand alone are left out where they are among the `known`, which are run anyway. */
+export async function helpExamples(known: readonly Step[]): Promise<Step[]> {
+  const commandOf = (text: string) => text.replace(/\s+#.*/, "");
+  const isKnown = new Set(known.map(({ text }) => commandOf(text)));
   const source = (name: string) => pathToFileURL(join(repository, "packages/cli/dist/src", name)).href;
   const { verbs } = (await import(source("verbs.js"))) as { verbs: readonly Verb[] };
   const { makeProgram } = (await import(source("program.js"))) as Program;
@@ -38,6 +44,7 @@ export async function helpExamples(): Promise<Step[]> {
     for (const part of command === undefined ? [] : [command, ...command.commands]) {
       for (const example of examplesOf(part)) {
         if (notRun.some(([pattern]) => pattern.test(example))) continue;
+        if (standsAlone.test(example) && isKnown.has(commandOf(example))) continue;
         if (!steps.has(example)) steps.set(example, stepFrom(`help of ${verb.name}`, example));
       }
     }
