@@ -20,7 +20,7 @@ async function stamp(): Promise<string> {
     "guest/kernels/node",
     "recipes/python-numpy",
     "recipes/nodejs",
-    "packages/runtime/dist/src",
+    "packages/runtime/dist/src/launch",
     "packages/machine/dist/src/engine/qemu",
   ]) {
     for (const name of (await readdir(join(repository, dir))).sort()) {

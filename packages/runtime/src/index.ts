@@ -1,12 +1,12 @@
 export { runtimeDefaults, type RuntimeConfig } from "./config.ts";
 export type { Caller, Context } from "./context.ts";
 export { openRuntime, Runtime } from "./open-runtime.ts";
-export { closeSandboxes } from "./sandbox/close.ts";
+export { closeSandboxes } from "./sandbox/shutdown.ts";
 export { forkdVersion } from "./version.ts";
 export { hostBootId, identify } from "@forkd/machine";
 export { branch } from "./operations/branch.ts";
 export { createSnapshot } from "./operations/create-snapshot.ts";
-export { evaluate, dropContext, interrupt, listContexts, streamEval } from "./operations/evaluate.ts";
+export { evaluate, dropContext, interrupt, listContexts, streamEval } from "./operations/eval.ts";
 export {
   attachExec,
   exec,
@@ -52,5 +52,5 @@ export {
 } from "./operations/workspaces.ts";
 export { idleFindings } from "./doctor/findings.ts";
 export { fail, ok, toCheck, warn, type Finding } from "./doctor/finding.ts";
-export { EventBus, type Listener } from "./events.ts";
+export { EventBus, type Listener } from "./observe/events.ts";
 export { listen, metricsText, stats } from "./operations/observe.ts";

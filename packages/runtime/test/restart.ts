@@ -1,11 +1,11 @@
 /** One daemon after another on the same directories. */
 import type { TestContext } from "node:test";
 import { nullLogger } from "@forkd/base";
-import { HeldImages } from "../src/held-images.ts";
+import { HeldImages } from "../src/snapshots/image-refs.ts";
 import { openStore, Runtime } from "../src/open-runtime.ts";
-import { reapStrays } from "../src/reap.ts";
-import { restoreSandboxes } from "../src/sandbox/restore.ts";
-import { Survivors } from "../src/sandbox/survivors.ts";
+import { reapStrays } from "../src/recovery/strays.ts";
+import { restoreSandboxes } from "../src/recovery/adopt.ts";
+import { Survivors } from "../src/recovery/survivors.ts";
 import { tscKhz, type TestRuntime } from "./support.ts";
 
 /** The daemon is gone without a word; its machines live on. */

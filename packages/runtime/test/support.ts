@@ -10,7 +10,7 @@ import { nullLogger } from "@forkd/base";
 import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
 import type { RuntimeConfig } from "../src/config.ts";
-import { HeldImages } from "../src/held-images.ts";
+import { HeldImages } from "../src/snapshots/image-refs.ts";
 import { openStore, Runtime } from "../src/open-runtime.ts";
 import { FakeEngine } from "./fakes/engine.ts";
 

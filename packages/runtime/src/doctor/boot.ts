@@ -9,7 +9,7 @@ import type { Accelerator } from "@forkd/contract";
 import { ensureKernel } from "@forkd/image";
 import { kvmObstacle, measureTscKhz, QemuEngine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "../config.ts";
-import { probeBoot } from "../probe.ts";
+import { probeBoot } from "./probe.ts";
 import { fail, ok, warn, type Finding } from "./finding.ts";
 
 /** An emulated guest on a busy host takes some seconds; one that KVM really runs less than one. */

@@ -15,18 +15,18 @@ import {
 } from "@forkd/contract";
 import { removeTree, Scope, within } from "@forkd/base";
 import { physicalBytes, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
-import type { OpenBranch } from "../branch-book.ts";
-import { collapseIfLong } from "../collapse-disk.ts";
+import type { OpenBranch } from "../capture/open-branches.ts";
+import { collapseIfLong } from "../capture/disk-chain.ts";
 import type { Context } from "../context.ts";
-import { clockMs, correctClock } from "../guest-clock.ts";
+import { clockMs, correctClock } from "../capture/guest-clock.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/incarnation.ts";
+import type { Incarnation } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { SnapshotFate } from "../snapshot-fate.ts";
-import { describeOpen, describeSnapshot } from "../snapshot-info.ts";
-import { round, takeInstant, type Instant } from "../take-instant.ts";
-import { limitsOf } from "../limits.ts";
-import { pinBase, writeInstant, type LayerBase } from "../write-instant.ts";
+import { SnapshotFate } from "../capture/snapshot-progress.ts";
+import { describeOpen, describeSnapshot } from "../snapshots/describe.ts";
+import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
+import { limitsOf } from "../admission/limits.ts";
+import { pinBase, writeInstant, type LayerBase } from "../capture/write-instant.ts";
 import { admit, forkSnapshot, type Admitted } from "./fork.ts";
 
 const pageBytes = 4096;

@@ -11,14 +11,14 @@ import {
   readRecipe,
 } from "@forkd/image";
 import type { StoredSnapshot } from "@forkd/store";
-import { bake, type BakePlan, type Progress } from "../bake.ts";
+import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import type { Context } from "../context.ts";
-import { prepareChild, startChild } from "../launch.ts";
+import { prepareChild, startChild } from "../launch/launch.ts";
 import { agentPath } from "../config.ts";
-import { answered } from "../guest-patience.ts";
-import { dependentsOf } from "../lineage.ts";
+import { answered } from "../guest/deadline.ts";
+import { dependentsOf } from "../snapshots/lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { describeSnapshot } from "../snapshot-info.ts";
+import { describeSnapshot } from "../snapshots/describe.ts";
 
 type BuildContext = Context & { onProgress: Progress };
 

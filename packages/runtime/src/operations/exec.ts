@@ -14,8 +14,8 @@ import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { answered, ended } from "../guest-patience.ts";
-import { OutputBuffer } from "../output-buffer.ts";
+import { answered, ended } from "../guest/deadline.ts";
+import { OutputBuffer } from "../guest/output-buffer.ts";
 
 const defaultTimeoutSecs = 30;
 /** output per stream that the guest keeps for a later attach */

@@ -8,14 +8,14 @@ import {
   type ForkRequest,
 } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
-import { requireCompatible } from "../compatibility.ts";
+import { requireCompatible } from "../snapshots/compatibility.ts";
 import type { Context } from "../context.ts";
-import { diskShare, memoryShare, type Reservation } from "../admission.ts";
-import { prepareChild, startChild } from "../launch.ts";
-import { limitsOf, requireEnforceable } from "../limits.ts";
+import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
+import { prepareChild, startChild } from "../launch/launch.ts";
+import { limitsOf, requireEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { SandboxTimeouts } from "../sandbox/facts.ts";
-import { explain } from "../removed-meanwhile.ts";
+import { explain } from "../snapshots/missing-snapshot.ts";
 
 /** What is asked of the children, whatever they are forked from. */
 export type ChildrenRequest = Pick<

@@ -7,20 +7,20 @@
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
-import { collapseIfLong } from "../collapse-disk.ts";
-import { requireCompatible } from "../compatibility.ts";
+import { collapseIfLong } from "../capture/disk-chain.ts";
+import { requireCompatible } from "../snapshots/compatibility.ts";
 import type { Context } from "../context.ts";
-import { memoryShare, type Reservation } from "../admission.ts";
-import { prepareMachine, startMachine } from "../launch.ts";
-import { requireEnforceable } from "../limits.ts";
+import { memoryShare, type Reservation } from "../admission/admission.ts";
+import { prepareMachine, startMachine } from "../launch/launch.ts";
+import { requireEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { ownDiskBytes } from "../own-disk.ts";
+import { ownDiskBytes } from "../admission/disk-usage.ts";
 import { childEnv, type SavedState } from "../sandbox/facts.ts";
-import type { Incarnation } from "../sandbox/incarnation.ts";
+import type { Incarnation } from "../sandbox/sandbox-machine.ts";
 import { readRecord, type Whereabouts } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { takeInstant } from "../take-instant.ts";
-import { pinBase, writeInstant } from "../write-instant.ts";
+import { takeInstant } from "../capture/take-instant.ts";
+import { pinBase, writeInstant } from "../capture/write-instant.ts";
 
 /** A paused sandbox stays as it is, and so does one that `unless` excuses when its turn has come. */
 export function pause(

@@ -5,10 +5,10 @@ import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { mapPool, withDeadline } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
-import type { SandboxHome } from "../identity.ts";
-import { hasLabels } from "../labels.ts";
+import type { SandboxHome } from "../sandbox/paths.ts";
+import { hasLabels } from "../observe/label-filter.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/incarnation.ts";
+import type { Incarnation } from "../sandbox/sandbox-machine.ts";
 
 const pingMs = 10_000;
 const maxConsoleBytes = 16 * 1024 * 1024;

@@ -12,14 +12,14 @@ import {
 } from "@forkd/contract";
 import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
 import type { Context } from "../context.ts";
-import { dependentsOf, sandboxesOn } from "../lineage.ts";
+import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { removeBranches } from "../expired-branches.ts";
-import { findStrays, removeStrays } from "../reap.ts";
+import { removeBranches } from "../snapshots/expired-branches.ts";
+import { findStrays, removeStrays } from "../recovery/strays.ts";
 import { unclaimed } from "./system.ts";
-import { removeGroups, strayGroups } from "../stray-groups.ts";
-import { using } from "../removed-meanwhile.ts";
-import { describeBroken, describeOpen, describeSnapshot } from "../snapshot-info.ts";
+import { removeGroups, strayGroups } from "../recovery/stray-groups.ts";
+import { using } from "../snapshots/missing-snapshot.ts";
+import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 
 /** Those that match, by tag. */
 export async function findSnapshots(

@@ -3,9 +3,9 @@ import type { Check, CleanupReport, DoctorReport, Status } from "@forkd/contract
 import { acceleratorFindings, commonFindings } from "../doctor/findings.ts";
 import { ok, toCheck, warn, type Finding } from "../doctor/finding.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { findStrays, removeStrays, type Claim } from "../reap.ts";
-import { limitsCheck } from "../limits-check.ts";
-import { removeGroups, strayGroups } from "../stray-groups.ts";
+import { findStrays, removeStrays, type Claim } from "../recovery/strays.ts";
+import { limitsCheck } from "../doctor/limits.ts";
+import { removeGroups, strayGroups } from "../recovery/stray-groups.ts";
 import { forkdVersion } from "../version.ts";
 
 export async function status(runtime: Runtime): Promise<Status> {

@@ -2,7 +2,7 @@
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { explainEnd } from "../sandbox/explain-end.ts";
+import { explainEnd } from "../sandbox/exit-reason.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { pause, resume } from "./pause.ts";
 

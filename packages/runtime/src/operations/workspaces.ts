@@ -1,10 +1,10 @@
 /** A workspace is a sandbox with a name, which can be suspended and comes back after the daemon was restarted. */
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
-import { hasLabels } from "../labels.ts";
+import { hasLabels } from "../observe/label-filter.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { limitsOf } from "../limits.ts";
+import { limitsOf } from "../admission/limits.ts";
 import { admit, forkSnapshot, requireOne } from "./fork.ts";
 import { pause, resume } from "./pause.ts";
 import { byAge } from "./sandboxes.ts";

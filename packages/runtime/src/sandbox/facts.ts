@@ -1,7 +1,7 @@
 /** What is true of a sandbox whichever machine it has, and where it can go back to. */
 import type { AskedLimits, OnTimeout } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
-import type { GuestIdentity } from "../identity.ts";
+import type { GuestIdentity } from "./paths.ts";
 
 export type SandboxFacts = {
   readonly id: string;

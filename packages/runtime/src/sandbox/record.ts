@@ -17,7 +17,7 @@ import {
   workspaceNameSchema,
   type LimitName,
 } from "@forkd/contract";
-import type { SandboxHome } from "../identity.ts";
+import type { SandboxHome } from "./paths.ts";
 import type { SandboxFacts, SandboxTimeouts, SavedState } from "./facts.ts";
 import type { Sandbox } from "./sandbox.ts";
 

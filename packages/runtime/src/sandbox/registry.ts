@@ -1,7 +1,7 @@
 /** id → sandbox. Dead ones are kept (bounded) so that a caller can learn why. */
 import { AppError } from "@forkd/contract";
 import type { Logger } from "@forkd/base";
-import type { EventBus } from "../events.ts";
+import type { EventBus } from "../observe/events.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 const keptDead = 200;

@@ -10,12 +10,12 @@
 import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
-import type { SandboxHome, SandboxPaths } from "../identity.ts";
-import { endedNote, reasonCode } from "../limits.ts";
-import type { WarmKernel } from "../warm-kernel.ts";
+import type { SandboxHome, SandboxPaths } from "./paths.ts";
+import { endedNote, reasonCode } from "../admission/limits.ts";
+import type { WarmKernel } from "../launch/warm-kernel.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts, type SavedState } from "./facts.ts";
-import { explainEnd, looksLikeEnd } from "./explain-end.ts";
-import type { Incarnation } from "./incarnation.ts";
+import { explainEnd, looksLikeEnd } from "./exit-reason.ts";
+import type { Incarnation } from "./sandbox-machine.ts";
 import { RecordFile, recordOf, type Whereabouts } from "./record.ts";
 
 export class Sandbox implements AsyncDisposable {

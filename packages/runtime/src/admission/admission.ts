@@ -1,0 +1,272 @@
+/**
+ * Whether the host, the daemon's settings and the caller's key have room for what is asked, decided before anything is started.
+ *
+ * The check and the reservation are one step without a pause, so of two calls that do not both fit one is refused. A reservation is
+ * given back place by place as children enter the registry (which counts them from then on) or fail, and whole when it is disposed.
+ *
+ * What counts: a running sandbox takes its memory limit, or else its guest's memory; a paused one takes none, but it counts as a
+ * sandbox of its owner and takes its disk.
+ */
+import { readFileSync, statfsSync } from "node:fs";
+import { AppError } from "@forkd/contract";
+import type { Cgroups } from "@forkd/machine";
+import type { Caller } from "../context.ts";
+import type { QuotaSettings } from "../quota-settings.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+
+const mib = 1024 * 1024;
+/** a VMM before its guest has written anything */
+const vmmMib = 24;
+/** an overlay, a console and a log */
+const childDiskMib = 1;
+const retryAfterSecs = 1;
+
+/** What is asked for, of each of `n`. */
+export type Ask = {
+  /** for the message: "Cannot fork 3" */
+  what: string;
+  n: number;
+  /** memory of the guest, or its limit if that is lower */
+  memoryMib: number;
+  /** what each is expected to take at first; default: a part of its memory */
+  expectMib?: number | undefined;
+  /** what its disk may become */
+  diskMib: number;
+  /** what is written at once; default: hardly anything */
+  writesMib?: number | undefined;
+  caller?: Caller | undefined;
+  /** false: it is among the sandboxes of its owner already */
+  isNew?: boolean | undefined;
+  /** false: a machine that is no sandbox, such as that of a build */
+  isSandbox?: boolean | undefined;
+};
+
+export class Reservation implements Disposable {
+  readonly ask: Ask;
+  #left: number;
+  readonly #onEmpty: () => void;
+
+  constructor(ask: Ask, onEmpty: () => void) {
+    this.ask = ask;
+    this.#left = ask.n;
+    this.#onEmpty = onEmpty;
+  }
+
+  get left(): number {
+    return this.#left;
+  }
+
+  giveBack(count = 1): void {
+    if (this.#left === 0) return;
+    this.#left = Math.max(0, this.#left - count);
+    if (this.#left === 0) this.#onEmpty();
+  }
+
+  [Symbol.dispose](): void {
+    this.giveBack(this.#left);
+  }
+}
+
+export type AdmissionParts = {
+  dataDir: string;
+  maxSandboxes: number;
+  settings: QuotaSettings;
+  cgroups: Cgroups;
+  sandboxes: () => readonly Sandbox[];
+};
+
+type Bound = { which: string; asked: number; inUse: number; limit: number; text: string };
+
+export class Admission {
+  readonly #parts: AdmissionParts;
+  readonly #open = new Set<Reservation>();
+
+  constructor(parts: AdmissionParts) {
+    this.#parts = parts;
+  }
+
+  /** sandboxes asked for and not yet in the registry */
+  get pending(): number {
+    return this.#sum(({ isSandbox = true }) => (isSandbox ? 1 : 0));
+  }
+
+  /** Throws capacity_exhausted, or reserves all of it. */
+  admit(ask: Ask): Reservation {
+    if (ask.n > 0) {
+      if (ask.isSandbox ?? true) this.#checkSandboxes(ask);
+      this.#checkCaller(ask);
+      this.#checkTotals(ask);
+      this.#checkHost(ask);
+    }
+    const reservation = new Reservation(ask, () => void this.#open.delete(reservation));
+    if (reservation.left > 0) this.#open.add(reservation);
+    return reservation;
+  }
+
+  #checkSandboxes({ what, n }: Ask): void {
+    const { maxSandboxes, settings, sandboxes } = this.#parts;
+    const waiting = this.pending;
+    const live = sandboxes().filter(({ state }) => state === "running").length + waiting;
+    refuseAbove({
+      which: "max_sandboxes",
+      asked: n,
+      inUse: live,
+      limit: maxSandboxes,
+      text: `Cannot ${what}: ${live} sandboxes are live and the limit is ${maxSandboxes}. Kill some or raise FORKD_MAX_SANDBOXES`,
+    });
+    refuseAbove({
+      which: "max_pending_forks",
+      asked: n,
+      inUse: waiting,
+      limit: settings.maxPendingForks,
+      text: `Cannot ${what}: ${waiting} children are waiting to be started and the limit is ${settings.maxPendingForks}. Try again in a moment`,
+    });
+  }
+
+  #checkCaller(ask: Ask): void {
+    const { caller, what, n, memoryMib } = ask;
+    const limits = caller?.limits;
+    if (!caller || !limits) return;
+    const own = this.#parts.sandboxes().filter((each) => each.facts.owner === caller.name && !each.isDead);
+    const isOwn = (other: Ask) => other.caller?.name === caller.name;
+    if (limits.sandboxes !== undefined && (ask.isNew ?? true) && (ask.isSandbox ?? true)) {
+      const waiting = this.#sum((other) =>
+        isOwn(other) && (other.isNew ?? true) && (other.isSandbox ?? true) ? 1 : 0,
+      );
+      refuseAbove({
+        which: "key_sandboxes",
+        asked: n,
+        inUse: own.length + waiting,
+        limit: limits.sandboxes,
+        text: `Cannot ${what}: the key "${caller.name}" has ${own.length + waiting} sandboxes and may have ${limits.sandboxes}. Kill some of its sandboxes`,
+      });
+    }
+    if (limits.memoryMib === undefined) return;
+    const inUse = memoryOf(own) + this.#sum((other) => (isOwn(other) ? other.memoryMib : 0));
+    refuseAbove({
+      which: "key_memory_mib",
+      asked: n * memoryMib,
+      inUse,
+      limit: limits.memoryMib,
+      text: `Cannot ${what} with ${n * memoryMib} MiB: the running sandboxes of the key "${caller.name}" have ${inUse} MiB and may have ${limits.memoryMib}. Pause or kill some, or give lower memory limits`,
+    });
+  }
+
+  #checkTotals({ what, n, memoryMib, diskMib }: Ask): void {
+    const { maxMemoryMib, maxDiskMib } = this.#parts.settings;
+    const all = this.#parts.sandboxes();
+    if (maxMemoryMib > 0) {
+      const inUse = memoryOf(all) + this.#sum((other) => other.memoryMib);
+      refuseAbove({
+        which: "max_memory_mib",
+        asked: n * memoryMib,
+        inUse,
+        limit: maxMemoryMib,
+        text: `Cannot ${what} with ${n * memoryMib} MiB: running sandboxes have ${inUse} MiB and the limit is ${maxMemoryMib}. Pause or kill some, give lower memory limits, or raise FORKD_MAX_MEMORY_MIB`,
+      });
+    }
+    if (maxDiskMib > 0) {
+      const inUse = diskOf(all) + this.#sum((other) => other.diskMib);
+      refuseAbove({
+        which: "max_disk_mib",
+        asked: n * diskMib,
+        inUse,
+        limit: maxDiskMib,
+        text: `Cannot ${what} with disks of ${n * diskMib} MiB: those of all sandboxes may become ${inUse} MiB and the limit is ${maxDiskMib}. Kill some, give lower disk limits, or raise FORKD_MAX_DISK_MIB`,
+      });
+    }
+  }
+
+  #checkHost(ask: Ask): void {
+    const { what, n } = ask;
+    const { memoryReserveMib, diskReserveMib } = this.#parts.settings;
+    const memory = {
+      asked: n * this.#expected(ask),
+      inUse: this.#sum((other) => this.#expected(other)),
+      free: Math.max(0, this.#freeMemoryMib() - memoryReserveMib),
+    };
+    refuseAbove({
+      which: "host_memory_mib",
+      asked: memory.asked,
+      inUse: memory.inUse,
+      limit: memory.free,
+      text: `Cannot ${what}: the host has ${memory.free} MiB of memory to give, ${memory.inUse} are promised, and about ${memory.asked} are needed. Pause or kill sandboxes; FORKD_MEMORY_RESERVE_MIB and FORKD_MEMORY_OVERCOMMIT say how it is reckoned`,
+    });
+    const writes = ({ writesMib = childDiskMib }: Ask) => writesMib;
+    const disk = {
+      asked: n * writes(ask),
+      inUse: this.#sum(writes),
+      free: Math.max(0, freeDiskMib(this.#parts.dataDir) - diskReserveMib),
+    };
+    refuseAbove({
+      which: "host_disk_mib",
+      asked: disk.asked,
+      inUse: disk.inUse,
+      limit: disk.free,
+      text: `Cannot ${what}: ${this.#parts.dataDir} has ${disk.free} MiB to give and about ${disk.inUse + disk.asked} are needed. Free space (forkd gc, forkd rmi TAG); FORKD_DISK_RESERVE_MIB is left alone`,
+    });
+  }
+
+  #expected({ memoryMib, expectMib }: Ask): number {
+    return expectMib ?? Math.ceil(vmmMib + memoryMib / this.#parts.settings.memoryOvercommit);
+  }
+
+  /** Over all places that are reserved. */
+  #sum(each: (ask: Ask) => number): number {
+    let sum = 0;
+    for (const { ask, left } of this.#open) sum += left * each(ask);
+    return sum;
+  }
+
+  #freeMemoryMib(): number {
+    const host =
+      Number(/^MemAvailable:\s+(\d+) kB/m.exec(readFileSync("/proc/meminfo", "latin1"))?.[1]) / 1024;
+    const own = this.#parts.cgroups.headroom();
+    return Math.floor(own === undefined ? host : Math.min(host, own / mib));
+  }
+}
+
+function freeDiskMib(dir: string): number {
+  const { bavail, bsize } = statfsSync(dir);
+  return Math.floor((bavail * bsize) / mib);
+}
+
+function refuseAbove({ which, asked, inUse, limit, text }: Bound): void {
+  if (inUse + asked <= limit) return;
+  throw new AppError("capacity_exhausted", text, {
+    details: {
+      which,
+      asked,
+      in_use: inUse,
+      limit,
+      ...(which === "max_pending_forks" && { retry_after_secs: retryAfterSecs }),
+    },
+  });
+}
+
+/** What a machine with these limits may take. */
+export function memoryShare(guestMib: number, limitMib: number | undefined): number {
+  return Math.min(guestMib, limitMib ?? guestMib);
+}
+
+function memoryOf(sandboxes: readonly Sandbox[]): number {
+  return sandboxes.reduce((sum, sandbox) => {
+    const machine = sandbox.machineAtWork;
+    if (!machine) return sum;
+    return sum + memoryShare(machine.base.manifest.machine.memory_mib, sandbox.facts.limits?.memory_mib);
+  }, 0);
+}
+
+function diskOf(sandboxes: readonly Sandbox[]): number {
+  return sandboxes.reduce((sum, sandbox) => {
+    if (sandbox.isDead) return sum;
+    const manifest = (sandbox.machineAtWork?.base ?? sandbox.saved?.snapshot)?.manifest;
+    return sum + diskShare(manifest?.files.rootfs.bytes ?? 0, sandbox.facts.limits?.disk_mib);
+  }, 0);
+}
+
+/** What a disk may become on the host: its limit, or else its size as the guest sees it. */
+export function diskShare(rootfsBytes: number, limitMib: number | undefined): number {
+  const size = Math.ceil(rootfsBytes / mib);
+  return Math.min(size, limitMib ?? size);
+}

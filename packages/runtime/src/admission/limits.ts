@@ -1,0 +1,161 @@
+/**
+ * Limits of one sandbox: which of them this host can hold it to, and by what.
+ *
+ *   memory, cpu, pids   a control group of the machine, which its VMM enters before the guest's first instruction
+ *   io, disk            the engine, at the guest's disk
+ *   net                 nothing: there is no network device to limit
+ *
+ * Each machine has a group of its own, `<sandbox id>-<number>`: a sandbox that is rewound has two machines for a moment.
+ */
+import {
+  AppError,
+  limitNames,
+  type AskedLimits,
+  type LimitName,
+  type NotEnforced,
+  type WithLimits,
+} from "@forkd/contract";
+import type { DiskLimits, ExitReason, Group, GroupLimits, PreparedMachine } from "@forkd/machine";
+import type { Runtime } from "../open-runtime.ts";
+
+const mib = 1024 * 1024;
+
+/** What was asked for, and where that says nothing the daemon's defaults; undefined if nothing is limited. */
+export function limitsOf(
+  runtime: Runtime,
+  { limits, memory_limit_mib: older }: WithLimits,
+  inherited?: AskedLimits,
+): AskedLimits | undefined {
+  const { defaultLimits } = runtime.quota;
+  const given = { ...inherited, ...limits, ...(older !== undefined && { memory_mib: older }) };
+  const merged: AskedLimits = { best_effort: false, ...onlySet(defaultLimits), ...onlySet(given) };
+  return limitNames.some((name) => merged[name] !== undefined) ? merged : undefined;
+}
+
+function onlySet<T extends object>(fields: T): T {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
+}
+
+/** Why the host cannot hold a machine to a limit, or undefined if it can. */
+function obstacle(runtime: Runtime, limit: LimitName): string | undefined {
+  const { cgroups, engine } = runtime;
+  const byGroup = { memory_mib: "memory", cpu_percent: "cpu", pids: "pids" } as const;
+  if (limit in byGroup) {
+    const support = cgroups.support[byGroup[limit as keyof typeof byGroup]];
+    return "reason" in support ? support.reason : undefined;
+  }
+  if (limit === "net_bps") return "sandboxes have no network device, so there is nothing to limit";
+  return engine.capabilities.diskLimits ? undefined : `the engine ${engine.name} cannot limit disks`;
+}
+
+/** Of all limits that there are. */
+export function notEnforceable(runtime: Runtime, limits: AskedLimits | undefined): NotEnforced[] {
+  if (!limits) return [];
+  return limitNames
+    .filter((limit) => limits[limit] !== undefined)
+    .flatMap((limit) => {
+      const reason = obstacle(runtime, limit);
+      return reason === undefined ? [] : [{ limit, reason }];
+    });
+}
+
+/** Refuses what could be promised but not held. */
+export function requireEnforceable(runtime: Runtime, limits: AskedLimits | undefined): void {
+  const problems = notEnforceable(runtime, limits);
+  if (problems.length === 0 || limits?.best_effort) return;
+  const list = problems.map(({ limit, reason }) => `limits.${limit}: ${reason}`).join("; ");
+  throw new AppError(
+    "limit_not_enforceable",
+    `Cannot hold a sandbox to ${list}. Leave the limit out, or set limits.best_effort to go without it`,
+    { details: { limits_not_enforced: problems } },
+  );
+}
+
+export function groupName(id: string, number: number): string {
+  return `${id}-${number}`;
+}
+
+type Machine = { id: string; number: number; machine: PreparedMachine };
+
+/** The machine's group, still empty; undefined if it needs none. */
+export function makeGroup(
+  runtime: Runtime,
+  { id, number }: Pick<Machine, "id" | "number">,
+  limits: AskedLimits | undefined,
+): Group | undefined {
+  const missing = new Set(notEnforceable(runtime, limits).map(({ limit }) => limit));
+  const held = <N extends LimitName>(name: N) => (missing.has(name) ? undefined : limits?.[name]);
+  const wanted: GroupLimits = {
+    memoryMib: held("memory_mib"),
+    cpuPercent: held("cpu_percent"),
+    pids: held("pids"),
+  };
+  if (Object.values(wanted).every((value) => value === undefined)) return undefined;
+  return runtime.cgroups.create(groupName(id, number), wanted);
+}
+
+/** Before the machine starts. `usedBytes` is what its disk took before this machine began. */
+export async function holdToLimits(
+  { machine }: Pick<Machine, "machine">,
+  group: Group | undefined,
+  limits: AskedLimits | undefined,
+  usedBytes = 0,
+): Promise<void> {
+  group?.add(machine.process.pid);
+  const disk = diskLimits(limits, usedBytes);
+  if (disk) await machine.limitDisk?.(disk);
+}
+
+export function diskLimits(limits: AskedLimits | undefined, usedBytes: number): DiskLimits | undefined {
+  if (!limits) return undefined;
+  const { io_read_bps, io_write_bps, io_read_iops, io_write_iops, disk_mib } = limits;
+  const disk: DiskLimits = {
+    readBps: io_read_bps,
+    writeBps: io_write_bps,
+    readIops: io_read_iops,
+    writeIops: io_write_iops,
+    growth:
+      disk_mib === undefined
+        ? undefined
+        : { bytes: Math.max(0, disk_mib * mib - usedBytes), reason: diskReason(disk_mib) },
+  };
+  return Object.values(disk).some((value) => value !== undefined) ? disk : undefined;
+}
+
+const outOfMemory = "out of memory: ";
+const hostOutOfMemory = "the host is out of memory: ";
+const diskLimit = "disk limit reached: ";
+
+function diskReason(limitMib: number): string {
+  return `${diskLimit}its disk took more than ${limitMib} MiB on the host`;
+}
+
+/** Why a VMM ended, where its group knows more than its exit tells. */
+export function diagnose(
+  group: Group | undefined,
+  limits: AskedLimits | undefined,
+  guestMib?: number,
+): (exit: Pick<ExitReason, "signal" | "exitCode">) => string | undefined {
+  const guest = guestMib === undefined ? "" : ` (guest has ${guestMib} MiB)`;
+  return ({ signal, exitCode }) => {
+    // Of a VMM that is no child of this process it is not known how it ended.
+    const isUnknown = signal === null && exitCode === null;
+    if (signal !== "SIGKILL" && !isUnknown) return undefined;
+    const kill = group?.oomKill();
+    if (kill === "limit") return `${outOfMemory}limit ${limits?.memory_mib} MiB${guest}`;
+    return kill === "host" ? `${hostOutOfMemory}its kernel chose this machine` : undefined;
+  };
+}
+
+/** How the note of a paused sandbox begins whose machine ended by itself. */
+export const endedNote = "its machine ended (";
+
+/** The class of a reason as the functions above word it. */
+export function reasonCode(
+  reason: string | undefined,
+): "out_of_memory" | "host_out_of_memory" | "disk_limit" | undefined {
+  const text = reason?.startsWith(endedNote) ? reason.slice(endedNote.length) : (reason ?? "");
+  if (text.startsWith(hostOutOfMemory)) return "host_out_of_memory";
+  if (text.startsWith(outOfMemory)) return "out_of_memory";
+  return text.startsWith(diskLimit) ? "disk_limit" : undefined;
+}

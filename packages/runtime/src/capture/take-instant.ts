@@ -1,0 +1,250 @@
+/**
+ * A running machine at one instant: memory, CPU, devices and disk.
+ *
+ *   arm, hold back input (guest runs) ─► stop ─► devices ─► memory, disk ─► devices again ─► (caller) cont
+ *
+ * What can change a stopped machine is input that QEMU still hands to it. Such input moves the indices in the device state, so
+ * two equal device states around the copy of memory prove that all of it is of one instant; if they differ, it is taken again.
+ *
+ * The machine is paused when takeInstant() returns, and disposing the result lets it run; if takeInstant() throws it runs already.
+ */
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { AppError } from "@forkd/contract";
+import { copySparse, Scope, within } from "@forkd/base";
+import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
+import type { Draft, Manifest } from "@forkd/store";
+import { correctClock } from "./guest-clock.ts";
+import type { Runtime } from "../open-runtime.ts";
+import type { Incarnation } from "../sandbox/sandbox-machine.ts";
+import { recordKernel } from "../launch/warm-kernel.ts";
+
+const maxAttempts = 20;
+const quietMs = 3000;
+const goneMs = 1000;
+
+export class Instant implements AsyncDisposable {
+  readonly capture: PageCapture;
+  readonly pages: number;
+  readonly kernels: Manifest["kernels"];
+  /** the agent had read all that it was sent */
+  readonly atBoundary: boolean;
+  /** state of CPU and devices */
+  readonly devices: Uint8Array;
+  /** qcow2 layers of the disk, bottom first, linked into the draft where that is possible */
+  readonly disks: readonly string[];
+  /** for each, whether it is linked into the draft */
+  readonly #isLinked: readonly boolean[];
+  readonly timings: Readonly<Record<string, number>>;
+  /** what the guest's clock lacked when it ran again; known once it does */
+  stall: Promise<number | undefined> = Promise.resolve(undefined);
+  readonly #paused: Scope;
+  readonly #stoppedAt: number;
+  #pauseMs: number | undefined;
+  #release: Promise<void> | undefined;
+
+  constructor(
+    parts: Pick<Instant, "capture" | "pages" | "kernels" | "atBoundary" | "devices" | "disks" | "timings"> & {
+      isLinked: readonly boolean[];
+      paused: Scope;
+      stoppedAt: number;
+    },
+  ) {
+    this.capture = parts.capture;
+    this.pages = parts.pages;
+    this.kernels = parts.kernels;
+    this.atBoundary = parts.atBoundary;
+    this.devices = parts.devices;
+    this.disks = parts.disks;
+    this.#isLinked = parts.isLinked;
+    this.timings = parts.timings;
+    this.#paused = parts.paused;
+    this.#stoppedAt = parts.stoppedAt;
+  }
+
+  /** from the stop of the CPUs to their start, or to now */
+  get pauseMs(): number {
+    return this.#pauseMs ?? performance.now() - this.#stoppedAt;
+  }
+
+  /** Lets the machine run. */
+  async resume(): Promise<void> {
+    await this.#paused[Symbol.asyncDispose]();
+    this.#pauseMs ??= performance.now() - this.#stoppedAt;
+  }
+
+  /** Disk layers that could not be linked are copied, while the source is there. */
+  async copyDisks(draft: Draft): Promise<void> {
+    for (const [index, path] of this.disks.entries())
+      if (!this.#isLinked[index]) await copySparse(path, draft.diskPath(index));
+  }
+
+  /** Lets the machine run, unless it does, and lets go of the captured pages. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#release ??= (async () => {
+      try {
+        await this.resume();
+      } finally {
+        await this.capture[Symbol.asyncDispose]();
+      }
+    })();
+    return this.#release;
+  }
+}
+
+export async function takeInstant(
+  runtime: Runtime,
+  source: Incarnation,
+  draft: Draft,
+  options: { direct: boolean; signal?: AbortSignal | undefined },
+): Promise<Instant> {
+  const { machine } = source;
+  // A kernel that is on its way would be missing in the children.
+  await arrival(runtime, source, options.signal);
+  // The runtime directory may have been emptied; the states of the devices go there.
+  await mkdir(source.paths.socketDir, { mode: 0o700, recursive: true });
+  await using armed = new Scope();
+  await machine.prepareFreeze(() => newOverlay(source));
+  // Linked ahead: then they are the snapshot's whatever becomes of the source, and no disk is waited for in the pause.
+  const ahead = qcow2Of(machine.disk);
+  const isLinked = await Promise.all(ahead.map((path, index) => draft.link(draft.diskPath(index), path)));
+  const capture = armed.use(
+    await machine.armCapture({
+      layerPath: draft.path("layer"),
+      direct: options.direct,
+      signal: options.signal,
+    }),
+  );
+  await using stopped = new Scope();
+  const resumed: { instant?: Instant } = {};
+  // Last of all, when the machine runs and the connection is free again.
+  stopped.defer(() => {
+    const stall = correctClock(source.agent);
+    if (resumed.instant) resumed.instant.stall = stall;
+  });
+  const { held, isQuiet } = await quiesce(source);
+  stopped.defer(() => held[Symbol.dispose]());
+  options.signal?.throwIfAborted();
+  const clock = new Stopwatch();
+  const paused = await machine.pause();
+  stopped.defer(() => orGone(source, paused[Symbol.asyncDispose]()));
+  clock.lap("stop");
+  const saveDevices = async (name: string) => {
+    // In the directory of the sockets, which is in memory on most hosts.
+    const path = join(source.paths.socketDir, name);
+    await paused.saveDevices(path);
+    const bytes = await readFile(path);
+    clock.lap("devices");
+    return bytes;
+  };
+  for (let attempt = 1; ; attempt++) {
+    const before = await saveDevices("devices-before");
+    const [{ pages }, frozen] = await bothSettled(capture.take(), paused.freezeDisk());
+    clock.lap("memory");
+    const devices = await saveDevices("devices-after");
+    if (before.equals(devices)) {
+      const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
+      armed.keep();
+      resumed.instant = new Instant({
+        capture,
+        pages,
+        kernels: usable.map(recordKernel),
+        atBoundary: isQuiet,
+        devices,
+        disks: qcow2Of(frozen),
+        isLinked,
+        timings: clock.laps,
+        paused: stopped.keep(),
+        stoppedAt: clock.startedAt,
+      });
+      return resumed.instant;
+    }
+    runtime.log.debug({ event: "branch.retake", attempt });
+    if (attempt === maxAttempts)
+      throw new AppError("engine_failed", "The machine did not come to rest while it was paused");
+  }
+}
+
+/** A kernel need not answer, and then it costs nobody but its guest: what waits for it must not wait for ever. */
+async function arrival(
+  runtime: Runtime,
+  { restarts }: Incarnation,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  if (restarts.size === 0) return;
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), runtime.config.readyTimeoutMs);
+  const either = signal ? AbortSignal.any([signal, late.signal]) : late.signal;
+  try {
+    const given = new Promise<void>((resolve) => {
+      if (either.aborted) resolve();
+      else either.addEventListener("abort", () => resolve(), { once: true });
+    });
+    await Promise.race([Promise.allSettled(restarts.values()), given]);
+  } finally {
+    clearTimeout(timer);
+  }
+  signal?.throwIfAborted();
+}
+
+/** Neither goes on in the background when the other fails. */
+async function bothSettled<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return [await first, await second];
+}
+
+/**
+ * Nothing is on its way to the guest: the agent has all that was sent, and no kernel has half a message, the rest of which its
+ * children would wait for. A guest that does not answer is captured as it is; that costs nobody but itself.
+ */
+async function quiesce({ agent, kernels }: Incarnation): Promise<{ held: Disposable; isQuiet: boolean }> {
+  const late = new Promise<void>((resolve) => setTimeout(resolve, quietMs).unref());
+  let isLate = false;
+  void late.then(() => (isLate = true));
+  for (;;) {
+    const held = agent.hold();
+    const isWhole = [...kernels.values()].every(({ client }) => client.dead || !client.isSending);
+    const taken = held.taken.then(
+      () => true,
+      () => false,
+    );
+    const isQuiet = (await Promise.race([taken, late])) === true;
+    if (isWhole || isLate) return { held, isQuiet };
+    held[Symbol.dispose]();
+  }
+}
+
+function qcow2Of(layers: readonly DiskLayer[]): string[] {
+  return layers.filter(({ format }) => format === "qcow2").map(({ path }) => path);
+}
+
+/** That a machine which is gone cannot be let run is no failure of its own. */
+async function orGone(source: Incarnation, resumed: PromiseLike<void>): Promise<void> {
+  try {
+    await resumed;
+  } catch (error) {
+    if ((await within(source.machine.exited, goneMs)) === undefined) throw error;
+  }
+}
+
+async function newOverlay(source: Incarnation): Promise<string> {
+  const path = join(source.paths.dir, `disk-${source.overlays++}.qcow2`);
+  await createOverlay(path, source.base.manifest.files.rootfs.bytes);
+  return path;
+}
+
+class Stopwatch {
+  readonly startedAt = performance.now();
+  #last = this.startedAt;
+  readonly laps: Record<string, number> = {};
+
+  lap(name: string): void {
+    const now = performance.now();
+    this.laps[name] = round((this.laps[name] ?? 0) + now - this.#last);
+    this.#last = now;
+  }
+}
+
+export function round(ms: number): number {
+  return Math.round(ms * 100) / 100;
+}

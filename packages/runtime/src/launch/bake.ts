@@ -1,0 +1,300 @@
+/**
+ * The parent: a machine booted from images, warmed, and saved into a draft.
+ *
+ * It is killed while it is paused: its memory file is mapped shared, and one instruction after the device state was
+ * saved would make memory and devices two different instants.
+ */
+import { randomBytes } from "node:crypto";
+import { open, readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { AppError, type Language } from "@forkd/contract";
+import { Scope } from "@forkd/base";
+import {
+  AgentClient,
+  agentProtocolVersion,
+  createOverlay,
+  kernelCommandLine,
+  readFile as readGuestFile,
+  shapeOf,
+  writeFile as writeGuestFile,
+  type Machine,
+} from "@forkd/machine";
+import type { Draft, ManifestFacts } from "@forkd/store";
+import { runInGuest } from "./run-in-guest.ts";
+import { answered } from "../guest/deadline.ts";
+import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
+import { makeHome, makePlace } from "./launch.ts";
+import type { Runtime } from "../open-runtime.ts";
+import { forkdVersion } from "../version.ts";
+import { wallClock } from "../capture/wall-clock.ts";
+import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
+
+export type BakePlan = {
+  rootfs: { path: string; digest: string; bytes: number };
+  kernel: { path: string; digest: string; version: string };
+  initramfs: { path: string; digest: string };
+  memoryMib: number;
+  vcpus: number;
+  env: Record<string, string>;
+  run: readonly (readonly string[])[];
+  services: readonly { argv: readonly string[]; port?: number | undefined }[];
+  languages: Partial<Record<Language, { warmup: string }>>;
+  recipe?: { name: string; digest: string } | undefined;
+  bootTimeoutMs: number;
+};
+
+export type Progress = (step: string, message: string) => void;
+
+/** Directory of the kernels' programs in the guest. */
+const guestKernelDir = "/usr/lib/forkd/kernels";
+const interpreters: Record<Language, { command: readonly [string, ...string[]]; main: string }> = {
+  python: { command: ["python3"], main: "kernel.py" },
+  node: { command: ["node", "--no-force-async-hooks-checks"], main: "kernel.cjs" },
+};
+/**
+ * Takes the path that a child's first eval takes. What Python has so far is put out of reach of its garbage collector, which
+ * would write to every object of the parent (measured with numpy: 5.7 MiB per child and collection, 0.5 MiB so).
+ */
+const firstEval: Record<Language, string> = {
+  python: "import gc; gc.freeze(); del gc\n[0.5, 'a']",
+  node: "[0.5, 'a']",
+};
+const settleMs = 3000;
+const runTimeoutMs = 30 * 60_000;
+const warmupTimeoutMs = 10 * 60_000;
+const serviceTimeoutMs = 120_000;
+
+export async function bake(
+  runtime: Runtime,
+  draft: Draft,
+  plan: BakePlan,
+  { signal, onProgress }: { signal?: AbortSignal | undefined; onProgress: Progress },
+): Promise<ManifestFacts> {
+  await using scope = new Scope();
+  const id = newSandboxId();
+  await makeHome(runtime, id, scope);
+  const paths = await makePlace(runtime, id, 0, scope);
+  await draft.share(draft.path("rootfs"), plan.rootfs.path);
+  await createOverlay(draft.diskPath(0), plan.rootfs.bytes);
+  {
+    await using memory = await open(draft.path("memory"), "wx", 0o600);
+    await memory.truncate(plan.memoryMib * 1024 * 1024);
+  }
+  const { accelerator } = runtime.accelerator;
+  const shape = shapeOf({ vcpus: plan.vcpus, memoryMib: plan.memoryMib, accelerator });
+  const commandLine = kernelCommandLine(accelerator, runtime.tscKhz);
+  onProgress("boot", `booting the parent (${plan.memoryMib} MiB, ${plan.vcpus} vCPU, ${accelerator})`);
+  const machine = scope.use(
+    await runtime.engine.boot(
+      {
+        shape,
+        place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
+        memoryFile: draft.path("memory"),
+        disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
+        kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
+      },
+      signal ? { signal } : {},
+    ),
+  );
+  const agent = scope.use(
+    AgentClient.open(machine.agentSocket, {
+      atBoundary: true,
+      helloTimeoutMs: plan.bootTimeoutMs,
+      log: runtime.log,
+      ...(signal && { signal }),
+    }),
+  );
+  // Whatever is awaited below ends with the machine.
+  const stop = () => void machine[Symbol.asyncDispose]();
+  signal?.addEventListener("abort", stop, { once: true });
+  scope.defer(() => signal?.removeEventListener("abort", stop));
+  const kernels = await orDeath(machine, warm(runtime, agent, plan, onProgress));
+  onProgress("save", "saving memory and device state");
+  await orDeath(machine, answered("it does not write back its disk", agent.sync()));
+  // Work that the guest has put off (write-back, timers, deferred frees) would else be done anew in every child; the end of
+  // it is announced by nothing.
+  await orDeath(machine, new Promise((resolve) => setTimeout(resolve, settleMs)));
+  const records = kernels.map(recordKernel);
+  const paused = await machine.pause();
+  await paused.saveDevices(draft.path("devices"));
+  await machine[Symbol.asyncDispose]();
+  return {
+    forkd_version: forkdVersion,
+    created_at_unix: Math.floor(Date.now() / 1000),
+    agent_protocol: agentProtocolVersion,
+    engine: { name: runtime.engine.name, version: runtime.engine.version },
+    machine: {
+      type: shape.machineType,
+      cpu: runtime.host.cpu,
+      accelerator,
+      vcpus: plan.vcpus,
+      memory_mib: plan.memoryMib,
+      devices: [...shape.devices],
+      tsc_khz: runtime.tscKhz,
+    },
+    kernel: { digest: plan.kernel.digest, version: plan.kernel.version, command_line: commandLine },
+    initramfs: { digest: plan.initramfs.digest },
+    rootfs: { digest: plan.rootfs.digest },
+    ...(plan.recipe && { recipe: plan.recipe }),
+    env: plan.env,
+    kernels: records,
+    origin: { kind: "build" },
+  };
+}
+
+/** Waits for `work`; if the machine ends first, its reason is the failure. */
+async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
+  const died = machine.exited.then((reason): never => {
+    throw new AppError("engine_failed", `The parent ended: ${reason.text}`, {
+      details: { reason: reason.text, log: reason.log, console: reason.console },
+    });
+  });
+  died.catch(() => undefined);
+  work.catch(() => undefined);
+  try {
+    return await Promise.race([work, died]);
+  } catch (error) {
+    // The agent's connection ends a moment before the process does; the process says why.
+    if (error instanceof AppError && error.code === "agent_unreachable") {
+      await Promise.race([died, new Promise((resolve) => setTimeout(resolve, 300))]);
+    }
+    throw error;
+  }
+}
+
+async function warm(
+  runtime: Runtime,
+  agent: AgentClient,
+  plan: BakePlan,
+  onProgress: Progress,
+): Promise<WarmKernel[]> {
+  await agent.ready;
+  await agent.afterFork({
+    entropy: randomBytes(64),
+    realtimeNs: wallClock,
+    ...guestIdentity("forkd-parent"),
+  });
+  for (const argv of plan.run) {
+    onProgress("run", argv.join(" "));
+    const result = await runInGuest(agent, { argv, env: plan.env, timeoutMs: runTimeoutMs });
+    if (result.exitCode !== 0) {
+      throw new AppError(
+        "invalid_recipe",
+        `Cannot run "${argv.join(" ")}" in the parent: exit code ${result.exitCode}`,
+        {
+          details: { output: result.output.slice(-4000) },
+        },
+      );
+    }
+  }
+  for (const service of plan.services) await startService(agent, service, plan.env, onProgress);
+  const kernels: WarmKernel[] = [];
+  for (const language of Object.keys(plan.languages) as Language[]) {
+    kernels.push(await warmKernel(runtime, agent, plan, language, onProgress));
+  }
+  return kernels;
+}
+
+async function startService(
+  agent: AgentClient,
+  service: BakePlan["services"][number],
+  env: Record<string, string>,
+  onProgress: Progress,
+): Promise<void> {
+  onProgress("service", service.argv.join(" "));
+  const process = agent.start({
+    argv: service.argv,
+    env,
+    detached: true,
+    label: `service:${service.argv[0] ?? ""}`.slice(0, 64),
+  });
+  await process.started;
+  if (service.port === undefined) return;
+  const until = Date.now() + serviceTimeoutMs;
+  while (!(await accepts(agent, service.port))) {
+    // A listening socket in the guest announces itself to nobody: trying is the only way to know.
+    if (Date.now() > until) {
+      throw new AppError(
+        "invalid_recipe",
+        `Service "${service.argv.join(" ")}" does not listen on port ${service.port}`,
+      );
+    }
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+async function accepts(agent: AgentClient, port: number): Promise<boolean> {
+  const listening = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, "0")} [0-9A-F]+:0000 0A `);
+  for (const table of ["/proc/net/tcp", "/proc/net/tcp6"]) {
+    let text = "";
+    for await (const bytes of await readGuestFile(agent, table)) text += bytes.toString("latin1");
+    if (listening.test(text)) return true;
+  }
+  return false;
+}
+
+async function warmKernel(
+  runtime: Runtime,
+  agent: AgentClient,
+  plan: BakePlan,
+  language: Language,
+  onProgress: Progress,
+): Promise<WarmKernel> {
+  const { command, main } = interpreters[language];
+  const dir = `${guestKernelDir}/${language}`;
+  await copyKernel(runtime, agent, language, dir);
+  onProgress("warm-up", `starting the ${language} kernel`);
+  let kernel: WarmKernel;
+  try {
+    kernel = await startKernel(agent, { language, argv: [...command, `${dir}/${main}`], env: plan.env });
+  } catch (error) {
+    throw new AppError(
+      "invalid_recipe",
+      `Cannot start the ${language} kernel: ${error instanceof Error ? error.message : String(error)}. Does the image have ${command[0]}?`,
+      { cause: error },
+    );
+  }
+  const warmup = plan.languages[language]?.warmup ?? "";
+  if (warmup !== "") {
+    onProgress("warm-up", `running the ${language} warm-up`);
+    const result = await kernel.client.evaluate({
+      code: warmup,
+      context: "default",
+      timeoutMs: warmupTimeoutMs,
+    });
+    if (result.status === "error" || result.status === "interrupted") {
+      throw new AppError(
+        "invalid_recipe",
+        `The ${language} warm-up failed: ${result.text.trim().split("\n").at(-1) ?? ""}`,
+        {
+          details: { traceback: result.text.slice(-8000) },
+        },
+      );
+    }
+  }
+  // What a child does first is done once here, so that the pages it needs are in memory.
+  await kernel.client.afterFork(randomBytes(64), plan.env);
+  await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
+  return kernel;
+}
+
+async function copyKernel(
+  runtime: Runtime,
+  agent: AgentClient,
+  language: Language,
+  dir: string,
+): Promise<void> {
+  const source = join(runtime.config.guestDir, "kernels", language);
+  const names = (await readdir(source)).filter((name) => /\.(py|cjs|js)$/.test(name));
+  for (const name of names)
+    await writeGuestFile(agent, `${dir}/${name}`, [await readFile(join(source, name))]);
+  if (language !== "node") return;
+  const addons = (await readdir(join(runtime.config.guestDir, "build"))).filter((name) =>
+    name.endsWith(".node"),
+  );
+  for (const name of addons) {
+    await writeGuestFile(agent, `${dir}/${name}`, [
+      await readFile(join(runtime.config.guestDir, "build", name)),
+    ]);
+  }
+}

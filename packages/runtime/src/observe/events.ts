@@ -1,0 +1,256 @@
+/**
+ * What happens, for whoever listens. The last events are kept in a ring; a listener has a place in it and no queue of its own, so
+ * that one that does not keep up costs nothing and is told when what it has not seen is gone.
+ */
+import { randomBytes } from "node:crypto";
+import {
+  AppError,
+  controlTypes,
+  matchesType,
+  type EventsRequest,
+  type EventType,
+  type ForkdEvent,
+  type SandboxInfo,
+} from "@forkd/contract";
+import { hasLabels } from "./label-filter.ts";
+
+/** Events kept for listeners that come back or are behind */
+const keptEvents = 1000;
+const maxListeners = 256;
+const maxPerOwner = 64;
+/** Characters of a reason; a guest may have had a say in it */
+const maxReason = 2000;
+
+export type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
+type Facts = Omit<ForkdEvent, "id" | "type" | "at_unix">;
+type SnapshotFacts = { status?: ForkdEvent["status"]; sandbox?: string | undefined; reason?: string };
+
+export type Listener = AsyncIterable<ForkdEvent> & {
+  /** fires when the listener has fallen behind what is kept, also while nobody asks it for the next event */
+  readonly overflowed: AbortSignal;
+};
+
+export type ListenOptions = {
+  /** id of the last event seen */
+  readonly after?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** who listens: each may have so many streams */
+  readonly owner?: string | undefined;
+};
+
+export class EventBus {
+  /** names this run of the daemon: ids of another run mean nothing here */
+  readonly epoch = randomBytes(6).toString("hex");
+  readonly #kept: number;
+  readonly #maxListeners: number;
+  readonly #maxPerOwner: number;
+  #ring: ForkdEvent[] = [];
+  #last = 0;
+  #isClosed = false;
+  readonly #listeners = new Set<Place>();
+  /** called with each event, at once */
+  onEvent: ((event: ForkdEvent) => void) | undefined;
+
+  constructor(options: { kept?: number; maxListeners?: number; maxPerOwner?: number } = {}) {
+    this.#kept = options.kept ?? keptEvents;
+    this.#maxListeners = options.maxListeners ?? maxListeners;
+    this.#maxPerOwner = options.maxPerOwner ?? maxPerOwner;
+  }
+
+  get listeners(): number {
+    return this.#listeners.size;
+  }
+
+  sandbox(type: EventType, info: SandboxInfo, reason: string | undefined = info.reason): void {
+    this.#emit(type, {
+      tag: info.snapshot_tag,
+      sandbox_id: info.id,
+      sandbox: info,
+      ...(reason !== undefined && { reason: reason.slice(0, maxReason) }),
+    });
+  }
+
+  snapshot(type: EventType, tag: string, { status, sandbox, reason }: SnapshotFacts = {}): void {
+    this.#emit(type, {
+      tag,
+      ...(sandbox !== undefined && { sandbox_id: sandbox }),
+      ...(status !== undefined && { status }),
+      ...(reason !== undefined && { reason: reason.slice(0, maxReason) }),
+    });
+  }
+
+  /** The last event; every listener ends after it. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#emit("daemon.stopping", {});
+    this.#isClosed = true;
+    for (const listener of this.#listeners) listener.wake();
+  }
+
+  #emit(type: EventType, facts: Facts): void {
+    const number = ++this.#last;
+    const event: ForkdEvent = { id: this.#idOf(number), type, at_unix: Date.now() / 1000, ...facts };
+    this.#ring.push(event);
+    if (this.#ring.length > this.#kept) this.#ring.shift();
+    this.onEvent?.(event);
+    for (const listener of this.#listeners) {
+      if (listener.next < this.#oldest) listener.overflow();
+      else listener.wake();
+    }
+  }
+
+  get #oldest(): number {
+    return this.#last - this.#ring.length + 1;
+  }
+
+  #idOf(number: number): string {
+    return `${this.epoch}-${number}`;
+  }
+
+  /**
+   * Events from now on, or those after the one with the id `after`; a first event `reset` says that some in between are lost.
+   * Listening has begun when this returns. The signal ends it, and so does the end of the iteration.
+   */
+  listen(filter: EventFilter, options: ListenOptions = {}): Listener {
+    this.#requireRoom(options.owner);
+    const { start, lost } = this.#startAfter(options.after);
+    const place = new Place(start, options.owner);
+    this.#listeners.add(place);
+    const { signal } = options;
+    // Whoever is cut off may never ask for another event.
+    const stop = () => {
+      place.stop();
+      leave();
+    };
+    const leave = () => {
+      signal?.removeEventListener("abort", stop);
+      this.#listeners.delete(place);
+    };
+    signal?.addEventListener("abort", stop, { once: true });
+    if (signal?.aborted) stop();
+    const events = this.#follow(place, filter, lost);
+    // An iteration that never began has no `finally` of its own.
+    return {
+      overflowed: place.overflowed,
+      [Symbol.asyncIterator]: () => ({
+        next: async () => {
+          const result = await events.next();
+          if (result.done) leave();
+          return result;
+        },
+        return: async () => {
+          place.stop();
+          leave();
+          return events.return(undefined);
+        },
+      }),
+    };
+  }
+
+  #requireRoom(owner: string | undefined): void {
+    const all = this.#listeners.size;
+    if (all >= this.#maxListeners) throw tooMany(`${all} streams are open`, all, this.#maxListeners);
+    if (owner === undefined) return;
+    const own = [...this.#listeners].filter((listener) => listener.owner === owner).length;
+    if (own >= this.#maxPerOwner) throw tooMany(`"${owner}" has ${own} streams open`, own, this.#maxPerOwner);
+  }
+
+  async *#follow(
+    place: Place,
+    filter: EventFilter,
+    lost: string | undefined,
+  ): AsyncGenerator<ForkdEvent, undefined> {
+    if (lost !== undefined) yield this.#control("reset", place.next - 1, lost);
+    while (!place.isStopped) {
+      if (place.overflowed.aborted || place.next < this.#oldest) {
+        const reason = "The reader is too slow: events were lost. List again, then listen again";
+        return void (yield this.#control("overflow", this.#last, reason));
+      }
+      const event = this.#ring[place.next - this.#oldest];
+      if (event) {
+        place.next++;
+        if (matches(event, filter)) yield event;
+      } else if (this.#isClosed) return;
+      else await place.woken();
+    }
+  }
+
+  /** Not kept: it is about one stream. Its id is that of the last event before it. */
+  #control(type: EventType, number: number, reason: string): ForkdEvent {
+    return { id: this.#idOf(number), type, at_unix: Date.now() / 1000, reason };
+  }
+
+  #startAfter(after: string | undefined): { start: number; lost?: string } {
+    const now = this.#last + 1;
+    if (after === undefined) return { start: now };
+    const [, epoch, text] = /^([0-9a-f]{12})-(\d{1,15})$/.exec(after) ?? [];
+    if (epoch === undefined) {
+      throw new AppError(
+        "invalid_request",
+        `Invalid request: after: "${after.slice(0, 64)}" is not the id of an event. Leave it out to begin now`,
+        { details: { issues: [{ path: "after", message: "must be the id of an event" }] } },
+      );
+    }
+    if (epoch !== this.epoch)
+      return { start: now, lost: "The daemon was started anew since that event. List again" };
+    const start = Number(text) + 1;
+    if (start > now) return { start: now, lost: "There is no event with that id yet. List again" };
+    if (start < this.#oldest)
+      return { start: now, lost: "Events since that one are no longer kept. List again" };
+    return { start };
+  }
+}
+
+/** Where a listener is in the ring. */
+class Place {
+  next: number;
+  readonly owner: string | undefined;
+  isStopped = false;
+  #wake: (() => void) | undefined;
+  readonly #overflow = new AbortController();
+
+  constructor(next: number, owner: string | undefined) {
+    this.next = next;
+    this.owner = owner;
+  }
+
+  get overflowed(): AbortSignal {
+    return this.#overflow.signal;
+  }
+
+  woken(): Promise<void> {
+    return new Promise((resolve) => (this.#wake = resolve));
+  }
+
+  wake(): void {
+    this.#wake?.();
+    this.#wake = undefined;
+  }
+
+  overflow(): void {
+    this.#overflow.abort();
+    this.wake();
+  }
+
+  stop(): void {
+    this.isStopped = true;
+    this.wake();
+  }
+}
+
+function tooMany(what: string, listeners: number, limit: number): AppError {
+  return new AppError(
+    "capacity_exhausted",
+    `Cannot listen to events: ${what} and that is the limit. Close some and try again`,
+    { details: { listeners, limit } },
+  );
+}
+
+function matches(event: ForkdEvent, { type, sandbox, tag, label }: EventFilter): boolean {
+  if (controlTypes.includes(event.type)) return true;
+  if (type !== undefined && !matchesType(event.type, type)) return false;
+  if (event.type === "daemon.stopping") return true;
+  if (sandbox !== undefined && event.sandbox_id !== sandbox) return false;
+  if (tag !== undefined && event.tag !== tag) return false;
+  return label === undefined || (event.sandbox !== undefined && hasLabels(event.sandbox.labels, label));
+}

@@ -1,0 +1,134 @@
+/**
+ * What sandboxes take of the host, measured for all of them at once and kept for a while: the kernel walks every page table for
+ * smaps_rollup, so that a hundred machines take a noticeable time and nobody should pay it twice.
+ */
+import type { Dirent } from "node:fs";
+import { readdir, stat, statfs } from "node:fs/promises";
+import { join } from "node:path";
+import { isErrno, mapPool } from "@forkd/base";
+import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
+import { snapshotsDir } from "../config.ts";
+import type { Runtime } from "../open-runtime.ts";
+import { sandboxHome } from "../sandbox/paths.ts";
+
+/** Reads under way at the same time; the threads that do them serve every other file too. */
+const parallel = 2;
+
+export type SandboxUsage = {
+  readonly pid: number | undefined;
+  readonly cpuSeconds: number | undefined;
+  readonly memory: MemoryUse | undefined;
+  readonly diskBytes: number;
+  readonly atMs: number;
+};
+export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<string, SandboxUsage> };
+export type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
+
+/** A value that is made at most once at a time and kept. */
+export class Kept<T> {
+  readonly #make: () => Promise<T>;
+  #last: { value: T; atMs: number } | undefined;
+  #making: Promise<T> | undefined;
+
+  constructor(make: () => Promise<T>) {
+    this.#make = make;
+  }
+
+  /** Not older than that. */
+  async fresh(maxAgeMs: number): Promise<T> {
+    if (this.#last && performance.now() - this.#last.atMs < maxAgeMs) return this.#last.value;
+    return this.#renew();
+  }
+
+  /** What is known, at once; if it is older than that it is made anew for the next to ask. Only the first waits. */
+  async known(maxAgeMs: number): Promise<T> {
+    if (this.#last === undefined) return this.#renew();
+    if (performance.now() - this.#last.atMs >= maxAgeMs) this.#renew().catch(() => undefined);
+    return this.#last.value;
+  }
+
+  #renew(): Promise<T> {
+    this.#making ??= (async () => {
+      try {
+        const value = await this.#make();
+        this.#last = { value, atMs: performance.now() };
+        return value;
+      } finally {
+        this.#making = undefined;
+      }
+    })();
+    return this.#making;
+  }
+}
+
+export class Usage {
+  readonly sandboxes: Kept<UsageSample>;
+  readonly disk: Kept<DiskSample>;
+
+  constructor(runtime: Runtime) {
+    this.sandboxes = new Kept(() => sampleSandboxes(runtime));
+    this.disk = new Kept(() => sampleDisk(runtime));
+  }
+}
+
+async function sampleSandboxes(runtime: Runtime): Promise<UsageSample> {
+  const measured = await mapPool(runtime.registry.all(), parallel, async (sandbox) => {
+    const { pid, state } = sandbox.info();
+    const [memory, cpu, diskBytes] = await Promise.all([
+      pid === undefined ? undefined : memoryUse(pid),
+      pid === undefined ? undefined : cpuSeconds(pid),
+      state === "dead" ? 0 : ownBytes(sandboxHome(runtime.config, sandbox.id).dir),
+    ]);
+    return [sandbox.id, { pid, memory, cpuSeconds: cpu, diskBytes, atMs: Date.now() }] as const;
+  });
+  return { atMs: Date.now(), byId: new Map(measured) };
+}
+
+async function sampleDisk({ config }: Runtime): Promise<DiskSample> {
+  const { bavail, bsize } = await statfs(config.dataDir);
+  const seen = new Set<string>();
+  return {
+    snapshots: await treeBytes(snapshotsDir(config), { seen }),
+    sandboxes: await treeBytes(join(config.dataDir, "sandboxes"), { seen }),
+    cache: await treeBytes(join(config.dataDir, "cache"), { seen }),
+    free: bavail * bsize,
+  };
+}
+
+/** Bytes on disk of a directory's files that have no other name elsewhere. */
+function ownBytes(dir: string): Promise<number> {
+  return treeBytes(dir, { ownOnly: true });
+}
+
+/** Bytes on disk below a directory; a file with several names counts once, or not at all. Files may go away meanwhile. */
+async function treeBytes(dir: string, options: { seen?: Set<string>; ownOnly?: boolean }): Promise<number> {
+  let entries: Dirent[];
+  try {
+    entries = await readdir(dir, { withFileTypes: true });
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ENOTDIR")) return 0;
+    throw error;
+  }
+  let sum = 0;
+  for (const entry of entries) {
+    const path = join(dir, entry.name);
+    if (entry.isDirectory()) sum += await treeBytes(path, options);
+    else if (entry.isFile()) sum += await fileBytes(path, options);
+  }
+  return sum;
+}
+
+async function fileBytes(path: string, options: { seen?: Set<string>; ownOnly?: boolean }): Promise<number> {
+  try {
+    const { nlink, dev, ino, blocks } = await stat(path);
+    if (nlink > 1) {
+      const key = `${dev}:${ino}`;
+      if (options.ownOnly || options.seen?.has(key)) return 0;
+      options.seen?.add(key);
+    }
+    return blocks * 512;
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return 0;
+    throw error;
+  }
+}

@@ -1,0 +1,72 @@
+/** A snapshot, stored or on the way, in the words of the contract. */
+import { join } from "node:path";
+import type { SnapshotInfo } from "@forkd/contract";
+import type { BrokenSnapshot, StoredSnapshot } from "@forkd/store";
+import type { OpenBranch } from "../capture/open-branches.ts";
+import { differences } from "./compatibility.ts";
+import type { Runtime } from "../open-runtime.ts";
+
+function originFields({ manifest }: StoredSnapshot): Partial<SnapshotInfo> {
+  const { origin } = manifest;
+  if (origin.kind === "branch")
+    return { branched_from: origin.sandbox, mode: origin.mode, pause_ms: origin.pause_ms };
+  return origin.kind === "compact" ? { branched_from: `compact:${origin.of}` } : {};
+}
+
+export async function describeSnapshot(runtime: Runtime, snapshot: StoredSnapshot): Promise<SnapshotInfo> {
+  const { manifest, tag, dir } = snapshot;
+  const { ownPhysicalBytes } = await runtime.store.sizes(snapshot);
+  const problems = differences(manifest, runtime.host);
+  return {
+    tag,
+    dir,
+    created_at_unix: manifest.created_at_unix,
+    status: "ready",
+    bootable: problems.length === 0,
+    ...(problems.length > 0 && { warning: problems.join("; ") }),
+    memory_mib: manifest.machine.memory_mib,
+    vcpus: manifest.machine.vcpus,
+    accelerator: manifest.machine.accelerator,
+    languages: manifest.kernels.map((kernel) => kernel.language),
+    ...(manifest.recipe && { recipe: manifest.recipe.name }),
+    physical_bytes: ownPhysicalBytes,
+    ...(manifest.parent && { parent_tag: manifest.parent.tag }),
+    ...originFields(snapshot),
+  };
+}
+
+function unusable(runtime: Runtime, tag: string, status: "writing" | "failed"): SnapshotInfo {
+  return {
+    tag,
+    dir: join(runtime.store.root, tag),
+    created_at_unix: 0,
+    status,
+    bootable: false,
+    memory_mib: 0,
+    vcpus: 0,
+    accelerator: runtime.accelerator.accelerator,
+    languages: [],
+    physical_bytes: 0,
+  };
+}
+
+export function describeBroken(runtime: Runtime, broken: BrokenSnapshot): SnapshotInfo {
+  return {
+    ...unusable(runtime, broken.tag, "failed"),
+    created_at_unix: broken.failedAtUnix ?? 0,
+    warning: broken.problem,
+    ...(broken.branchedFrom !== undefined && { branched_from: broken.branchedFrom }),
+  };
+}
+
+export function describeOpen(runtime: Runtime, open: OpenBranch): SnapshotInfo {
+  return {
+    ...unusable(runtime, open.tag, "writing"),
+    created_at_unix: open.startedAt,
+    memory_mib: open.memoryMib ?? 0,
+    vcpus: open.vcpus ?? 0,
+    ...(open.parentTag !== undefined && { parent_tag: open.parentTag }),
+    branched_from: open.sandbox,
+    mode: open.mode,
+  };
+}

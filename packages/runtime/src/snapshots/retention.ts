@@ -1,0 +1,34 @@
+/** Applies the configured retention of branches from time to time. */
+import { removeBranches, type Policy } from "./expired-branches.ts";
+import type { Runtime } from "../open-runtime.ts";
+
+const daySecs = 86_400;
+
+/** Disposing the result ends it. */
+export function startRetention(runtime: Runtime): Disposable {
+  const { gcIntervalSecs, retention } = runtime.quota;
+  const policy: Policy = {
+    ...(retention.maxAgeDays > 0 && { older_than_secs: retention.maxAgeDays * daySecs }),
+    ...(retention.keepLast > 0 && { keep_last: retention.keepLast }),
+  };
+  if (gcIntervalSecs === 0 || Object.keys(policy).length === 0) return { [Symbol.dispose]: () => undefined };
+  let running = false;
+  const timer = setInterval(() => {
+    if (running || runtime.closing.signal.aborted) return;
+    running = true;
+    void collect(runtime, policy).finally(() => (running = false));
+  }, gcIntervalSecs * 1000);
+  timer.unref();
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+async function collect(runtime: Runtime, policy: Policy): Promise<void> {
+  try {
+    const removed = await runtime.whileOpen(undefined, () =>
+      removeBranches(runtime, { ...policy, dry_run: false }),
+    );
+    if (removed.length > 0) runtime.log.info({ event: "gc.run", outcome: "ok", removed });
+  } catch (error) {
+    runtime.log.error({ event: "gc.run", outcome: "failed", error });
+  }
+}

@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test, type TestContext } from "node:test";
+import { isSandbox } from "@forkd/contract";
+import { fork } from "../../src/operations/fork.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { enterSandbox, expire, setTimeouts } from "../../src/operations/timeouts.ts";
+import type { Sandbox } from "../../src/sandbox/sandbox.ts";
+import {
+  assertOnly,
+  context,
+  forkableRuntime,
+  forkRequest,
+  rejectsWith,
+  until,
+  type TestRuntime,
+} from "../support.ts";
+
+async function sandboxWith(
+  t: TestContext,
+  request: Parameters<typeof forkRequest>[0],
+): Promise<TestRuntime & { sandbox: Sandbox }> {
+  const fixture = await forkableRuntime(t);
+  const [entry] = await fork(fixture.runtime, forkRequest(request), context);
+  assert.ok(entry && isSandbox(entry));
+  return { ...fixture, sandbox: fixture.runtime.registry.get(entry.id) };
+}
+
+test("a sandbox without calls is killed when its idle time is over; a call puts that off", async (t) => {
+  // What is waited for has timers that do not keep the process alive; the polling of until() does.
+  const fixture = await sandboxWith(t, { idle_timeout_secs: 1000 });
+  const { runtime, sandbox } = fixture;
+  const call = await enterSandbox(runtime, sandbox.id, context);
+  await setTimeouts(runtime, { id: sandbox.id, idle_timeout_secs: 1 });
+  assert.deepEqual([sandbox.info().idle_timeout_secs, sandbox.info().on_timeout], [1, "kill"]);
+  assert.ok(runtime.activity.isActive(sandbox));
+  await new Promise((resolve) => setTimeout(resolve, 1200));
+  assert.equal(sandbox.state, "running", "it was killed during a call");
+  const events = runtime.events.listen({ type: ["sandbox.expired"] })[Symbol.asyncIterator]();
+  call[Symbol.dispose]();
+  call[Symbol.dispose]();
+  assert.equal(runtime.activity.isActive(sandbox), false);
+  await until("nothing of it is left", () => !runtime.owns(sandbox.id));
+  const { value: told } = await events.next();
+  assert.match(told?.reason ?? "", /left alone/);
+  await assertOnly(fixture, []);
+});
+
+test("a sandbox is paused when its time is over, and a call resumes it", async (t) => {
+  const { runtime, sandbox } = await sandboxWith(t, {
+    ttl_secs: 1,
+    on_timeout: "pause",
+    auto_resume: true,
+  });
+  await until("it is paused", () => sandbox.state === "paused");
+  await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 1000 });
+  const calls = await Promise.all([1, 2, 3].map(() => enterSandbox(runtime, sandbox.id, context)));
+  assert.equal(sandbox.state, "running");
+  assert.equal(sandbox.current.number, 1, "three calls at once wake it once");
+  for (const call of calls) call[Symbol.dispose]();
+});
+
+test("a call that comes while the sandbox is being paused waits, and wakes it", async (t) => {
+  const { runtime, sandbox, engine } = await sandboxWith(t, { auto_resume: true });
+  const [machine] = engine.machines;
+  const pausing = pause(runtime, { id: sandbox.id }, context);
+  await until("it is about to be paused", () => sandbox.isAsleep && sandbox.state === "running");
+  using _call = await enterSandbox(runtime, sandbox.id, context);
+  assert.equal((await pausing).state, "paused");
+  assert.equal(sandbox.isAsleep, false);
+  assert.notEqual(sandbox.machine, machine);
+});
+
+test("a sandbox that was left alone is not paused if a call came before its turn", async (t) => {
+  const { runtime, sandbox } = await sandboxWith(t, { on_timeout: "pause" });
+  let free = (): void => undefined;
+  const busy = sandbox.exclusively(undefined, () => new Promise<void>((resolve) => (free = resolve)));
+  const expiring = expire(runtime, sandbox, "idle");
+  using _call = await enterSandbox(runtime, sandbox.id, context);
+  free();
+  await Promise.all([busy, expiring]);
+  assert.equal(sandbox.state, "running");
+});
+
+test("a call into a paused sandbox that is not to be woken is left to be refused", async (t) => {
+  const { runtime, sandbox } = await sandboxWith(t, {});
+  await pause(runtime, { id: sandbox.id }, context);
+  using _call = await enterSandbox(runtime, sandbox.id, context);
+  assert.throws(() => sandbox.agent, { code: "sandbox_paused" });
+  await rejectsWith(enterSandbox(runtime, "sb-none", context), "sandbox_not_found", /sb-none/);
+});
+
+test("setTimeouts() changes what it is given, also of a paused sandbox, and keeps it on disk", async (t) => {
+  const { runtime, sandbox } = await sandboxWith(t, { ttl_secs: 1000, idle_timeout_secs: 500 });
+  const changed = await setTimeouts(runtime, { id: sandbox.id, on_timeout: "pause" });
+  assert.deepEqual([changed.on_timeout, changed.idle_timeout_secs], ["pause", 500]);
+  assert.ok(changed.expires_at_unix);
+  await pause(runtime, { id: sandbox.id }, context);
+  const info = await setTimeouts(runtime, {
+    id: sandbox.id,
+    ttl_secs: null,
+    idle_timeout_secs: 7,
+    auto_resume: true,
+  });
+  assert.deepEqual([info.expires_at_unix, info.idle_timeout_secs, info.auto_resume], [undefined, 7, true]);
+  const record = JSON.parse(await readFile(sandbox.home.recordPath, "utf8")) as Record<string, unknown>;
+  assert.deepEqual(
+    [record["ttl_secs"], record["idle_timeout_secs"], record["on_timeout"], record["auto_resume"]],
+    [undefined, 7, "pause", true],
+  );
+});
