@@ -9,7 +9,7 @@ import { Command } from "commander";
 import { verbs } from "../packages/cli/dist/src/verbs.js";
 import { routes } from "../packages/contract/dist/src/index.js";
 import { describeSettings, loadConfig } from "../packages/daemon/dist/src/index.js";
-import { settingMeanings } from "../packages/daemon/dist/src/setting-meanings.js";
+import { settingMeanings } from "../packages/daemon/dist/src/settings/meanings.js";
 
 const root = new URL("..", import.meta.url).pathname;
 
@@ -114,7 +114,7 @@ function routesTable() {
 async function settingsTable() {
   const rows = describeSettings(await loadConfig({}, { FORKD_DATA_DIR: "/nonexistent" })).map((setting) => {
     if (setting.meaning === "") {
-      console.error(`packages/daemon/src/setting-meanings.ts: no entry for ${setting.name}`);
+      console.error(`packages/daemon/src/settings/meanings.ts: no entry for ${setting.name}`);
       broken++;
     }
     const usual = settingMeanings[setting.name]?.usually ?? setting.default;

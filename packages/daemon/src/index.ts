@@ -1,6 +1,12 @@
-export { serve } from "./main.ts";
-export type { ServeOptions } from "./main.ts";
-export { configFileOf, loadConfig, settingNames } from "./config.ts";
-export { describeSettings, requireSetting, setSettings, unsetSettings, type Change } from "./settings.ts";
-export type { Config, Flags, SettingName, Settings, Source } from "./config.ts";
-export { fixHost, inspectHost, type Fixed } from "./inspect-host.ts";
+export { serve } from "./serve.ts";
+export type { ServeOptions } from "./serve.ts";
+export { configFileOf, loadConfig, settingNames } from "./settings/config.ts";
+export {
+  describeSettings,
+  requireSetting,
+  setSettings,
+  unsetSettings,
+  type Change,
+} from "./settings/edit.ts";
+export type { Config, Flags, SettingName, Settings, Source } from "./settings/config.ts";
+export { fixHost, inspectHost, type Fixed } from "./host/inspect.ts";

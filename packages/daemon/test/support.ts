@@ -7,12 +7,12 @@ import { nullLogger, Scope, type Logger } from "@forkd/base";
 import { AppError, routes, type RouteName } from "@forkd/contract";
 import { AuditLog } from "../src/audit/audit-log.ts";
 import { Audit } from "../src/audit/audit.ts";
-import { Gate, type GateOptions } from "../src/auth/gate.ts";
-import { KeyStore } from "../src/auth/key-store.ts";
+import { Gate, type GateOptions } from "../src/access/gate.ts";
+import { KeyStore } from "../src/access/key-store.ts";
 import { keyHandlers } from "../src/handlers/keys.ts";
-import type { BodyPace } from "../src/json-body.ts";
-import { router, type Handlers } from "../src/router.ts";
-import { openServer, type ServerOptions } from "../src/server.ts";
+import type { BodyPace } from "../src/http/body/json-body.ts";
+import { router, type Handlers } from "../src/http/router.ts";
+import { openServer, type ServerOptions } from "../src/http/server.ts";
 
 export const token = "0123456789abcdef0123456789abcdef";
 export const sandboxId = "sb-0123456789abcdef01234567";

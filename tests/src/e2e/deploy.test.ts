@@ -76,7 +76,7 @@ test("the image has what tools/setup installs", async () => {
 
 test("every variable that deploy/ sets is a setting", async () => {
   const { settingMeanings } = (await import(
-    join(repository, "packages/daemon/dist/src/setting-meanings.js")
+    join(repository, "packages/daemon/dist/src/settings/meanings.js")
   )) as { settingMeanings: Record<string, unknown> };
   const own = /^FORKD_(RUN_\w+|COMMAND)$/;
   const files = [

@@ -2,9 +2,9 @@
 import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import type { AppError, AuditStatus, Route } from "@forkd/contract";
-import type { Principal, Via } from "../auth/gate.ts";
-import { addressOf, networkOf } from "../auth/peer.ts";
-import { RateLimiter } from "../auth/rate-limit.ts";
+import type { Principal, Via } from "../access/gate.ts";
+import { addressOf, networkOf } from "../access/peer.ts";
+import { RateLimiter } from "../access/rate-limit.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { ObjectCollector } from "./objects.ts";
 

@@ -1,10 +1,10 @@
 /** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
 import type { Runtime } from "@forkd/runtime";
-import type { Config } from "../config.ts";
+import type { Config } from "../settings/config.ts";
 import type { Audit } from "../audit/audit.ts";
-import type { KeyStore } from "../auth/key-store.ts";
-import type { HttpMetrics } from "../http-metrics.ts";
-import type { Handlers } from "../router.ts";
+import type { KeyStore } from "../access/key-store.ts";
+import type { HttpMetrics } from "../http/metrics.ts";
+import type { Handlers } from "../http/router.ts";
 import { configHandlers } from "./config.ts";
 import { activeHandlers } from "./active.ts";
 import { execHandlers } from "./exec.ts";

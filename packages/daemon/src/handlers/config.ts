@@ -1,6 +1,6 @@
 /** What the daemon was told. */
-import type { Handlers } from "../router.ts";
-import { describeSettings } from "../settings.ts";
+import type { Handlers } from "../http/router.ts";
+import { describeSettings } from "../settings/edit.ts";
 import type { Daemon } from "./all.ts";
 
 export function configHandlers({ config }: Daemon) {

@@ -15,8 +15,8 @@ import {
   streamEval,
   streamExec,
 } from "@forkd/runtime";
-import type { Handlers } from "../router.ts";
-import { timed, timedStream } from "../timed.ts";
+import type { Handlers } from "../http/router.ts";
+import { timed, timedStream } from "./timed.ts";
 import type { Daemon } from "./all.ts";
 
 export function execHandlers({ runtime }: Daemon) {

@@ -7,9 +7,9 @@ import {
   snapshotInfo,
   tree,
 } from "@forkd/runtime";
-import { buildEvents } from "../build-events.ts";
-import { byTagKey, pageOf } from "../page.ts";
-import type { Handlers } from "../router.ts";
+import { buildEvents } from "./build-events.ts";
+import { byTagKey, pageOf } from "../http/answer/page.ts";
+import type { Handlers } from "../http/router.ts";
 import type { Daemon } from "./all.ts";
 
 export function snapshotHandlers({ runtime }: Daemon) {

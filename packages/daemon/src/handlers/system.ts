@@ -1,7 +1,7 @@
 /** The daemon itself. */
 import { cleanup, closeSandboxes, doctor, status, toCheck } from "@forkd/runtime";
-import { placeFindings } from "../place-findings.ts";
-import type { Handlers } from "../router.ts";
+import { placeFindings } from "../host/findings.ts";
+import type { Handlers } from "../http/router.ts";
 import type { Daemon } from "./all.ts";
 
 export function systemHandlers({ runtime, version, config, stop, audit }: Daemon) {

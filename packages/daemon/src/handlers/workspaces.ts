@@ -6,8 +6,8 @@ import {
   resumeWorkspace,
   suspendWorkspace,
 } from "@forkd/runtime";
-import { byAgeKey, pageOf } from "../page.ts";
-import type { Handlers } from "../router.ts";
+import { byAgeKey, pageOf } from "../http/answer/page.ts";
+import type { Handlers } from "../http/router.ts";
 import type { Daemon } from "./all.ts";
 
 export function workspaceHandlers({ runtime }: Daemon) {

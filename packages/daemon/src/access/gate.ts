@@ -1,0 +1,143 @@
+/**
+ * Who calls, and may they? The unix socket is open to its owner alone (mode 0600) and asks for nothing. TCP asks for the token
+ * or a key, whose scope must cover the route.
+ */
+import { timingSafeEqual } from "node:crypto";
+import type { IncomingMessage } from "node:http";
+import { AppError, scopes, type Route, type Scope } from "@forkd/contract";
+import type { Caller } from "@forkd/runtime";
+import { checkBrowserTraps, type AllowedHosts } from "./browser-guard.ts";
+import { digestOf, type Key, type KeyStore } from "./key-store.ts";
+import { Holders, type Cut } from "./open-calls.ts";
+import { addressOf, networkOf } from "./peer.ts";
+import { RateLimiter } from "./rate-limit.ts";
+
+export type Via = "unix" | "tcp";
+
+export type Principal = {
+  readonly name: string;
+  readonly scope: Scope;
+  readonly caller: Caller;
+  /** `cut` is called when the principal may no longer call, until the returned function is. */
+  readonly hold: (cut: Cut) => () => void;
+};
+
+export type GateOptions = {
+  /** undefined: TCP asks for nothing */
+  readonly token: string | undefined;
+  readonly keys: KeyStore;
+  readonly allowedHosts?: AllowedHosts;
+  /** requests of one principal over TCP; 0 = no limit */
+  readonly rate?: { readonly perSecond: number; readonly burst: number };
+};
+
+/** Requests refused for their token, Host or Origin, from one address: so many at once, then one a second */
+const failures = { perSecond: 1, burst: 20 };
+
+export class Gate {
+  readonly #options: GateOptions;
+  readonly #rate: RateLimiter;
+  readonly #failures = new RateLimiter(failures);
+  /** of the token */
+  readonly #holders = new Holders();
+  #tokenDigest: Buffer | undefined;
+
+  constructor(options: GateOptions) {
+    this.#options = options;
+    this.#rate = new RateLimiter(options.rate ?? { perSecond: 0, burst: 1 });
+    this.#tokenDigest = options.token === undefined ? undefined : digestOf(options.token);
+  }
+
+  /** What callers with another token have open is cut off. Without effect where no token is asked for. */
+  changeToken(token: string): void {
+    const digest = digestOf(token);
+    if (this.#tokenDigest === undefined || digest.equals(this.#tokenDigest)) return;
+    this.#tokenDigest = digest;
+    this.#holders.cut(
+      new AppError("unauthenticated", "The daemon's token was changed; call again with the new one"),
+    );
+  }
+
+  /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Undefined: nobody asked who it is. */
+  identify(incoming: IncomingMessage, via: Via, scope: Route["scope"]): Principal | undefined {
+    if (via === "unix") return anyone("local");
+    try {
+      checkBrowserTraps(incoming, this.#options.allowedHosts ?? []);
+    } catch (error) {
+      throw this.#refused(incoming, error);
+    }
+    if (scope === "open") return undefined;
+    const principal = this.#tokenDigest === undefined ? anyone("anonymous") : this.#bearer(incoming);
+    const wait = this.#rate.take(principal.name);
+    if (wait > 0) throw rateLimited(`Too many requests of "${principal.name}"`, wait);
+    return principal;
+  }
+
+  #bearer(incoming: IncomingMessage): Principal {
+    const given = /^Bearer +(\S+)$/i.exec(incoming.headers.authorization ?? "")?.[1];
+    const digest = digestOf(given ?? "");
+    const isToken = this.#tokenDigest !== undefined && timingSafeEqual(digest, this.#tokenDigest);
+    const key = this.#options.keys.find(digest);
+    if (given !== undefined && isToken) return { ...anyone("token"), hold: (cut) => this.#holders.hold(cut) };
+    if (key && !key.isExpired()) return keyHolder(key);
+    const wrong = () => new AppError("unauthenticated", "The token is wrong");
+    throw this.#refused(incoming, key ? key.expired() : given === undefined ? missing() : wrong());
+  }
+
+  /** One who has the right key is let in however many are refused at the same address, which may be a proxy's. */
+  #refused(incoming: IncomingMessage, why: unknown): unknown {
+    const wait = this.#failures.take(networkOf(addressOf(incoming)));
+    return wait > 0 ? rateLimited("Too many refused requests from this address", wait) : why;
+  }
+}
+
+/** Throws `forbidden` unless the principal's scope covers it. */
+export function requireScope(principal: Principal | undefined, needed: Scope, what = "This"): void {
+  if (principal === undefined || scopes.indexOf(principal.scope) >= scopes.indexOf(needed)) return;
+  throw new AppError(
+    "forbidden",
+    `${what} needs the scope "${needed}"; the key "${principal.name}" has "${principal.scope}"`,
+    { details: { needed, scope: principal.scope, key: principal.name } },
+  );
+}
+
+/** Some fields of an input need more than the route itself. */
+export function requireInputScope(
+  principal: Principal | undefined,
+  route: Route,
+  input: Readonly<Record<string, unknown>>,
+): void {
+  for (const field of route.adminInputs ?? []) {
+    const value = input[field];
+    if (value !== undefined && value !== false) requireScope(principal, "admin", `The field ${field}`);
+  }
+}
+
+function anyone(name: "local" | "token" | "anonymous"): Principal {
+  return { name, scope: "admin", caller: { name }, hold: () => () => {} };
+}
+
+function keyHolder(key: Key): Principal {
+  const { max_sandboxes: sandboxes, max_memory_mib: memoryMib } = key.record;
+  key.lastUsedUnix = Math.floor(Date.now() / 1000);
+  return {
+    name: key.name,
+    scope: key.scope,
+    caller: { name: key.name, limits: { sandboxes, memoryMib } },
+    hold: (cut) => key.hold(cut),
+  };
+}
+
+function rateLimited(what: string, waitSecs: number): AppError {
+  const seconds = Math.max(1, Math.ceil(waitSecs));
+  return new AppError("rate_limited", `${what}; try again in ${seconds} s`, {
+    details: { retry_after_secs: seconds },
+  });
+}
+
+function missing(): AppError {
+  return new AppError(
+    "unauthenticated",
+    "A token is needed: send Authorization: Bearer TOKEN (a key, or the file token in the data directory)",
+  );
+}

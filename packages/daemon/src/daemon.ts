@@ -1,0 +1,108 @@
+/** The life of a daemon: lock, access, handlers, listen, tell where; wait; drain, undo all in reverse. */
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { Scope, type Logger, type Priority } from "@forkd/base";
+import { hostBootId, identify } from "@forkd/runtime";
+import type { Config } from "./settings/config.ts";
+import { lockDataDir } from "./host/data-dir-lock.ts";
+import { openAccess, type Access } from "./access/open-access.ts";
+import { Idempotency } from "./idempotency/idempotency.ts";
+import { router, type Handlers, type RouterOptions } from "./http/router.ts";
+import { openServer } from "./http/server.ts";
+import { tellWhereabouts } from "./host/daemon-record.ts";
+
+export type OpenedHandlers = AsyncDisposable & {
+  readonly handlers: Handlers;
+  /** the callers that are still there are about to be cut off */
+  readonly beforeCut?: () => void;
+  readonly observe?: RouterOptions["observe"];
+  /** called when the daemon takes requests: what is disposed of before has never served anybody */
+  readonly started?: () => void;
+  /** called when the daemon stops taking requests */
+  readonly stopping?: () => void;
+};
+export type { Access } from "./access/open-access.ts";
+export type DaemonOptions = {
+  readonly config: Config;
+  readonly log: Logger;
+  readonly version: string;
+  /** Called once the data directory is locked; `stop` makes the daemon stop. */
+  readonly open: (stop: () => void, access: Access) => Promise<OpenedHandlers>;
+  /** what the daemon has, for the log */
+  readonly priority?: Priority | undefined;
+  /** Asks the daemon to stop, as `stop` does. */
+  readonly signal?: AbortSignal;
+  readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
+};
+
+/** Resolves when the daemon has stopped and released everything. */
+export async function runDaemon(options: DaemonOptions): Promise<void> {
+  const { log, version } = options;
+  const settings = options.config.values;
+  const startedAt = performance.now();
+  await using scope = new Scope();
+  await mkdir(settings.data_dir, { recursive: true, mode: 0o700 });
+  scope.use(await lockDataDir(settings.data_dir));
+  const access = scope.use(await openAccess(settings, log));
+  let started = false;
+  scope.defer(() => {
+    if (started) access.audit.event("daemon.stop", { pid: process.pid });
+  });
+  const stopping = stopRequest(options.signal);
+  const opened = scope.use(await options.open(stopping.stop, access));
+  const { handlers, observe } = opened;
+  const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
+  const { gate, audit } = access;
+  const listener = router({ handlers, version, gate, audit, log, idempotency, observe });
+  const { socket, listen } = settings;
+  const limits = {
+    maxConnections: settings.max_connections,
+    maxPerAddress: settings.max_connections_per_address,
+  };
+  const server = scope.use(await openServer({ socket, listen, listener, tls: access.tls, limits }));
+  const { url } = server;
+  opened.started?.();
+
+  const recordFile = join(settings.data_dir, "daemon.json");
+  const record = {
+    pid: process.pid,
+    start_time: identify(process.pid)?.startTime,
+    boot_id: hostBootId(),
+    version,
+    socket: settings.socket,
+    url: url ?? null,
+    token_file: access.tokenFile,
+  };
+  scope.use(await tellWhereabouts(recordFile, record, log));
+  log.info({
+    event: "daemon.start",
+    outcome: "ok",
+    version,
+    socket: settings.socket,
+    url,
+    priority: options.priority,
+    settings,
+    sources: options.config.sources,
+    durationMs: Math.round(performance.now() - startedAt),
+  });
+  access.audit.event("daemon.start", { version, pid: process.pid, url: url ?? null });
+  started = true;
+  const onHangup = () => void access.reload();
+  process.on("SIGHUP", onHangup);
+  scope.defer(() => void process.off("SIGHUP", onHangup));
+  options.onReady?.({ socket: settings.socket, url });
+
+  await stopping.asked;
+  const stoppedAt = performance.now();
+  opened.stopping?.();
+  await server.close(settings.drain_secs * 1000, opened.beforeCut);
+  log.info({ event: "daemon.drain", outcome: "ok", durationMs: Math.round(performance.now() - stoppedAt) });
+}
+
+function stopRequest(signal: AbortSignal | undefined): { stop: () => void; asked: Promise<void> } {
+  let stop = () => {};
+  const asked = new Promise<void>((resolve) => (stop = resolve));
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop, { once: true });
+  return { stop, asked };
+}

@@ -1,0 +1,78 @@
+/**
+ * Events → server-sent events. A client that does not read holds no events: the listener has a place in the bus and no queue, and
+ * when what it has not seen is gone it is told so and cut off.
+ */
+import type { ServerResponse } from "node:http";
+import { toAppError, type AppError, type ForkdEvent } from "@forkd/contract";
+import type { Listener } from "@forkd/runtime";
+import { cutLater } from "./close-soon.ts";
+
+const keepAliveMs = 15_000;
+
+export async function sendEvents(
+  outgoing: ServerResponse,
+  listener: Listener,
+  { signal, ...options }: { signal: AbortSignal; keepAliveMs?: number },
+): Promise<AppError | undefined> {
+  outgoing.writeHead(200, {
+    "content-type": "text/event-stream",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+    // It is over when the stream is: nobody waits for another request on it.
+    connection: "close",
+  });
+  // The first bytes tell a client that it is heard from now on.
+  outgoing.write(": listening\n\n");
+  const alive = setInterval(() => {
+    if (!outgoing.writableNeedDrain) outgoing.write(": keep-alive\n\n");
+  }, options.keepAliveMs ?? keepAliveMs);
+  const events = listener[Symbol.asyncIterator]();
+  const stop = () => void events.return?.();
+  outgoing.once("close", stop);
+  let last = "";
+  try {
+    while (!outgoing.destroyed) {
+      const { done, value } = await events.next();
+      if (done || outgoing.destroyed) break;
+      last = value.id;
+      if (!outgoing.write(frameOf(value))) await writable(outgoing, [listener.overflowed, signal]);
+    }
+    if (outgoing.destroyed) return undefined;
+    const revoked = signal.aborted ? toAppError(signal.reason) : undefined;
+    outgoing.end(revoked && frameOf(revocation(last, revoked)));
+    cutLater(outgoing);
+    return revoked;
+  } catch (error) {
+    outgoing.destroy();
+    return toAppError(error);
+  } finally {
+    clearInterval(alive);
+    outgoing.off("close", stop);
+    await events.return?.();
+  }
+}
+
+export function frameOf(event: ForkdEvent): string {
+  return `id: ${event.id}\nevent: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+}
+
+/** Not an event of the daemon: it is about one stream. Its id is that of the last event before it. */
+function revocation(id: string, { message }: AppError): ForkdEvent {
+  return { id, type: "revoked", at_unix: Date.now() / 1000, reason: message };
+}
+
+/** Until the client has read, or is to be told that the stream ends, or has gone. */
+function writable(outgoing: ServerResponse, endings: readonly AbortSignal[]): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      outgoing.off("drain", done);
+      outgoing.off("close", done);
+      for (const ending of endings) ending.removeEventListener("abort", done);
+      resolve();
+    };
+    outgoing.once("drain", done);
+    outgoing.once("close", done);
+    for (const ending of endings) ending.addEventListener("abort", done, { once: true });
+    if (endings.some(({ aborted }) => aborted)) done();
+  });
+}

@@ -1,0 +1,233 @@
+/** Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining. */
+import { mkdir, rm, stat } from "node:fs/promises";
+import http from "node:http";
+import https from "node:https";
+import net from "node:net";
+import { dirname } from "node:path";
+import { isErrno, Scope } from "@forkd/base";
+import { AppError } from "@forkd/contract";
+import type { Via } from "../access/gate.ts";
+import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
+import { networkOf, plainAddress } from "../access/peer.ts";
+import type { Tls } from "../access/tls.ts";
+import { answerBadHttp } from "./bad-http.ts";
+
+export type ServerOptions = {
+  readonly socket: string;
+  /** "HOST:PORT" or "off" */
+  readonly listen: string;
+  readonly listener: (via: Via) => http.RequestListener;
+  /** of TCP */
+  readonly tls?: Tls | undefined;
+  readonly limits?: Limits | undefined;
+};
+/** What strangers on TCP may use up. */
+export type Limits = {
+  readonly maxConnections?: number;
+  /** of one address (IPv6: of 64 bits of it) that is not this machine's; 0 or none: no limit */
+  readonly maxPerAddress?: number;
+  /** whose connections are not counted by address; default: loopback addresses, where a proxy or a local user is */
+  readonly isOwnAddress?: (address: string) => boolean;
+  /** how long the head of a request may take */
+  readonly headersMs?: number;
+};
+
+export interface Server extends AsyncDisposable {
+  /** undefined if TCP is off */
+  readonly url: string | undefined;
+  /** Takes no new requests, waits for the running ones, at most `drainMs`; then calls `beforeCut` and cuts them off. */
+  close(drainMs: number, beforeCut?: () => void): Promise<void>;
+}
+
+/** sun_path of a unix socket holds this many bytes before its NUL */
+const maxSocketPath = 107;
+const keepAliveMs = 65_000;
+const headersMs = 20_000;
+const maxHeaderBytes = 16 * 1024;
+const defaultConnections = 4096;
+
+export async function openServer(options: ServerOptions): Promise<Server> {
+  await using building = new Scope();
+  const unix = httpServer(options.listener("unix"), {});
+  await listenUnix(unix, options.socket);
+  building.defer(() => closeServer(unix, 0));
+  const address = parseListen(options.listen);
+  const tcp = address && httpServer(options.listener("tcp"), options.limits ?? {}, options.tls);
+  if (tcp) await listenTcp(tcp, address);
+  building.keep();
+  const close = async (drainMs: number, beforeCut = () => {}) => {
+    await Promise.all([closeServer(unix, drainMs, beforeCut), tcp && closeServer(tcp, drainMs, beforeCut)]);
+  };
+  return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
+}
+
+/** Bodies may take their time; heads may not, or connections that say nothing would use up the descriptors. */
+function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): http.Server {
+  const headersTimeout = limits.headersMs ?? headersMs;
+  const options: http.ServerOptions = {
+    noDelay: true,
+    // A peer that vanished without a word would keep a silent stream for ever.
+    keepAlive: true,
+    keepAliveInitialDelay: keepAliveMs,
+    requestTimeout: 0,
+    headersTimeout,
+    connectionsCheckingInterval: Math.min(5000, headersTimeout),
+    keepAliveTimeout: keepAliveMs,
+    maxHeaderSize: maxHeaderBytes,
+    // The gate looks at it, and Node's refusal has no body.
+    requireHostHeader: false,
+  };
+  const onRequest: http.RequestListener = (incoming, outgoing) => {
+    // A kept connection of a server that no longer listens would hold close() until it times out.
+    outgoing.once("close", () => {
+      if (!server.listening) setImmediate(() => server.closeIdleConnections());
+    });
+    listener(incoming, outgoing);
+  };
+  const server = tls
+    ? secureServer({ ...options, handshakeTimeout: headersTimeout }, onRequest, tls)
+    : http.createServer(options, onRequest);
+  server.maxConnections = limits.maxConnections ?? defaultConnections;
+  if (limits.maxPerAddress) limitPerAddress(server, limits.maxPerAddress, limits.isOwnAddress ?? isLoopback);
+  answerBadHttp(server);
+  keepTrack(server);
+  return server;
+}
+
+/** One over the limit is closed without a word, as one over that of all is: an answer would cost what it is to save. */
+function limitPerAddress(server: http.Server, max: number, isOwnAddress: (address: string) => boolean): void {
+  const counts = new Map<string, number>();
+  server.prependListener("connection", (socket: net.Socket) => {
+    const address = plainAddress(socket.remoteAddress);
+    if (isOwnAddress(address)) return;
+    const network = networkOf(address);
+    const count = counts.get(network) ?? 0;
+    if (count >= max) return void socket.destroy();
+    counts.set(network, count + 1);
+    socket.once("close", () => {
+      const left = (counts.get(network) ?? 1) - 1;
+      if (left > 0) counts.set(network, left);
+      else counts.delete(network);
+    });
+  });
+}
+
+const socketsOf = new WeakMap<net.Server, Set<net.Socket>>();
+
+/** Node's server knows the connections that speak HTTP; one that has not shaken hands for TLS yet holds close() as well. */
+function keepTrack(server: http.Server): void {
+  const sockets = new Set<net.Socket>();
+  socketsOf.set(server, sockets);
+  server.on("connection", (socket: net.Socket) => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+  });
+}
+
+function secureServer(options: https.ServerOptions, onRequest: http.RequestListener, tls: Tls): http.Server {
+  const server = https.createServer({ ...options, ...tls.options }, onRequest);
+  tls.attach(server);
+  return server;
+}
+
+async function listenUnix(server: http.Server, path: string): Promise<void> {
+  if (Buffer.byteLength(path) > maxSocketPath) {
+    throw new AppError(
+      "host_not_ready",
+      `Cannot listen on ${path}: a socket's path has at most ${maxSocketPath} bytes; choose a shorter runtime_dir`,
+    );
+  }
+  await openPrivateDir(dirname(path));
+  await removeStaleSocket(path);
+  // bind() makes the file with the rights that the umask leaves, and listen() binds before it returns.
+  const before = process.umask(0o177);
+  const bound = listening(server, { path });
+  process.umask(before);
+  await bound;
+}
+
+async function openPrivateDir(dir: string): Promise<void> {
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  const uid = process.getuid?.();
+  if (uid !== undefined && (await stat(dir)).uid !== uid) {
+    throw new AppError(
+      "host_not_ready",
+      `Cannot use ${dir}: it belongs to another user; choose another runtime_dir`,
+    );
+  }
+}
+
+async function removeStaleSocket(path: string): Promise<void> {
+  const answers = await new Promise<boolean>((resolve, reject) => {
+    const probe = net.connect({ path });
+    probe.once("connect", () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once("error", (error) =>
+      isErrno(error, "ENOENT", "ECONNREFUSED") ? resolve(false) : reject(error),
+    );
+  });
+  if (answers) {
+    throw new AppError(
+      "data_dir_in_use",
+      `Cannot listen on ${path}: another daemon does; choose another runtime_dir`,
+    );
+  }
+  await rm(path, { force: true });
+}
+
+async function listenTcp(server: http.Server, { host, port }: ListenAddress): Promise<void> {
+  try {
+    await listening(server, { host, port });
+  } catch (error) {
+    if (!isErrno(error, "EADDRINUSE", "EACCES", "EADDRNOTAVAIL")) throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    throw new AppError(
+      "host_not_ready",
+      `Cannot listen on ${host} port ${port}: ${why}; choose another address for listen, or "off"`,
+      { cause: error },
+    );
+  }
+  // What this machine takes "localhost" for is not ours to say.
+  const bound = (server.address() as net.AddressInfo).address;
+  if (isLoopback(host) && !isLoopback(bound)) {
+    await closeServer(server, 0);
+    throw new AppError("host_not_ready", `Cannot listen on ${host}: it is ${bound} here; use 127.0.0.1`);
+  }
+}
+
+function listening(server: http.Server, where: net.ListenOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(where, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+/** For this machine: an address that stands for all of its own is replaced by the loopback's. */
+function urlOf(server: http.Server): string {
+  // A server that listens on TCP has an AddressInfo.
+  const { address, family, port } = server.address() as net.AddressInfo;
+  const host = { "0.0.0.0": "127.0.0.1", "::": "::1" }[address] ?? address;
+  const scheme = server instanceof https.Server ? "https" : "http";
+  return `${scheme}://${family === "IPv6" ? `[${host}]` : host}:${port}`;
+}
+
+function closeServer(server: http.Server, drainMs: number, beforeCut = () => {}): Promise<void> {
+  if (!server.listening) return Promise.resolve();
+  return new Promise((resolve) => {
+    const cut = setTimeout(() => {
+      beforeCut();
+      server.closeAllConnections();
+      for (const socket of socketsOf.get(server) ?? []) socket.destroy();
+    }, drainMs);
+    // Also closes the connections that are idle, and removes the file of a unix socket.
+    server.close(() => {
+      clearTimeout(cut);
+      resolve();
+    });
+  });
+}

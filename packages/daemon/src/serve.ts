@@ -1,0 +1,124 @@
+/** The daemon as a process: settings, signals, exit code. */
+import { createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
+import { errorCodes, toAppError } from "@forkd/contract";
+import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
+import { loadConfig, type Config, type Flags, type Settings } from "./settings/config.ts";
+import { quotaOf } from "./settings/quota.ts";
+import { allHandlers } from "./handlers/all.ts";
+import { HttpMetrics } from "./http/metrics.ts";
+import type { Observed } from "./http/router.ts";
+import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
+
+export type ServeOptions = {
+  readonly flags?: Flags;
+  /** settings that nobody has given, instead of the usual ones */
+  readonly defaults?: Flags;
+  readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
+};
+
+/** Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal ends it at once. */
+export async function serve(options: ServeOptions = {}): Promise<number> {
+  const config = await loadConfig(options.flags, process.env, {
+    ...(options.defaults && { defaults: options.defaults }),
+  });
+  const { values } = config;
+  const logFile = openLogFile(values);
+  const log = createLogger({ level: values.log_level, ...(logFile && { destination: logFile }) });
+  const priority = values.nice === 0 ? undefined : prioritise(values.nice);
+  const stop = new AbortController();
+  let isReady = false;
+  const onSignal = (name: NodeJS.Signals) => {
+    log.info({ event: "daemon.signal", signal: name });
+    if (stop.signal.aborted) process.exit(1);
+    stop.abort();
+  };
+  // A promise that nobody looked after is a defect to be seen, not a reason to take every sandbox down.
+  const onUnhandled = (error: unknown) => log.error({ event: "daemon.unhandled", error });
+  process.on("unhandledRejection", onUnhandled);
+  // What SIGHUP opens anew. One that fails keeps what it has, and does not keep the others from theirs.
+  const hangups: (() => void)[] = [];
+  if (logFile) hangups.push(() => logFile.reopen());
+  const onHangup = () => hangUp(hangups, log);
+  process.on("SIGHUP", onHangup);
+  process.on("SIGINT", onSignal);
+  process.on("SIGTERM", onSignal);
+  try {
+    const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
+      const runtime = await openRuntime(runtimeConfig(config), log);
+      // A daemon that cannot start, for a port that is taken, say, ends no sandbox.
+      const { onStop } = runtime;
+      runtime.onStop = "keep";
+      const http = new HttpMetrics();
+      const handlers = allHandlers({ runtime, version, config, stop: requestStop, http, ...access });
+      return {
+        handlers,
+        observe: (request: Observed) => http.seen(request),
+        started: () => void (runtime.onStop = onStop),
+        stopping: () => runtime.events.close(),
+        beforeCut: () => runtime.cutCallers(),
+        [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
+      };
+    };
+    const onReady: ServeOptions["onReady"] = (where) => {
+      isReady = true;
+      options.onReady?.(where);
+    };
+    await runDaemon({ config, log, version, open, signal: stop.signal, priority, onReady });
+    log.info({ event: "daemon.stop", outcome: "ok" });
+    return 0;
+  } catch (error) {
+    // Ctrl-C at a terminal reaches the programs too that a start runs.
+    if (stop.signal.aborted && !isReady) {
+      log.info({ event: "daemon.stop", outcome: "interrupted", error });
+      return 0;
+    }
+    const failure = toAppError(error);
+    const record = { event: "daemon.stop", outcome: "failed", errorCode: failure.code, err: failure };
+    log.error(record);
+    // Whoever started it looks at stderr.
+    if (logFile && !logFile.isSameAs(2)) createLogger({ level: "error" }).error(record);
+    return errorCodes[failure.code].exit;
+  } finally {
+    process.off("SIGHUP", onHangup);
+    process.off("SIGINT", onSignal);
+    process.off("SIGTERM", onSignal);
+    process.off("unhandledRejection", onUnhandled);
+  }
+}
+
+function openLogFile(values: Settings): LogFile | undefined {
+  if (values.log_file === "stderr") return undefined;
+  const maxBytes = values.log_max_mib * 1024 * 1024;
+  return new LogFile({ path: values.log_file, maxBytes, keep: values.log_keep });
+}
+
+function hangUp(reopens: readonly (() => void)[], log: Logger): void {
+  for (const reopen of reopens) {
+    try {
+      reopen();
+    } catch (error) {
+      log.error({ event: "daemon.hangup", outcome: "failed", error });
+    }
+  }
+  log.info({ event: "daemon.hangup", outcome: "ok" });
+}
+
+export function runtimeConfig({ values }: Config): RuntimeConfig {
+  return {
+    dataDir: values.data_dir,
+    runtimeDir: values.runtime_dir,
+    guestDir: values.guest_dir,
+    accelerator: values.accelerator,
+    qemuPath: values.qemu_path,
+    poolSize: values.pool_size,
+    forkParallelism: values.fork_parallelism,
+    maxSandboxes: values.max_sandboxes,
+    branchConcurrency: values.branch_concurrency,
+    memoryCacheMib: values.memory_cache_mib,
+    onStop: values.on_stop,
+    bootTimeoutMs: values.boot_timeout_secs * 1000,
+    readyTimeoutMs: values.ready_timeout_secs * 1000,
+    machinesGroup: values.machines_cgroup === "own" ? undefined : values.machines_cgroup,
+    quota: quotaOf(values),
+  };
+}

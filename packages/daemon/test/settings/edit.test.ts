@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { Scope } from "@forkd/base";
+import { loadConfig, settingNames } from "../../src/settings/config.ts";
+import { describeSettings, requireSetting, setSettings, unsetSettings } from "../../src/settings/edit.ts";
+import { temporaryDir } from "../support.ts";
+
+test("every setting has a meaning, a range and a variable", async () => {
+  const settings = describeSettings(await loadConfig({}, { FORKD_DATA_DIR: "/nowhere" }));
+  assert.deepEqual(
+    settings.map(({ name }) => name),
+    settingNames,
+  );
+  for (const { name, meaning, allowed, variable } of settings) {
+    assert.notEqual(meaning, "", name);
+    assert.notEqual(allowed, "", name);
+    assert.equal(variable, `FORKD_${name.toUpperCase()}`);
+  }
+  const byName = new Map(settings.map((each) => [each.name, each]));
+  assert.equal(byName.get("accelerator")?.allowed, "auto, kvm or tcg");
+  assert.equal(byName.get("pool_size")?.allowed, "0 to 1000");
+  assert.equal(byName.get("data_dir")?.source, "environment");
+});
+
+test("setSettings() writes a typed value, keeps the others, and unsetSettings() takes it out", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const env = { FORKD_DATA_DIR: join(dir, "data") };
+  const file = join(dir, "data", "config.json");
+  await setSettings([["log_level", "debug"]], env);
+  const [change] = await setSettings([["FORKD_MAX_SANDBOXES", "7"]], env);
+  assert.deepEqual([change?.name, change?.value, change?.file], ["max_sandboxes", 7, file]);
+  assert.deepEqual(JSON.parse(await readFile(file, "utf8")), { log_level: "debug", max_sandboxes: 7 });
+  assert.equal((await stat(file)).mode & 0o777, 0o600);
+  assert.equal((await loadConfig({}, env)).values.max_sandboxes, 7);
+  await unsetSettings(["max_sandboxes"], env);
+  assert.deepEqual(JSON.parse(await readFile(file, "utf8")), { log_level: "debug" });
+});
+
+test("settings that are allowed only together are set and unset together", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const env = { FORKD_DATA_DIR: dir };
+  const pair = [
+    ["tls_cert", join(dir, "cert.pem")],
+    ["tls_key", join(dir, "key.pem")],
+  ] as const;
+  await assert.rejects(setSettings(pair.slice(0, 1), env), /tls_key: must be given too/);
+  await assert.rejects(setSettings([...pair, ["pool_size", "many"]], env), /pool_size/);
+  await assert.rejects(setSettings([...pair, pair[0]], env), /given twice/);
+  await assert.rejects(stat(join(dir, "config.json")), { code: "ENOENT" });
+  await setSettings(pair, env);
+  assert.deepEqual(JSON.parse(await readFile(join(dir, "config.json"), "utf8")), Object.fromEntries(pair));
+  await assert.rejects(unsetSettings(["tls_key"], env), /tls_key: must be given too/);
+  await unsetSettings(["tls_key", "tls_cert"], env);
+  assert.equal((await loadConfig({}, env)).values.tls_cert, undefined);
+});
+
+test("setSettings() tells that a variable wins", async () => {
+  await using scope = new Scope();
+  const env = { FORKD_DATA_DIR: await temporaryDir(scope), FORKD_POOL_SIZE: "3" };
+  const [{ value, effective } = assert.fail()] = await setSettings([["pool_size", "9"]], env);
+  assert.deepEqual([value, effective?.value, effective?.source], [9, 3, "environment"]);
+});
+
+test("what is not allowed changes nothing and names the setting", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const env = { FORKD_DATA_DIR: dir };
+  const refused = async (run: Promise<unknown>, message: RegExp) =>
+    assert.rejects(run, (error: { code?: string; message: string }) => {
+      assert.equal(error.code, "invalid_request");
+      assert.match(error.message, message);
+      return true;
+    });
+  await refused(setSettings([["pool_size", "many"]], env), /Cannot set pool_size to "many"/);
+  await refused(setSettings([["pool_size", "1001"]], env), /pool_size/);
+  await refused(setSettings([["accelerator", "warp"]], env), /accelerator/);
+  await refused(setSettings([["data_dir", "/x"]], env), /data_dir in config\.json/);
+  await refused(setSettings([["frobs", "1"]], env), /no setting "frobs"/);
+  assert.throws(() => requireSetting("frobs"), /frobs/);
+  await assert.rejects(stat(join(dir, "config.json")), { code: "ENOENT" });
+});
+
+test("a file that stops the daemon can be mended with unsetSettings() and setSettings()", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const env = { FORKD_DATA_DIR: dir };
+  await writeFile(join(dir, "config.json"), '{"frobs": 1, "pool_size": 2}');
+  await assert.rejects(loadConfig({}, env), /frobs/);
+  await assert.rejects(setSettings([["pool_size", "3"]], env), /frobs/);
+  const [change] = await unsetSettings(["frobs"], env);
+  assert.deepEqual([change?.name, change?.effective], ["frobs", undefined]);
+  assert.equal((await loadConfig({}, env)).values.pool_size, 2);
+  await writeFile(join(dir, "config.json"), '{"pool_size": -2}');
+  await setSettings([["pool_size", "3"]], env);
+  assert.equal((await loadConfig({}, env)).values.pool_size, 3);
+});
