@@ -17,7 +17,7 @@ const allowed = {
 /** file → packages it may import in addition */
 const exceptions = {
   "packages/cli/src/commands/serve.ts": ["daemon"],
-  "packages/cli/src/local-daemon.ts": ["daemon"],
+  "packages/cli/src/daemon/local.ts": ["daemon"],
 };
 const browserSafe = (file) =>
   file.startsWith("packages/contract/src/") ||

@@ -1,9 +1,9 @@
 /** What a verb is given: output, progress, interrupts and the daemon. */
 import type { Forkd, Sandbox } from "@forkd/sdk";
-import { matchSandbox, type Environment } from "./arguments.ts";
-import type { Interrupts } from "./interrupts.ts";
-import type { Output } from "./output.ts";
-import { Progress } from "./progress.ts";
+import { matchSandbox, type Environment } from "./options/arguments.ts";
+import type { Interrupts } from "./terminal/interrupts.ts";
+import type { Output } from "./terminal/output.ts";
+import { Progress } from "./terminal/progress.ts";
 
 export type CliParts = {
   readonly out: Output;
@@ -37,7 +37,7 @@ export class Cli {
 
   /** The daemon, started if it is not running. */
   async daemon(): Promise<Forkd> {
-    const { openDaemon } = await import("./client.ts");
+    const { openDaemon } = await import("./daemon/client.ts");
     return openDaemon(this);
   }
 

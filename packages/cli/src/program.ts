@@ -1,10 +1,10 @@
 /** Arguments → verb → exit code. */
 import { Command, CommanderError } from "commander";
-import { readEnvironment } from "./arguments.ts";
+import { readEnvironment } from "./options/arguments.ts";
 import { Cli, type ToAction } from "./cli.ts";
-import { addCommonOptions, examples } from "./help.ts";
-import { Interrupts, signalExitCode } from "./interrupts.ts";
-import { Output } from "./output.ts";
+import { addCommonOptions, examples } from "./options/help.ts";
+import { Interrupts, signalExitCode } from "./terminal/interrupts.ts";
+import { Output } from "./terminal/output.ts";
 import { findVerb, verbs, type Verb } from "./verbs.ts";
 
 type CommonOptions = { json?: true; quiet?: true };
@@ -81,7 +81,7 @@ function asksForJson(argv: readonly string[]): boolean {
 }
 
 async function printFailure(error: unknown, how: { json: boolean; verb: Verb | undefined }): Promise<number> {
-  const { describeFailure } = await import("./exit-code.ts");
+  const { describeFailure } = await import("./terminal/exit-code.ts");
   const { body, exitCode, remedy } = describeFailure(error, how.verb?.name);
   if (how.json) {
     process.stderr.write(`${JSON.stringify(body)}\n`);
@@ -90,7 +90,7 @@ async function printFailure(error: unknown, how: { json: boolean; verb: Verb | u
     const log = body.details["log"];
     if (typeof log === "string" && log !== "") lines.push(log.replaceAll(/^/gm, "  | "));
     if (remedy !== undefined) lines.push(`  ${remedy}`);
-    const { cleanLines } = await import("./table.ts");
+    const { cleanLines } = await import("./terminal/table.ts");
     process.stderr.write(`${cleanLines(lines.join("\n"))}\n`);
   }
   return exitCode;

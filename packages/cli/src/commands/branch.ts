@@ -1,11 +1,11 @@
 import type { BranchMode } from "@forkd/contract";
 import { Option, type Command } from "commander";
-import { usage, wholeNumber } from "../arguments.ts";
-import { branchSandbox } from "../branch-sandbox.ts";
-import { addChildOptions, readChildSettings, type ChildOptions } from "../children.ts";
+import { usage, wholeNumber } from "../options/arguments.ts";
+import { branchSandbox } from "../views/branch-summary.ts";
+import { addChildOptions, readChildSettings, type ChildOptions } from "../options/children.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { readLimits } from "../limit-options.ts";
+import { examples } from "../options/help.ts";
+import { readLimits } from "../options/limits.ts";
 
 type Options = ChildOptions & { tag?: string; mode?: BranchMode; wait: boolean; n?: number };
 

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import { buildSnapshot } from "../build-snapshot.ts";
+import { buildSnapshot } from "../guest/build-snapshot.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { findRecipe } from "../recipes.ts";
+import { examples } from "../options/help.ts";
+import { findRecipe } from "../guest/recipes.ts";
 
 type Options = { tag?: string; force?: true };
 

@@ -1,8 +1,8 @@
 import type { CleanupReport } from "@forkd/contract";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { renderTable, type Column } from "../table.ts";
+import { examples } from "../options/help.ts";
+import { renderTable, type Column } from "../terminal/table.ts";
 
 const columns: readonly Column<CleanupReport["removed"][number]>[] = [
   { title: "KIND", value: ({ kind }) => kind },

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command

@@ -1,7 +1,7 @@
 /** Candidates for the word under the cursor, one a line. Starts no daemon and never fails. */
 import { Command, type Option } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { addCommonOptions, examples } from "../help.ts";
+import { addCommonOptions, examples } from "../options/help.ts";
 import { findVerb, verbs, type Completes, type Verb } from "../verbs.ts";
 
 export function define(command: Command, toAction: ToAction): void {
@@ -58,10 +58,11 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<re
 
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
-  if (kind === "settings") return (await import("../local-daemon.ts")).settingNames();
-  if (kind === "recipes") return (await import("../recipes.ts")).bundledRecipes(cli.environment.recipesDir);
+  if (kind === "settings") return (await import("../daemon/local.ts")).settingNames();
+  if (kind === "recipes")
+    return (await import("../guest/recipes.ts")).bundledRecipes(cli.environment.recipesDir);
   if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
-  const { findDaemon } = await import("../client.ts");
+  const { findDaemon } = await import("../daemon/client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names
   if (forkd === undefined) return [];
   const options = { signal: cli.signal };

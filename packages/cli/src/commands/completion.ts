@@ -1,6 +1,6 @@
 import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 /** Each script asks `forkd __complete` with the words up to the cursor. */
 const scripts = {

@@ -3,9 +3,9 @@ import type { SettingInfo } from "@forkd/contract";
 import { AppError } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { usage } from "../arguments.ts";
-import { addCommonOptions, examples } from "../help.ts";
-import { clean, renderTable, type Column } from "../table.ts";
+import { usage } from "../options/arguments.ts";
+import { addCommonOptions, examples } from "../options/help.ts";
+import { clean, renderTable, type Column } from "../terminal/table.ts";
 
 /** A setting, and what the running daemon uses where that differs. */
 type Shown = SettingInfo & { running?: SettingInfo["value"] };
@@ -73,7 +73,7 @@ async function show(cli: Cli): Promise<void> {
 }
 
 async function get(cli: Cli, _options: unknown, name: string): Promise<void> {
-  const { requireSetting } = await import("../local-daemon.ts");
+  const { requireSetting } = await import("../daemon/local.ts");
   const wanted = await requireSetting(name);
   const setting = (await read(cli)).settings.find((each) => each.name === wanted);
   if (cli.out.json) return cli.out.document(setting);
@@ -91,16 +91,16 @@ async function set(
   if (words.length % 2 !== 0) throw usage(`"${words.at(-1)}" has no value: give NAME VALUE, once or more.`);
   const given: [string, string][] = [];
   for (let at = 0; at < words.length; at += 2) given.push([words[at] ?? "", words[at + 1] ?? ""]);
-  const { setSettings } = await import("../local-daemon.ts");
+  const { setSettings } = await import("../daemon/local.ts");
   await report(cli, await setSettings(given, cli.environment.variables), "Set");
 }
 
 async function unset(cli: Cli, _options: unknown, names: string[]): Promise<void> {
-  const { unsetSettings } = await import("../local-daemon.ts");
+  const { unsetSettings } = await import("../daemon/local.ts");
   await report(cli, await unsetSettings(names, cli.environment.variables), "Unset");
 }
 
-type Change = Awaited<ReturnType<(typeof import("../local-daemon.ts"))["setSettings"]>>[number];
+type Change = Awaited<ReturnType<(typeof import("../daemon/local.ts"))["setSettings"]>>[number];
 
 async function report(cli: Cli, changes: readonly Change[], verb: string): Promise<void> {
   const running = await runningValues(cli);
@@ -128,7 +128,7 @@ async function report(cli: Cli, changes: readonly Change[], verb: string): Promi
 
 async function check(cli: Cli): Promise<void> {
   const { file, settings } = await read(cli);
-  const { strayVariables } = await import("../local-daemon.ts");
+  const { strayVariables } = await import("../daemon/local.ts");
   const stray = await strayVariables(cli.environment.variables);
   if (cli.out.json)
     return cli.out.document({ ok: true, file, settings: settings.length, unknown_variables: stray });
@@ -137,7 +137,7 @@ async function check(cli: Cli): Promise<void> {
 }
 
 async function read(cli: Cli): Promise<{ file: string; settings: SettingInfo[] }> {
-  const { localSettings } = await import("../local-daemon.ts");
+  const { localSettings } = await import("../daemon/local.ts");
   return localSettings(cli.environment.variables);
 }
 
@@ -150,7 +150,7 @@ type Running = { pid: number; settings: Map<string, SettingInfo> };
 
 /** Of the daemon that answers. One that does not allow to ask, or is older than the question, is as good as none. */
 async function runningValues(cli: Cli): Promise<Running | undefined> {
-  const { findDaemon } = await import("../client.ts");
+  const { findDaemon } = await import("../daemon/client.ts");
   try {
     const forkd = await findDaemon(cli.signal);
     if (forkd === undefined) return undefined;

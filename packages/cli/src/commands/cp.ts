@@ -1,11 +1,11 @@
 import type { Command } from "commander";
-import { parseCopyEnd, usage, type CopyEnd } from "../arguments.ts";
+import { parseCopyEnd, usage, type CopyEnd } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { copyIn, copyStandardInput } from "../copy-in.ts";
-import { copyOut, copyToStandardOutput } from "../copy-out.ts";
-import type { CopyReport, CopyRun } from "../copy-report.ts";
-import { examples } from "../help.ts";
-import { formatBytes } from "../table.ts";
+import { copyIn, copyStandardInput } from "../guest/copy-in.ts";
+import { copyOut, copyToStandardOutput } from "../guest/copy-out.ts";
+import type { CopyReport, CopyRun } from "../guest/copy-report.ts";
+import { examples } from "../options/help.ts";
+import { formatBytes } from "../terminal/table.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command

@@ -2,7 +2,7 @@ import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 const exitPollMs = 20;
 const exitLimitMs = 10_000;
@@ -24,7 +24,7 @@ export function define(command: Command, toAction: ToAction): void {
 }
 
 async function down(cli: Cli, options: Options): Promise<void> {
-  const { findDaemon } = await import("../client.ts");
+  const { findDaemon } = await import("../daemon/client.ts");
   const forkd = await findDaemon(cli.signal);
   if (forkd === undefined) {
     if (cli.out.json) cli.out.document({ stopped: 0, kept: 0 });

@@ -4,9 +4,9 @@ import { AppError, errorCodes } from "@forkd/contract/wire";
 import type { EvalResult, Language } from "@forkd/contract";
 import type { Sandbox } from "@forkd/sdk";
 import { Option, type Command } from "commander";
-import { parseDuration, usage } from "../arguments.ts";
+import { parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 type Options = { file?: string; language?: Language; context?: string; timeout?: number };
 

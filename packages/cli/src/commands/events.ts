@@ -1,11 +1,11 @@
 import { eventTypes } from "@forkd/contract/wire";
 import type { EventType, ForkdEvent } from "@forkd/contract";
 import { InvalidArgumentError, type Command } from "commander";
-import { collectLabelFilter, collectText } from "../arguments.ts";
+import { collectLabelFilter, collectText } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { untilInterrupted } from "../interrupts.ts";
-import { clean } from "../table.ts";
+import { examples } from "../options/help.ts";
+import { untilInterrupted } from "../terminal/interrupts.ts";
+import { clean } from "../terminal/table.ts";
 
 type TypeFilter = EventType | "sandbox.*" | "snapshot.*";
 type Options = { type?: TypeFilter[]; sandbox?: string; tag?: string; label?: string[]; after?: string };

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
-import { collectEnv, parseDuration } from "../arguments.ts";
+import { collectEnv, parseDuration } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { commandSettings, runCommand, type CommandOptions } from "../command-session.ts";
-import { examples } from "../help.ts";
+import { commandSettings, runCommand, type CommandOptions } from "../guest/command-session.ts";
+import { examples } from "../options/help.ts";
 
 type Options = CommandOptions & { detach?: true };
 

@@ -1,9 +1,9 @@
 import type { RequestOf } from "@forkd/contract";
 import type { Command } from "commander";
-import { usage, wholeNumber } from "../arguments.ts";
-import { addChildOptions, readChildSettings, showChildren, type ChildOptions } from "../children.ts";
+import { usage, wholeNumber } from "../options/arguments.ts";
+import { addChildOptions, readChildSettings, showChildren, type ChildOptions } from "../options/children.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 type Options = ChildOptions & { tag?: string; n: number };
 

@@ -1,9 +1,9 @@
 import type { GcReport } from "@forkd/contract";
 import type { Command } from "commander";
-import { parseDuration, wholeNumber } from "../arguments.ts";
+import { parseDuration, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { formatBytes, renderTable, type Column } from "../table.ts";
+import { examples } from "../options/help.ts";
+import { formatBytes, renderTable, type Column } from "../terminal/table.ts";
 
 const columns: readonly Column<GcReport["removed"][number]>[] = [
   { title: "KIND", value: ({ kind }) => kind },

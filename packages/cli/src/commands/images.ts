@@ -1,9 +1,9 @@
 import type { SnapshotInfo } from "@forkd/contract";
 import { Option, type Command } from "commander";
-import { wholeNumber } from "../arguments.ts";
+import { wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { formatAge, formatBytes, type Column } from "../table.ts";
+import { examples } from "../options/help.ts";
+import { formatAge, formatBytes, type Column } from "../terminal/table.ts";
 
 type Options = { state?: SnapshotInfo["status"]; parent?: string; fromSandbox?: string; limit?: number };
 

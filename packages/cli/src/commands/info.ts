@@ -1,8 +1,8 @@
 import type { SnapshotDetail } from "@forkd/contract";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { clean, formatAge, formatBytes } from "../table.ts";
+import { examples } from "../options/help.ts";
+import { clean, formatAge, formatBytes } from "../terminal/table.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command

@@ -1,10 +1,10 @@
 import type { KeyInfo, Scope } from "@forkd/contract";
 import { Option, type Command } from "commander";
-import { parseExpiry, wholeNumber } from "../arguments.ts";
+import { parseExpiry, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { forEach } from "../for-each.ts";
-import { addCommonOptions, examples } from "../help.ts";
-import { formatAge, type Column } from "../table.ts";
+import { forEach } from "../terminal/for-each.ts";
+import { addCommonOptions, examples } from "../options/help.ts";
+import { formatAge, type Column } from "../terminal/table.ts";
 
 type CreateOptions = { scope: Scope; expires?: Date; maxSandboxes?: number; maxMemoryMib?: number };
 

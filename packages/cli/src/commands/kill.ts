@@ -1,9 +1,9 @@
 import type { Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
-import { parseLabel, usage } from "../arguments.ts";
+import { parseLabel, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { forEach } from "../for-each.ts";
-import { examples } from "../help.ts";
+import { forEach } from "../terminal/for-each.ts";
+import { examples } from "../options/help.ts";
 
 type Options = { all?: true; tag?: string; label?: string };
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
 import type { Command } from "commander";
-import { usage, wholeNumber } from "../arguments.ts";
+import { usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import {
   formatRecord,
@@ -12,8 +12,8 @@ import {
   lastRecords,
   logLevels,
   type LogRecord,
-} from "../daemon-log.ts";
-import { examples } from "../help.ts";
+} from "../daemon/log.ts";
+import { examples } from "../options/help.ts";
 
 type Options = { daemon?: true; follow?: true; tail?: number; level?: string };
 
@@ -78,7 +78,7 @@ async function findLog(cli: Cli): Promise<string> {
     throw new AppError("unsupported", "Cannot read the log of a daemon elsewhere: FORKD_URL is set", {
       details: { remedy: "Run this on the daemon's host." },
     });
-  const { localSettings } = await import("../local-daemon.ts");
+  const { localSettings } = await import("../daemon/local.ts");
   const { settings } = await localSettings(cli.environment.variables);
   const named = settings.find(({ name }) => name === "log_file")?.value;
   const path =

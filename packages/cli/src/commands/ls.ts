@@ -1,10 +1,10 @@
 import type { SandboxInfo } from "@forkd/contract";
 import { Option, type Command } from "commander";
-import { collectLabelFilter, usage, wholeNumber } from "../arguments.ts";
+import { collectLabelFilter, usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { untilInterrupted } from "../interrupts.ts";
-import { sandboxColumns, wideColumns } from "../sandbox-table.ts";
+import { examples } from "../options/help.ts";
+import { untilInterrupted } from "../terminal/interrupts.ts";
+import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
 type Options = {
   tag?: string;
@@ -61,7 +61,7 @@ async function ls(
   const isShown = (info: SandboxInfo) => all === true || state === "dead" || info.state !== "dead";
   if (watch) {
     if (limit !== undefined) throw usage("--limit does not go with --watch");
-    const { watchSandboxes } = await import("../watch-sandboxes.ts");
+    const { watchSandboxes } = await import("../views/watch-sandboxes.ts");
     return untilInterrupted(cli.interrupts, () => watchSandboxes(cli, forkd, { filter, isShown }));
   }
   // With dead ones left out, a page of the daemon may hold fewer than asked for.

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { forEach } from "../for-each.ts";
-import { examples } from "../help.ts";
+import { forEach } from "../terminal/for-each.ts";
+import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command

@@ -1,13 +1,13 @@
 import { AppError, errorCodes } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
-import { wholeNumber } from "../arguments.ts";
-import { buildSnapshot } from "../build-snapshot.ts";
+import { wholeNumber } from "../options/arguments.ts";
+import { buildSnapshot } from "../guest/build-snapshot.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { exitCodeOf } from "../exit-code.ts";
-import { examples } from "../help.ts";
-import { findRecipe } from "../recipes.ts";
-import { renderTable, type Column } from "../table.ts";
+import { exitCodeOf } from "../terminal/exit-code.ts";
+import { examples } from "../options/help.ts";
+import { findRecipe } from "../guest/recipes.ts";
+import { renderTable, type Column } from "../terminal/table.ts";
 
 const recipeName = "python-numpy";
 const code = "numpy.zeros(5).tolist()";

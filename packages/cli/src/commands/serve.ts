@@ -2,9 +2,9 @@
 import type { ServeOptions } from "@forkd/daemon";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { collectSetting, usage } from "../arguments.ts";
-import type { DaemonAddress } from "../daemon-process.ts";
-import { examples } from "../help.ts";
+import { collectSetting, usage } from "../options/arguments.ts";
+import type { DaemonAddress } from "../daemon/start.ts";
+import { examples } from "../options/help.ts";
 
 type Flags = NonNullable<ServeOptions["flags"]>;
 type Options = {
@@ -78,7 +78,7 @@ async function serve(cli: Cli, options: Options): Promise<number> {
 }
 
 async function flagsOf(options: Options): Promise<Flags> {
-  const { requireSetting } = await import("../local-daemon.ts");
+  const { requireSetting } = await import("../daemon/local.ts");
   const flags: Flags = ownFlags(options);
   const given: Record<string, string> = {};
   for (const [text, value] of Object.entries(options.set ?? {})) {

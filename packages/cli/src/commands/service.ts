@@ -4,9 +4,16 @@ import { rm } from "node:fs/promises";
 import { AppError } from "@forkd/contract/wire";
 import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { addCommonOptions, examples } from "../help.ts";
-import { hasSystemd, systemctl } from "../systemd.ts";
-import { needsWrite, renderUnit, unitNames, unitPath, writeUnit, type UnitName } from "../service-unit.ts";
+import { addCommonOptions, examples } from "../options/help.ts";
+import { hasSystemd, systemctl } from "../daemon/systemd.ts";
+import {
+  needsWrite,
+  renderUnit,
+  unitNames,
+  unitPath,
+  writeUnit,
+  type UnitName,
+} from "../daemon/service-unit.ts";
 
 type Options = { prefix?: string; user?: true; dir?: string; now?: true; dryRun?: true };
 

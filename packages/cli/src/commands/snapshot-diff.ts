@@ -1,10 +1,10 @@
 import { AppError } from "@forkd/contract/wire";
 import { CommandError, outputBytes, type OutputEvent } from "@forkd/sdk";
 import type { Command } from "commander";
-import { collectEnv, parseDuration, usage } from "../arguments.ts";
+import { collectEnv, parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { formatBytes } from "../table.ts";
+import { examples } from "../options/help.ts";
+import { formatBytes } from "../terminal/table.ts";
 
 type Options = {
   from: string;

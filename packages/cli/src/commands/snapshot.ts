@@ -1,11 +1,18 @@
 import { resolve } from "node:path";
 import type { RequestOf } from "@forkd/contract";
 import type { Command } from "commander";
-import { collectEnv, collectLanguage, collectText, parseLifetime, usage, wholeNumber } from "../arguments.ts";
-import { branchSandbox } from "../branch-sandbox.ts";
-import { buildSnapshot } from "../build-snapshot.ts";
+import {
+  collectEnv,
+  collectLanguage,
+  collectText,
+  parseLifetime,
+  usage,
+  wholeNumber,
+} from "../options/arguments.ts";
+import { branchSandbox } from "../views/branch-summary.ts";
+import { buildSnapshot } from "../guest/build-snapshot.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 type Options = BuildOptions & { fromSandbox?: string; diff?: true; live?: true; wait: boolean };
 type BuildOptions = {

@@ -1,8 +1,8 @@
 import { Option, type Command } from "commander";
-import { parseLifetime, usage } from "../arguments.ts";
+import { parseLifetime, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { sandboxColumns, wideColumns } from "../sandbox-table.ts";
+import { examples } from "../options/help.ts";
+import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
 /** seconds; 0 for none, since a parser of options cannot give null */
 type Time = number;

@@ -1,11 +1,11 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { Option, type Command } from "commander";
-import { collectLabelFilter } from "../arguments.ts";
+import { collectLabelFilter } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { untilInterrupted } from "../interrupts.ts";
-import { renderTable } from "../table.ts";
-import { rowsOf, sortKeys, topColumns, totalsOf, type SortKey, type TopRow } from "../top-table.ts";
+import { examples } from "../options/help.ts";
+import { untilInterrupted } from "../terminal/interrupts.ts";
+import { renderTable } from "../terminal/table.ts";
+import { rowsOf, sortKeys, topColumns, totalsOf, type SortKey, type TopRow } from "../views/top-table.ts";
 
 type Options = { once?: true; sort: SortKey; tag?: string; label?: string[] };
 
@@ -44,7 +44,7 @@ async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void
   let before = await measure();
   let rows: TopRow[] = rowsOf(before, undefined, sort);
   const render = () => `${totalsOf(rows)}\n\n${renderTable(topColumns, rows)}`;
-  const { liveScreen } = await import("../live-screen.ts");
+  const { liveScreen } = await import("../terminal/live-screen.ts");
   using screen = isLive ? liveScreen(render, 60_000) : undefined;
   screen?.draw();
   for (;;) {

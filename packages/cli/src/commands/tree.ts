@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
-import { renderTree } from "../lineage.ts";
+import { examples } from "../options/help.ts";
+import { renderTree } from "../views/lineage.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command.addHelpText("after", examples("forkd tree", "forkd tree --json")).action(toAction(tree));

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 
 type Options = { listen?: string };
 
@@ -13,8 +13,8 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function up(cli: Cli, { listen }: Options): Promise<void> {
   const [{ findDaemon }, { findAddress, startDaemon }] = await Promise.all([
-    import("../client.ts"),
-    import("../daemon-process.ts"),
+    import("../daemon/client.ts"),
+    import("../daemon/start.ts"),
   ]);
   const running = await findDaemon(cli.signal);
   const address = running

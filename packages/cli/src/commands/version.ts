@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../help.ts";
+import { examples } from "../options/help.ts";
 import { ownVersion } from "../version.ts";
 
 export function define(command: Command, toAction: ToAction): void {
@@ -9,7 +9,7 @@ export function define(command: Command, toAction: ToAction): void {
 
 /** Starts no daemon; says so if none answers. */
 async function version(cli: Cli): Promise<void> {
-  const { findDaemon } = await import("../client.ts");
+  const { findDaemon } = await import("../daemon/client.ts");
   const own = await ownVersion();
   const forkd = await findDaemon(cli.signal);
   const daemon = forkd && (await forkd.call("version", {}, { signal: cli.signal }));

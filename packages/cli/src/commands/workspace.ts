@@ -1,11 +1,11 @@
 import type { WorkspaceInfo } from "@forkd/contract";
 import type { Command } from "commander";
-import { collectEnv, collectLabel, parseLifetime } from "../arguments.ts";
+import { collectEnv, collectLabel, parseLifetime } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { forEach } from "../for-each.ts";
-import { addCommonOptions, examples } from "../help.ts";
-import { addLimitOptions, readLimits, type LimitOptions } from "../limit-options.ts";
-import { formatAge, type Column } from "../table.ts";
+import { forEach } from "../terminal/for-each.ts";
+import { addCommonOptions, examples } from "../options/help.ts";
+import { addLimitOptions, readLimits, type LimitOptions } from "../options/limits.ts";
+import { formatAge, type Column } from "../terminal/table.ts";
 
 type CreateOptions = LimitOptions & {
   snapshot: string;

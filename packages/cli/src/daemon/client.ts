@@ -1,0 +1,35 @@
+/** The daemon: found, or started on demand. */
+import { AppError } from "@forkd/contract/wire";
+import type { Forkd } from "@forkd/sdk";
+import { connect } from "@forkd/sdk/node";
+import type { Cli } from "../cli.ts";
+
+/** The daemon if it answers; undefined if nothing listens. */
+export async function findDaemon(signal: AbortSignal): Promise<Forkd | undefined> {
+  const forkd = await connect();
+  try {
+    await forkd.call("health", {}, { signal });
+    return forkd;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
+    throw error;
+  }
+}
+
+/** The daemon, started if it is not running and belongs on this host. */
+export async function openDaemon(cli: Cli): Promise<Forkd> {
+  if (cli.environment.url !== undefined) return openRemote(cli);
+  const running = await findDaemon(cli.signal);
+  if (running !== undefined) return running;
+  const { startDaemon } = await import("./start.ts");
+  const { pid } = await startDaemon(cli);
+  cli.out.note(`Started the daemon (pid ${pid}).`);
+  return connect();
+}
+
+/** The daemon that FORKD_URL names; why it cannot be reached is the caller's to know. */
+async function openRemote(cli: Cli): Promise<Forkd> {
+  const forkd = await connect();
+  await forkd.call("health", {}, { signal: cli.signal });
+  return forkd;
+}

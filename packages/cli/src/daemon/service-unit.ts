@@ -1,0 +1,77 @@
+/** The units of systemd for a tree: the templates with its paths. */
+import { constants } from "node:fs";
+import { access, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { AppError } from "@forkd/contract/wire";
+
+const ownRoot = fileURLToPath(new URL("../../../../../", import.meta.url)).replace(/\/$/, "");
+const mainOf = (prefix: string) => join(prefix, "packages/cli/dist/src/main.js");
+
+/** The paths that the templates are written with. */
+const templateRoot = "/opt/forkd";
+const templateNode = "/usr/bin/node";
+/** Others would need systemd's quoting, which ExecStart and Documentation do not share. */
+const plainPath = /^\/[A-Za-z0-9/._@+-]*$/;
+
+/** What runs the daemon, and what has the control groups of its machines. */
+export const unitNames = ["forkd.service", "forkd-machines.service"] as const;
+export type UnitName = (typeof unitNames)[number];
+
+export type UnitOptions = {
+  /** the tree that runs; default: the one of this program */
+  readonly prefix?: string | undefined;
+  readonly user: boolean;
+};
+
+export async function renderUnit(name: UnitName, { prefix = ownRoot, user }: UnitOptions): Promise<string> {
+  const root = resolve(prefix);
+  for (const [field, path] of [
+    ["prefix", root],
+    ["node", process.execPath],
+  ] as const) {
+    if (plainPath.test(path)) continue;
+    throw new AppError("invalid_request", `Cannot write a unit with the ${field} "${path}"`, {
+      details: { field, remedy: "Use a path of letters, digits and . _ @ + - only, such as /opt/forkd." },
+    });
+  }
+  try {
+    await access(mainOf(root), constants.R_OK);
+  } catch (cause) {
+    throw new AppError("file_not_found", `There is no built forkd at ${root}: ${mainOf(root)} is missing`, {
+      details: { field: "prefix", remedy: "Run `npm run setup` there, or give --prefix." },
+      cause,
+    });
+  }
+  const file = name === "forkd.service" && user ? "forkd-user.service" : name;
+  const template = await readFile(join(ownRoot, "deploy/systemd", file), "utf8");
+  return template.replaceAll(templateNode, process.execPath).replaceAll(templateRoot, root);
+}
+
+export function unitPath(
+  name: UnitName,
+  { user, dir }: { user: boolean; dir?: string | undefined },
+  env: NodeJS.ProcessEnv,
+): string {
+  const config = env["XDG_CONFIG_HOME"] || join(env["HOME"] || homedir(), ".config");
+  return join(resolve(dir ?? (user ? join(config, "systemd/user") : "/etc/systemd/system")), name);
+}
+
+/** False if the file holds that text already. */
+export async function needsWrite(path: string, text: string): Promise<boolean> {
+  return (await readFile(path, "utf8").catch(() => undefined)) !== text;
+}
+
+/** Whole or not at all. */
+export async function writeUnit(path: string, text: string): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  const temporary = `${path}.${process.pid}.tmp`;
+  try {
+    await writeFile(temporary, text, { mode: 0o644 });
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * The daemon, by the service that it belongs to, or as a background process of its own session. That says over an IPC channel that it is ready and where, and
+ * then lets go of the channel; its output goes to a log file in the data directory.
+ */
+import { spawn, type ChildProcess } from "node:child_process";
+import { mkdir, open, readFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { AppError, fromErrorBody } from "@forkd/contract/wire";
+import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
+import type { Cli } from "../cli.ts";
+import { findDaemon } from "./client.ts";
+import { serviceOf, systemctl } from "./systemd.ts";
+
+const startLimitMs = 60_000;
+const otherPollMs = 50;
+const logTailLines = 15;
+const mainPath = fileURLToPath(new URL("../main.js", import.meta.url));
+
+/** Also the message that `serve` sends to the process that started it. */
+export type DaemonAddress = { readonly pid: number; readonly socket: string; readonly url: string | null };
+
+/** Resolves when the daemon answers; also when another process started it first. */
+export async function startDaemon(cli: Cli, args: readonly string[] = []): Promise<DaemonAddress> {
+  using _progress = cli.progress("Starting the daemon");
+  const dataDir = resolve(defaultDataDir(cli.environment.variables));
+  await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const logPath = join(dataDir, "daemon.log");
+  const signal = AbortSignal.any([cli.signal, AbortSignal.timeout(startLimitMs)]);
+  const service = args.length === 0 ? await serviceOf(dataDir, cli.environment.variables) : undefined;
+  if (service) {
+    await systemctl([...service, "start", "forkd.service"]);
+    const remedy = "The daemon's log is in the journal: journalctl -u forkd.";
+    const late = "The service forkd was started, but its daemon does not answer";
+    return waitForOther(cli, new AppError("daemon_unreachable", late, { details: { remedy } }), signal);
+  }
+  const log = await open(logPath, "a", 0o600);
+  const logStart = (await log.stat()).size;
+  const own = ["serve", "--json", ...placeFlags(cli, dataDir), "--log-fallback", logPath];
+  const child = spawn(process.execPath, [mainPath, ...own, ...args], {
+    detached: true,
+    stdio: ["ignore", log.fd, log.fd, "ipc"],
+    cwd: "/",
+  });
+  try {
+    return await readiness(child, signal);
+  } catch (error) {
+    const failure = await explain(error, logPath, logStart);
+    if (failure.code !== "data_dir_in_use") throw failure;
+    return await waitForOther(cli, failure, signal);
+  } finally {
+    await log.close();
+    if (child.connected) child.disconnect();
+    child.unref();
+  }
+}
+
+/** The daemon starts in "/", so relative paths of the environment are made absolute for it. */
+function placeFlags(cli: Cli, dataDir: string): string[] {
+  const {
+    FORKD_RUNTIME_DIR: runtimeDir,
+    FORKD_SOCKET: socket,
+    FORKD_TOKEN_FILE: tokenFile,
+    FORKD_TLS_CERT: tlsCert,
+    FORKD_TLS_KEY: tlsKey,
+    FORKD_AUDIT_LOG: auditLog,
+    FORKD_LOG_FILE: logFile,
+    FORKD_GUEST_DIR: guestDir,
+  } = cli.environment.variables;
+  return [
+    "--data-dir",
+    dataDir,
+    ...(runtimeDir ? ["--runtime-dir", resolve(runtimeDir)] : []),
+    ...(socket ? ["--socket", resolve(socket)] : []),
+    ...(tokenFile ? ["--token-file", resolve(tokenFile)] : []),
+    ...(tlsCert ? ["--tls-cert", resolve(tlsCert)] : []),
+    ...(tlsKey ? ["--tls-key", resolve(tlsKey)] : []),
+    ...(auditLog ? ["--audit-log", auditLog === "off" ? auditLog : resolve(auditLog)] : []),
+    ...(logFile ? ["--log-file", logFile === "stderr" ? logFile : resolve(logFile)] : []),
+    ...(guestDir ? ["--set", `guest_dir=${resolve(guestDir)}`] : []),
+  ];
+}
+
+function readiness(child: ChildProcess, signal: AbortSignal): Promise<DaemonAddress> {
+  return new Promise((resolveReady, reject) => {
+    const fail = (message: string, cause?: unknown) =>
+      reject(new AppError("daemon_unreachable", message, { cause }));
+    child.once("error", (cause) => fail("Cannot start the daemon", cause));
+    child.once("exit", (code, name) =>
+      fail(`The daemon ended while it started (${name ?? `exit code ${code}`})`),
+    );
+    // The child runs this same program, so the form of its message is known.
+    child.once("message", (message) => resolveReady(message as DaemonAddress));
+    const abort = () => {
+      child.kill("SIGTERM");
+      fail("The start of the daemon was given up", signal.reason);
+    };
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort, { once: true });
+  });
+}
+
+/** The failure with the end of the log, and with the code and message that the daemon logged, if it did. */
+async function explain(error: unknown, path: string, start: number): Promise<AppError> {
+  const lines = (await readFile(path))
+    .subarray(start)
+    .toString("utf8")
+    .trimEnd()
+    .split("\n")
+    .slice(-logTailLines);
+  const logged = lines.map(parseFailure).findLast((failure) => failure !== undefined);
+  const message = logged?.error ?? (error instanceof Error ? error.message : String(error));
+  const code = logged?.code ?? (error instanceof AppError ? error.code : "internal");
+  const details = {
+    remedy: `The daemon's log is ${path}.`,
+    ...(logged === undefined && { log: lines.join("\n") }),
+  };
+  return fromErrorBody({ error: message, code, details });
+}
+
+type LogRecord = {
+  event?: string;
+  errorCode?: string;
+  err?: { message?: string };
+  error?: string;
+  code?: string;
+};
+
+/** A record of the daemon that gave up, or the error body of `serve --json`. */
+function parseFailure(line: string): { error: string; code: string } | undefined {
+  try {
+    const { event, errorCode, err, error, code } = JSON.parse(line) as LogRecord;
+    if (error !== undefined && code !== undefined) return { error, code };
+    if (event !== "daemon.stop" || errorCode === undefined) return undefined;
+    return { error: err?.message ?? errorCode, code: errorCode };
+  } catch {
+    return undefined; // a line that is no record
+  }
+}
+
+/** Two verbs may start the daemon at the same time; the data directory admits one, and both can use it. */
+async function waitForOther(cli: Cli, failure: AppError, signal: AbortSignal): Promise<DaemonAddress> {
+  // The other daemon is no child of this process, so its readiness is no event here.
+  while (!signal.aborted) {
+    const forkd = await findDaemon(signal);
+    if (forkd !== undefined) return findAddress(cli, (await forkd.version()).pid);
+    await delay(otherPollMs, undefined, { signal }).catch(() => undefined); // the loop looks at the signal
+  }
+  throw failure;
+}
+
+/** Where a running daemon listens, as the SDK finds it and as the daemon has written it into its data directory. */
+export async function findAddress(cli: Cli, pid: number): Promise<DaemonAddress> {
+  const { variables } = cli.environment;
+  const target = await findTarget({}, variables);
+  const path = join(defaultDataDir(variables), "daemon.json");
+  const record = JSON.parse(await readFile(path, "utf8").catch(() => "{}")) as { url?: unknown };
+  const url = "url" in target ? target.url : typeof record.url === "string" ? record.url : null;
+  return { pid, socket: "socket" in target ? target.socket : "-", url };
+}

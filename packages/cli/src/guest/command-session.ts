@@ -1,0 +1,118 @@
+/**
+ * One command of a guest, connected to this process: its output to stdout and stderr, our stdin to its stdin, our
+ * signals to it. `exec` and `run` share it.
+ */
+import { AppError } from "@forkd/contract/wire";
+import type { ExecEvent } from "@forkd/contract";
+import type { CommandHandle, Sandbox } from "@forkd/sdk";
+import type { Cli } from "../cli.ts";
+import { openRawTerminal, terminalSize, watchTerminalSize } from "../terminal/terminal.ts";
+
+export type CommandOptions = {
+  interactive?: true;
+  tty?: true;
+  env?: Record<string, string>;
+  workdir?: string;
+  user?: string;
+  timeout?: number;
+};
+
+/** Runs the command to its end. Resolves to its exit code; 128 + n if signal n ended it. */
+export async function runCommand(
+  cli: Cli,
+  sandbox: Sandbox,
+  args: string[],
+  options: CommandOptions,
+): Promise<number> {
+  const takesInput = options.interactive === true || (options.tty === true && process.stdin.isTTY);
+  const inputLost = new AbortController();
+  const handle = await sandbox.commands.start(args, {
+    ...commandSettings(cli, options),
+    ...(takesInput && { stdinOpen: true }),
+    ...(options.tty && { pty: terminalSize() }),
+    signal: AbortSignal.any([cli.signal, inputLost.signal]),
+  });
+  using _interrupts = passSignals(cli, handle);
+  using _resizing = options.tty
+    ? watchTerminalSize(({ rows, cols }) => void handle.resize(rows, cols).catch(ignoreEnd))
+    : undefined;
+  using _raw = options.tty && takesInput ? openRawTerminal() : undefined;
+  const ended = new AbortController();
+  const passed = { handle, ended: ended.signal, isTyped: options.tty === true && process.stdin.isTTY };
+  if (takesInput) void passInput(passed, (error) => inputLost.abort(error));
+  try {
+    return await showOutput(cli, handle);
+  } catch (error) {
+    throw inputLost.signal.aborted ? inputLost.signal.reason : error;
+  } finally {
+    ended.abort();
+    if (takesInput) process.stdin.pause();
+  }
+}
+
+/** The part of the settings that needs no connection to this process. */
+export function commandSettings(cli: Cli, options: CommandOptions) {
+  const term = options.tty ? { TERM: cli.environment.term } : {};
+  return {
+    env: { ...term, ...options.env },
+    ...(options.workdir !== undefined && { cwd: options.workdir }),
+    ...(options.user !== undefined && { user: options.user }),
+    ...(options.timeout !== undefined && { timeoutSecs: options.timeout }),
+  };
+}
+
+/** The first signal goes to the command as it is, the second kills it, the third leaves. */
+function passSignals(cli: Cli, handle: CommandHandle): Disposable {
+  let count = 0;
+  return cli.interrupts.takeOver((name) => {
+    count += 1;
+    if (count > 2) cli.interrupts.abort(name);
+    else void handle.signal(count === 1 ? name : "SIGKILL").catch(() => cli.interrupts.abort(name));
+  });
+}
+
+type Passed = { handle: CommandHandle; ended: AbortSignal; isTyped: boolean };
+
+/** Where the daemon is restarted keys that nobody took can be typed again; a file with a hole must not be taken for a whole one. */
+async function passInput({ handle, ended, isTyped }: Passed, lost: (error: AppError) => void): Promise<void> {
+  try {
+    for await (const chunk of process.stdin) {
+      if (ended.aborted) return;
+      const sent = handle.write(chunk as Buffer); // stdin has no encoding set
+      await (isTyped ? sent.catch(ignoreLoss) : sent);
+    }
+    await handle.closeStdin();
+  } catch (error) {
+    if (isLoss(error)) lost(error);
+    else ignoreEnd(error);
+  }
+}
+
+function ignoreLoss(error: unknown): void {
+  if (!isLoss(error)) throw error;
+}
+
+function isLoss(error: unknown): error is AppError {
+  return error instanceof AppError && error.code === "daemon_unreachable";
+}
+
+/** A command may close its stdin or end at any time; its exit event says the rest. */
+function ignoreEnd(_error: unknown): void {}
+
+async function showOutput(cli: Cli, handle: CommandHandle): Promise<number> {
+  let exitCode = 1;
+  for await (const event of handle) {
+    if (cli.out.json) await cli.out.event(event);
+    else await showEvent(cli, event);
+    if (event.type === "exit") exitCode = event.exit_code;
+  }
+  return exitCode;
+}
+
+async function showEvent(cli: Cli, event: ExecEvent): Promise<void> {
+  if (event.type === "stdout" || event.type === "stderr") {
+    await cli.out.bytes(Buffer.from(event.data, event.encoding), event.type);
+  } else if (event.type === "exit" && event.timed_out) {
+    cli.out.complain("forkd: The command ran into its timeout and was killed");
+  }
+}

@@ -1,0 +1,39 @@
+/** Recipes that come with forkd, and the recipe that an argument means. */
+import { readdir, stat } from "node:fs/promises";
+import { basename, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { AppError } from "@forkd/contract/wire";
+
+const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.url));
+
+export type RecipePlace = { readonly name: string; readonly dir: string };
+
+/** A directory with a recipe.json, or the name of a bundled recipe. A bare name is looked up in the bundle first. */
+export async function findRecipe(text: string, recipesDir = bundledDir): Promise<RecipePlace> {
+  const places =
+    text.includes("/") || text === "." ? [resolve(text)] : [join(recipesDir, text), resolve(text)];
+  for (const dir of places) {
+    if (await isFile(join(dir, "recipe.json"))) return { name: basename(dir), dir };
+  }
+  const names = await bundledRecipes(recipesDir);
+  const known = names.length === 0 ? "" : `; bundled are ${names.join(", ")}`;
+  throw new AppError(
+    "recipe_not_found",
+    `"${text}" is no recipe: found no recipe.json in ${places.join(" or ")}${known}`,
+  );
+}
+
+export async function bundledRecipes(recipesDir = bundledDir): Promise<string[]> {
+  const names = await readdir(recipesDir).catch(() => []);
+  const found = await Promise.all(
+    names.map(async (name) => (await isFile(join(recipesDir, name, "recipe.json"))) && name),
+  );
+  return found.filter((name) => name !== false).toSorted();
+}
+
+function isFile(path: string): Promise<boolean> {
+  return stat(path).then(
+    (facts) => facts.isFile(),
+    () => false,
+  );
+}

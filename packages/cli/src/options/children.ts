@@ -1,0 +1,79 @@
+/** Children of a snapshot: the options that shape them and how they are shown. `fork` and `branch` share it. */
+import { readFile } from "node:fs/promises";
+import { text } from "node:stream/consumers";
+import { AppError, isSandbox } from "@forkd/contract/wire";
+import type { ForkEntry, RequestOf } from "@forkd/contract";
+import type { Command } from "commander";
+import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
+import type { Cli } from "../cli.ts";
+import { addLimitOptions, readLimits, type LimitOptions } from "./limits.ts";
+import { exitCodeOf, remedyOf } from "../terminal/exit-code.ts";
+import { sandboxColumns } from "../views/sandbox-table.ts";
+import { renderTable } from "../terminal/table.ts";
+
+export type ChildOptions = LimitOptions & {
+  env?: Record<string, string>;
+  label?: Record<string, string>;
+  ttl?: number;
+  vary?: string;
+  idempotencyKey?: string;
+};
+type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "vary"> &
+  ReturnType<typeof readLimits>;
+
+export function addChildOptions(command: Command): Command {
+  return addLimitOptions(command)
+    .option("-e, --env <name=value>", "environment of every child (repeatable)", collectEnv)
+    .option("-l, --label <name=value>", "label of every child (repeatable)", collectLabel)
+    .option("--ttl <duration>", "kill or pause the children after this time", parseLifetime)
+    .option("--vary <file>", "JSON list with {env, values} for each child in turn; - reads stdin")
+    .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer");
+}
+
+/** The part of a request that the options give. */
+export async function readChildSettings(options: ChildOptions): Promise<ChildSettings> {
+  return {
+    ...(options.env && { env: options.env }),
+    ...(options.label && { labels: options.label }),
+    ...(options.ttl !== undefined && { ttl_secs: options.ttl }),
+    ...readLimits(options),
+    ...(options.vary !== undefined && { vary: await readVariations(options.vary) }),
+  };
+}
+
+/**
+ * Shows those that were made as a table (ids with --quiet) and why others were not. With --json it shows nothing: the
+ * answer has it all. Resolves to the exit code, that of the first failure.
+ */
+export async function showChildren(cli: Cli, entries: readonly ForkEntry[]): Promise<number> {
+  const sandboxes = entries.filter((entry) => isSandbox(entry));
+  const failures = entries.filter((entry) => "code" in entry);
+  const [first] = failures;
+  const exitCode = first === undefined ? 0 : exitCodeOf(first.code);
+  if (cli.out.json) return exitCode;
+  if (cli.out.quiet) for (const { id } of sandboxes) cli.out.line(id);
+  else if (sandboxes.length > 0) await cli.out.bytes(renderTable(sandboxColumns(), sandboxes));
+  for (const failure of failures) cli.out.complain(`forkd: child ${failure.index}: ${failure.error}`);
+  const remedy = first && remedyOf(first);
+  if (remedy !== undefined) cli.out.complain(`  ${remedy}`);
+  return exitCode;
+}
+
+async function readVariations(source: string): Promise<NonNullable<ChildSettings["vary"]>> {
+  const content =
+    source === "-" ? await text(process.stdin) : await readFile(source, "utf8").catch(cannotRead(source));
+  try {
+    const list: unknown = JSON.parse(content);
+    if (!Array.isArray(list)) throw new TypeError("it is not a list");
+    return list; // the daemon checks each entry
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new AppError("invalid_request", `Cannot use the variations of --vary: ${reason}`, { cause });
+  }
+}
+
+function cannotRead(path: string): (cause: unknown) => never {
+  return (cause) => {
+    throw new AppError("file_not_found", `Cannot read "${path}"`, { cause });
+  };
+}

@@ -1,0 +1,42 @@
+/** Captures a sandbox and shows what it cost; `branch` and `snapshot --from-sandbox` share it. */
+import type { BranchResult, RequestOf } from "@forkd/contract";
+import { showChildren } from "../options/children.ts";
+import type { Cli } from "../cli.ts";
+import { formatBytes } from "../terminal/table.ts";
+
+/** The tag and the children go to stdout. Resolves to the exit code. */
+export async function branchSandbox(
+  cli: Cli,
+  prefix: string,
+  request: Omit<RequestOf<"branch">, "id">,
+  idempotencyKey?: string,
+): Promise<number> {
+  const forkd = await cli.daemon();
+  const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
+  using progress = cli.progress(`Branching ${id}`);
+  const result = await forkd.call("branch", { id, ...request }, { signal: cli.signal, idempotencyKey });
+  progress[Symbol.dispose]();
+  if (cli.out.json) {
+    cli.out.document(result);
+  } else {
+    cli.out.line(result.tag);
+    cli.out.note(summarize(result));
+  }
+  return showChildren(cli, result.children);
+}
+
+function summarize(result: BranchResult): string {
+  const stall = result.stall_ms === undefined ? "" : ` (the guest lost ${milliseconds(result.stall_ms)})`;
+  const end =
+    result.total_ms === undefined
+      ? "it is still being written; `forkd images` says when it is ready"
+      : `${milliseconds(result.total_ms)} in all`;
+  return (
+    `Branched ${result.branched_from}: paused ${milliseconds(result.pause_ms)}${stall}, ` +
+    `${formatBytes(result.diff_logical_bytes)} diverged, ${end}.`
+  );
+}
+
+function milliseconds(ms: number): string {
+  return `${ms.toFixed(1)} ms`;
+}

@@ -1,0 +1,36 @@
+/** How `ls` and `fork` show sandboxes. */
+import type { SandboxInfo } from "@forkd/contract";
+import { formatLimits, formatTimeouts } from "../options/limits.ts";
+import { formatAge, formatPairs, formatSeconds, type Column } from "../terminal/table.ts";
+
+export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>[] {
+  return [
+    { title: "ID", value: ({ id }) => id },
+    { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
+    { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
+    {
+      title: "READY MS",
+      // Nobody knows it of one that an earlier daemon started.
+      value: ({ state, ready_ms }) => (state === "paused" || ready_ms === 0 ? "-" : ready_ms.toFixed(1)),
+      align: "right",
+    },
+    { title: "PID", value: ({ pid }) => (pid === undefined ? "-" : String(pid)), align: "right" },
+    { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix, nowMs) },
+    {
+      title: "TTL",
+      value: ({ expires_at_unix }) =>
+        expires_at_unix === undefined ? "-" : formatSeconds(expires_at_unix - nowMs / 1000),
+    },
+    { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-" },
+    { title: "LABELS", value: ({ labels }) => formatPairs(labels) || "-" },
+  ];
+}
+
+/** What `ls --wide` shows beside them. */
+export function wideColumns(): readonly Column<SandboxInfo>[] {
+  return [
+    { title: "OWNER", value: ({ owner }) => owner ?? "-" },
+    { title: "LIMITS", value: (info) => formatLimits(info) || "-" },
+    { title: "TIMEOUTS", value: (info) => formatTimeouts(info) || "-" },
+  ];
+}

@@ -1,0 +1,67 @@
+/**
+ * The list of sandboxes as it changes: a table that is redrawn on a terminal, a line per change elsewhere, and with --json one
+ * JSON object a line. The list is read once and kept up by events; after a gap in them it is read again.
+ */
+import type { ForkdEvent, SandboxInfo } from "@forkd/contract";
+import type { Forkd } from "@forkd/sdk";
+import type { Cli } from "../cli.ts";
+import { liveScreen } from "../terminal/live-screen.ts";
+import { sandboxColumns } from "./sandbox-table.ts";
+import { clean, renderTable } from "../terminal/table.ts";
+
+export type Watched = {
+  readonly filter: { tag?: string; label?: string[]; state?: SandboxInfo["state"]; owner?: string };
+  readonly isShown: (info: SandboxInfo) => boolean;
+};
+/** Ages in the table grow while nothing happens */
+const redrawMs = 1000;
+
+export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }: Watched): Promise<void> {
+  const { tag, label, state, owner } = filter;
+  const { signal } = cli;
+  const known = new Map<string, SandboxInfo>();
+  const isListed = (info: SandboxInfo) =>
+    isShown(info) &&
+    (tag === undefined || info.snapshot_tag === tag) &&
+    (state === undefined || info.state === state) &&
+    (owner === undefined || info.owner === owner);
+  const readAgain = async () => {
+    const found = await forkd.sandboxes.list(filter, { signal });
+    known.clear();
+    for (const info of found.filter(isListed)) known.set(info.id, info);
+  };
+  const draw = () => renderTable(sandboxColumns(), [...known.values()]);
+  const isLive = process.stdout.isTTY && !cli.out.json && !cli.environment.dumbTerminal;
+  using screen = isLive ? liveScreen(draw, redrawMs) : undefined;
+  // An id that no daemon gave makes a first event `reset`: the stream is open before the list is read.
+  const events = forkd.events({ types: ["sandbox.*"], labels: label, signal, after: `${"0".repeat(12)}-0` });
+  for await (const event of events) {
+    if (event.type === "reset") {
+      await readAgain();
+      if (!isLive) for (const info of known.values()) await tell(cli, "listed", info);
+    } else if (event.sandbox) {
+      const info = event.sandbox;
+      const wasListed = known.has(info.id);
+      if (isListed(info) && !isGone(event)) known.set(info.id, info);
+      else known.delete(info.id);
+      if (!isLive && (wasListed || known.has(info.id))) await tell(cli, event.type, info, event);
+    }
+    screen?.draw();
+  }
+}
+
+/** Killed and expired sandboxes are in no list any more. */
+function isGone({ type }: ForkdEvent): boolean {
+  return type === "sandbox.killed" || type === "sandbox.expired";
+}
+
+async function tell(cli: Cli, change: string, info: SandboxInfo, event?: ForkdEvent): Promise<void> {
+  if (cli.out.json)
+    return cli.out.event({ change, at_unix: event?.at_unix ?? Date.now() / 1000, sandbox: info });
+  const reason = event?.reason === undefined ? "" : `  ${clean(event.reason)}`;
+  cli.out.line(
+    cli.out.quiet
+      ? info.id
+      : `${change.replace("sandbox.", "")}  ${info.id}  ${clean(info.snapshot_tag)}  ${info.state}${reason}`,
+  );
+}

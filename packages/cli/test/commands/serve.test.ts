@@ -1,0 +1,29 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { runCli } from "../run-cli.ts";
+
+test("serve --set gives any setting, as a flag", async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-cli-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const env = { FORKD_DATA_DIR: dir, FORKD_DRAIN_SECS: "1" };
+  const serve = (...args: string[]) => runCli(["serve", ...args], { env });
+  // Each is refused before anything is opened, by whoever looks at what was given.
+  const cases: [args: string[], message: RegExp][] = [
+    [["--set", "drain_secs=soon"], /drain_secs \(from flag\)/],
+    [["--set", "FORKD_DRAIN_SECS=-1"], /drain_secs \(from flag\)/],
+    [["--set", "listen=0.0.0.0:1", "--set", "pool_size=0"], /listen: 0\.0\.0\.0:1 can be reached by others/],
+    [["--set", "drain=1"], /There is no setting "drain"\n +The settings are: .*drain_secs/],
+    [["--set", "drain_secs"], /It must be NAME=VALUE/],
+    [["--set", "drain_secs=1", "--set", "drain_secs=2"], /The setting drain_secs is given twice/],
+    [["--set", "drain_secs=1", "--set", "FORKD_DRAIN_SECS=2"], /The setting drain_secs is given twice/],
+    [["--set", "pool_size=1", "--pool-size", "2"], /The setting pool_size is given twice/],
+  ];
+  for (const [args, message] of cases) {
+    const { code, stderr } = await serve(...args);
+    assert.match(stderr, message, args.join(" "));
+    assert.equal(code, 2, args.join(" "));
+  }
+});

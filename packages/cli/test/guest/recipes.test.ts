@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { isPlainName } from "../../src/guest/copy-out.ts";
+import { bundledRecipes, findRecipe } from "../../src/guest/recipes.ts";
+
+test("findRecipe() takes a bundled name or a directory and lists the bundle otherwise", async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-recipes-"));
+  t.after(() => rm(dir, { recursive: true }));
+  for (const name of ["b", "a"]) {
+    await mkdir(join(dir, name));
+    await writeFile(join(dir, name, "recipe.json"), "{}");
+  }
+  await mkdir(join(dir, "no-recipe"));
+  assert.deepEqual(await bundledRecipes(dir), ["a", "b"]);
+  assert.deepEqual(await findRecipe("a", dir), { name: "a", dir: join(dir, "a") });
+  assert.deepEqual(await findRecipe(join(dir, "b"), "/nonexistent"), { name: "b", dir: join(dir, "b") });
+  await assert.rejects(findRecipe("c", dir), { code: "recipe_not_found", message: /bundled are a, b/ });
+});
+
+test("isPlainName() refuses names that leave a directory", () => {
+  for (const name of ["a", "..a", ".hidden", "a b"]) assert.equal(isPlainName(name), true, name);
+  for (const name of ["", ".", "..", "a/b", "../x", "/etc", "a\0b"])
+    assert.equal(isPlainName(name), false, name);
+});

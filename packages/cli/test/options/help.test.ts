@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { makeProgram } from "../../src/program.ts";
+import { verbs } from "../../src/verbs.ts";
+import { runCli } from "../run-cli.ts";
+
+test("every verb has help with a summary, --json and an example", async () => {
+  for (const verb of verbs) {
+    const program = await makeProgram(verb, () => async () => {});
+    const command = program.commands.find((candidate) => candidate.name() === verb.name);
+    let text = "";
+    command?.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+    for (const part of [verb.summary, "--json", "--quiet", "Examples:", `forkd ${verb.name}`]) {
+      assert.ok(text.replaceAll(/\s+/g, " ").includes(part), `${verb.name}: ${part}`);
+    }
+  }
+});
+
+test("--help exits 0 for verbs and their aliases", async () => {
+  for (const name of ["quickstart", "spawn", "serve"]) {
+    const { code, stdout, stderr } = await runCli([name, "--help"]);
+    assert.deepEqual([code, stderr], [0, ""], name);
+    assert.match(stdout, /^Usage: forkd /);
+  }
+});
+
+test("help lists the verbs but not the hidden one", async () => {
+  const { code, stdout } = await runCli(["--help"]);
+  assert.equal(code, 0);
+  for (const { name, hidden } of verbs)
+    assert.equal(new RegExp(`^  ${name}\\b`, "m").test(stdout), !hidden, name);
+  assert.equal((await runCli([])).stdout, stdout);
+  assert.match((await runCli(["help", "fork"])).stdout, /--ttl/);
+});
+
+test("mistakes in arguments exit 2 with a message and a remedy", async () => {
+  const cases = [
+    [["frobnicate"], /unknown command 'frobnicate'/],
+    [["lss"], /Did you mean ls/],
+    [["ls", "--frob"], /unknown option '--frob'/],
+    [["info"], /missing required argument 'tag'/],
+    [["images", "extra"], /too many arguments/],
+    [["fork", "--tag", "py", "-n", "0"], /whole number, 1 to 1000/],
+    [["fork"], /name a snapshot/],
+    [["fork", "--tag", "py", "--ttl", "soon"], /duration/],
+    [["kill"], /--all/],
+    [["kill", "aa", "--all"], /either ids or/],
+    [["cp", "a", "b"], /one side must be in a sandbox/],
+    [["eval", "aa"], /either CODE or --file/],
+    [["exec", "aa", "ls", "-la"], /Put `--` before/],
+    [["branch", "aa", "--mode", "half"], /Allowed choices are full, diff, live/],
+    [["branch", "aa", "--ttl", "1m"], /say how many with -n/],
+    [["branch", "aa", "-n", "2", "--no-wait"], /does not go with --no-wait/],
+    [["snapshot", "--tag", "x"], /give --rootfs PATH, or --from-sandbox ID/],
+    [["snapshot", "--rootfs", "x"], /name the snapshot with --tag/],
+    [["snapshot", "--tag", "x", "--rootfs", "x", "--diff"], /go with --from-sandbox/],
+    [["snapshot", "--from-sandbox", "aa", "--rootfs", "x"], /--from-sandbox goes only with/],
+    [["snapshot", "--from-sandbox", "aa", "--diff", "--live"], /either --diff or --live/],
+    [["snapshot-diff", "--from", "a", "--tag", "b"], /a command after --, or --exec/],
+    [
+      ["snapshot-diff", "--from", "a", "--tag", "b", "--exec", "x", "--", "y"],
+      /a command after --, or --exec/,
+    ],
+    [["snapshot-diff", "--from", "a", "--tag", "b", "ls", "-la"], /Put `--` before/],
+    [["rewind", "aa"], /required option '--to <tag>' not specified/],
+    [["pause"], /missing required argument 'id'/],
+    [["rmi", "a", "--cascade", "--force"], /either --cascade or --force/],
+    [["workspace", "create", "dev"], /required option '--snapshot <tag>' not specified/],
+    [["config", "set", "pool_size", "2", "log_level"], /"log_level" has no value/],
+    [["completion", "tcsh"], /Allowed choices are bash, zsh, fish/],
+  ] as const;
+  for (const [args, message] of cases) {
+    const { code, stdout, stderr } = await runCli(args);
+    assert.deepEqual([code, stdout], [2, ""], args.join(" "));
+    assert.match(stderr, /^forkd: /);
+    assert.match(stderr, message);
+  }
+});
+
+test("a mistake with --json is an error body on stderr", async () => {
+  const { code, stderr } = await runCli(["ls", "--json", "--frob"]);
+  assert.equal(code, 2);
+  assert.equal((JSON.parse(stderr) as { code: string }).code, "invalid_request");
+});

@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { Writable } from "node:stream";
+import { mock, test } from "node:test";
+import { Output } from "../../src/terminal/output.ts";
+import { Progress } from "../../src/terminal/progress.ts";
+
+function recorder() {
+  const written: string[] = [];
+  return { written, stream: { write: (text: string) => written.push(text), columns: 20 } };
+}
+
+test("Progress stays silent for short work", () => {
+  const { written, stream } = recorder();
+  using progress = new Progress({ stream, live: false, silent: false }, "Working");
+  progress.update("Still");
+  assert.deepEqual(written, []);
+});
+
+test("Progress writes plain lines where there is no terminal, each message once", () => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  const now = mock.method(performance, "now", () => 0);
+  try {
+    const { written, stream } = recorder();
+    using progress = new Progress({ stream, live: false, silent: false }, "Working");
+    now.mock.mockImplementation(() => 1000);
+    mock.timers.tick(1000);
+    mock.timers.tick(1000);
+    progress.update("Step two");
+    progress.update("Copying /root/\u001b[2J");
+    assert.deepEqual(written, ["Working\n", "Step two\n", "Copying /root/ [2J\n"]);
+  } finally {
+    now.mock.restore();
+    mock.timers.reset();
+  }
+});
+
+test("Progress redraws one line within the width of a terminal and erases it", () => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  const now = mock.method(performance, "now", () => 0);
+  try {
+    const { written, stream } = recorder();
+    {
+      using _progress = new Progress({ stream, live: true, silent: false }, "A message that is too long");
+      now.mock.mockImplementation(() => 1000);
+      mock.timers.tick(200);
+    }
+    assert.deepEqual(written, ["\r\u001b[2KA message that is t", "\r\u001b[2K"]);
+  } finally {
+    now.mock.restore();
+    mock.timers.reset();
+  }
+});
+
+test("a line that is written while progress is shown has its line for itself", () => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  const now = mock.method(performance, "now", () => 0);
+  try {
+    const { written, stream } = recorder();
+    const terminal = new Writable({
+      write: (chunk: Buffer, _encoding, done) => (written.push(chunk.toString()), done()),
+    });
+    const out = new Output({ json: false, quiet: false, color: false, stdout: terminal, stderr: terminal });
+    using progress = new Progress({ stream, live: true, silent: false }, "Stopping");
+    out.makeWay(progress);
+    out.note("early");
+    now.mock.mockImplementation(() => 1000);
+    mock.timers.tick(200);
+    out.note("done");
+    out.line("result");
+    mock.timers.tick(200);
+    const erase = "\r\u001b[2K";
+    assert.deepEqual(written, [
+      "early\n",
+      `${erase}Stopping 1s`,
+      erase,
+      "done\n",
+      "result\n",
+      `${erase}Stopping 1s`,
+    ]);
+  } finally {
+    now.mock.restore();
+    mock.timers.reset();
+  }
+});

@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { formatAge, formatBytes, formatSeconds, renderTable } from "../../src/terminal/table.ts";
+
+test("renderTable() aligns columns and leaves no blanks at line ends", () => {
+  const columns = [
+    { title: "NAME", value: (row: { name: string; size: number }) => row.name },
+    {
+      title: "SIZE",
+      value: (row: { name: string; size: number }) => String(row.size),
+      align: "right" as const,
+    },
+    { title: "END", value: () => "" },
+  ];
+  const text = renderTable(columns, [
+    { name: "a", size: 5 },
+    { name: "longer", size: 12_345 },
+  ]);
+  assert.equal(text, "NAME     SIZE  END\na           5\nlonger  12345\n");
+});
+
+test("renderTable() lets no control character through", () => {
+  assert.equal(
+    renderTable([{ title: "T", value: (row: string) => row }], ["a\u001b[31m\nb"]),
+    "T\na [31m b\n",
+  );
+});
+
+test("renderTable() shows the titles of an empty list", () => {
+  assert.equal(renderTable([{ title: "ID", value: () => "" }], []), "ID\n");
+});
+
+test("formats are short", () => {
+  assert.equal(formatBytes(0), "0 B");
+  assert.equal(formatBytes(1536), "1.5 KiB");
+  assert.equal(formatBytes(512 * 1024 ** 2), "512 MiB");
+  assert.equal(formatSeconds(59.9), "59s");
+  assert.equal(formatSeconds(3600), "60m");
+  assert.equal(formatSeconds(200_000), "2d");
+  assert.equal(formatAge(1000, 1_060_000), "60s ago");
+});
