@@ -43,12 +43,12 @@ export {
   type ProcessId,
 } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
-export { AgentProcess } from "./agent/process.ts";
-export type { AgentExit, AgentOutput } from "./agent/replies.ts";
-export type { StartSpec } from "./agent/requests.ts";
-export { protocolVersion as agentProtocolVersion } from "./agent/frames.ts";
-export { KernelClient } from "./agent/kernel.ts";
-export type { EvalOutcome } from "./agent/kernel-eval.ts";
+export { AgentProcess } from "./agent/process/process.ts";
+export type { AgentExit, AgentOutput } from "./agent/wire/replies.ts";
+export type { StartSpec } from "./agent/wire/requests.ts";
+export { protocolVersion as agentProtocolVersion } from "./agent/wire/frames.ts";
+export { KernelClient } from "./agent/kernel/client.ts";
+export type { EvalOutcome } from "./agent/kernel/eval.ts";
 export {
   changeMode,
   listFiles,

@@ -6,7 +6,7 @@
  */
 import type { Socket } from "node:net";
 import { ProtocolError } from "./errors.ts";
-import { FrameParser, type Frame } from "./frames.ts";
+import { FrameParser, type Frame } from "./wire/frames.ts";
 
 /** Unsent bytes at which the guest is taken for one that never reads. */
 const maxUnsentBytes = 32 * 1024 * 1024;

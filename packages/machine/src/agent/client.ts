@@ -21,7 +21,7 @@ import {
   maxPayloadBytes,
   nonceBytes,
   type Frame,
-} from "./frames.ts";
+} from "./wire/frames.ts";
 import {
   AgentProcess,
   defaultWindowBytes,
@@ -29,7 +29,7 @@ import {
   type OpenedBy,
   type OutputOptions,
   type ProcessLink,
-} from "./process.ts";
+} from "./process/process.ts";
 import {
   decodeClockOk,
   decodeError,
@@ -37,7 +37,7 @@ import {
   decodeListing,
   type AgentHello,
   type AgentListing,
-} from "./replies.ts";
+} from "./wire/replies.ts";
 import {
   encodeAfterFork,
   encodeAttach,
@@ -48,7 +48,7 @@ import {
   type PerStream,
   type RealtimeNs,
   type StartSpec,
-} from "./requests.ts";
+} from "./wire/requests.ts";
 
 const defaultHelloTimeoutMs = 10_000;
 /** More than the agent's limits of unfinished and finished processes together. */

@@ -2,11 +2,11 @@
 import { AppError, type FileEntry } from "@forkd/contract";
 import type { AgentClient } from "./client.ts";
 import { fileRefusal } from "./errors.ts";
-import { OutputTail } from "./output-tail.ts";
-import type { AgentProcess } from "./process.ts";
-import type { AgentExit } from "./replies.ts";
-import type { ProcessKind, StartSpec } from "./requests.ts";
-import { BadRecord, entryAt, entryIn, StatRecordParser } from "./stat-records.ts";
+import { OutputTail } from "./process/output-tail.ts";
+import type { AgentProcess } from "./process/process.ts";
+import type { AgentExit } from "./wire/replies.ts";
+import type { ProcessKind, StartSpec } from "./wire/requests.ts";
+import { BadRecord, entryAt, entryIn, StatRecordParser } from "./wire/stat-records.ts";
 
 const maxEntries = 100_000;
 /** Bound of a listing in bytes; names of an honest directory stay far below. */

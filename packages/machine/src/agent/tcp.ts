@@ -4,9 +4,9 @@ import { AppError } from "@forkd/contract";
 import type { AgentClient } from "./client.ts";
 import { createDeferred, type Deferred } from "./deferred.ts";
 import { refusal } from "./errors.ts";
-import { OutputTail } from "./output-tail.ts";
-import type { AgentProcess } from "./process.ts";
-import type { AgentOutput } from "./replies.ts";
+import { OutputTail } from "./process/output-tail.ts";
+import type { AgentProcess } from "./process/process.ts";
+import type { AgentOutput } from "./wire/replies.ts";
 
 /**
  * Connects to a port of the guest. Returns at once; a refused connection destroys the stream with `guest_refused`.

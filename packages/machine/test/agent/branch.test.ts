@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { AppError } from "@forkd/contract";
-import { encodeFrame, frameType } from "../../src/agent/frames.ts";
-import { KernelClient, type KernelPosition } from "../../src/agent/kernel.ts";
-import { encodeInput, encodeStart } from "../../src/agent/requests.ts";
+import { encodeFrame, frameType } from "../../src/agent/wire/frames.ts";
+import { KernelClient, type KernelPosition } from "../../src/agent/kernel/client.ts";
+import { encodeInput, encodeStart } from "../../src/agent/wire/requests.ts";
 import { gate, pythonKernel, RealAgent } from "./support/real-agent.ts";
 
 const context = "default";

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
-import { encodeField, frameType } from "../../src/agent/frames.ts";
-import type { AgentProcess } from "../../src/agent/process.ts";
+import { encodeField, frameType } from "../../src/agent/wire/frames.ts";
+import type { AgentProcess } from "../../src/agent/process/process.ts";
 import { FakeGuest, u32, u64 } from "./support/fake-guest.ts";
 import { RealAgent } from "./support/real-agent.ts";
 

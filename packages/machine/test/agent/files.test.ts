@@ -20,7 +20,7 @@ import {
   statFile,
   writeFile,
 } from "../../src/agent/files.ts";
-import { frameType } from "../../src/agent/frames.ts";
+import { frameType } from "../../src/agent/wire/frames.ts";
 import { FakeGuest } from "./support/fake-guest.ts";
 import { RealAgent } from "./support/real-agent.ts";
 

@@ -13,7 +13,7 @@ import {
   FrameParser,
   frameType,
   type Frame,
-} from "../../../src/agent/frames.ts";
+} from "../../../src/agent/wire/frames.ts";
 
 /** What has not happened after this long will not happen. */
 const patienceMs = 120_000;

@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
-import { AgentClient } from "../../src/agent/client.ts";
-import { ProtocolError } from "../../src/agent/errors.ts";
-import { encodeField, encodeFrame, frameType } from "../../src/agent/frames.ts";
-import type { AgentProcess } from "../../src/agent/process.ts";
-import { FakeGuest, socketPair, u32, u64, u8 } from "./support/fake-guest.ts";
+import { AgentClient } from "../../../src/agent/client.ts";
+import { ProtocolError } from "../../../src/agent/errors.ts";
+import { encodeField, encodeFrame, frameType } from "../../../src/agent/wire/frames.ts";
+import type { AgentProcess } from "../../../src/agent/process/process.ts";
+import { FakeGuest, socketPair, u32, u64, u8 } from "../support/fake-guest.ts";
 
 const windowBytes = 65_536;
 const block = Buffer.alloc(32_768);

@@ -9,9 +9,9 @@
 import { randomInt } from "node:crypto";
 import { withDeadline } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import type { AgentClient } from "./client.ts";
-import { createDeferred } from "./deferred.ts";
-import { OutputTail } from "./output-tail.ts";
+import type { AgentClient } from "../client.ts";
+import { createDeferred } from "../deferred.ts";
+import { OutputTail } from "../process/output-tail.ts";
 import {
   decodeNames,
   encodeContexts,
@@ -21,18 +21,18 @@ import {
   KernelGarbage,
   KernelMessageParser,
   type KernelMessage,
-} from "./kernel-messages.ts";
+} from "./messages.ts";
 import {
   createEvalRequest,
   evalCancelled,
   interruptEveryMs,
   type EvalOptions,
   type EvalOutcome,
-} from "./kernel-eval.ts";
-import { KernelQueue } from "./kernel-queue.ts";
-import type { AgentProcess, OutputOptions } from "./process.ts";
-import type { AgentExit, AgentOutput } from "./replies.ts";
-import type { PerStream } from "./requests.ts";
+} from "./eval.ts";
+import { KernelQueue } from "./queue.ts";
+import type { AgentProcess, OutputOptions } from "../process/process.ts";
+import type { AgentExit, AgentOutput } from "../wire/replies.ts";
+import type { PerStream } from "../wire/requests.ts";
 
 const defaultReadyTimeoutMs = 60_000;
 /** How long an interrupted eval may take to stop. */

@@ -3,7 +3,7 @@
  *
  * They are trusted with nothing: a length that does not fit, a missing field or a number beyond 2^53 is a ProtocolError.
  */
-import { ProtocolError } from "./errors.ts";
+import { ProtocolError } from "../errors.ts";
 import { decodeFields, type Fields } from "./frames.ts";
 import {
   processKind,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { BootSpec, RestoreSpec } from "../../src/engine/engine.ts";
+import type { BootSpec, RestoreSpec } from "../../../src/engine/engine.ts";
 import {
   bootArgs,
   cpuModel,
@@ -9,7 +9,7 @@ import {
   kernelCommandLine,
   restoreArgs,
   shapeOf,
-} from "../../src/engine/qemu/args.ts";
+} from "../../../src/engine/qemu/args.ts";
 
 const shape = shapeOf({ vcpus: 2, memoryMib: 256, accelerator: "tcg" });
 const boot: BootSpec = {

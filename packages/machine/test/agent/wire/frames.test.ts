@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ProtocolError } from "../../src/agent/errors.ts";
+import { ProtocolError } from "../../../src/agent/errors.ts";
 import {
   decodeFields,
   encodeField,
@@ -10,8 +10,8 @@ import {
   headerBytes,
   maxPayloadBytes,
   type Frame,
-} from "../../src/agent/frames.ts";
-import { Random } from "./support/random.ts";
+} from "../../../src/agent/wire/frames.ts";
+import { Random } from "../support/random.ts";
 
 function pieces(bytes: Buffer, random: Random): Buffer[] {
   const result: Buffer[] = [];

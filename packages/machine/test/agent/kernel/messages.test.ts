@@ -9,9 +9,9 @@ import {
   KernelMessageParser,
   maxMessageBytes,
   type KernelMessage,
-} from "../../src/agent/kernel-messages.ts";
-import { u32, u8 } from "./support/fake-guest.ts";
-import { Random } from "./support/random.ts";
+} from "../../../src/agent/kernel/messages.ts";
+import { u32, u8 } from "../support/fake-guest.ts";
+import { Random } from "../support/random.ts";
 
 function message(type: string, ...parts: Buffer[]): Buffer {
   const payload = Buffer.concat(parts);

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
-import type { AgentClient } from "../../src/agent/client.ts";
-import { KernelClient, type KernelOptions } from "../../src/agent/kernel.ts";
-import { gate, pythonKernel, RealAgent } from "./support/real-agent.ts";
+import type { AgentClient } from "../../../src/agent/client.ts";
+import { KernelClient, type KernelOptions } from "../../../src/agent/kernel/client.ts";
+import { gate, pythonKernel, RealAgent } from "../support/real-agent.ts";
 
 const context = "default";
 

@@ -4,8 +4,8 @@
  * Short messages are sent without waiting for each other; behind an eval nothing is sent until it is answered.
  */
 import type { AppError } from "@forkd/contract";
-import type { KernelRequest } from "./kernel-eval.ts";
-import { KernelGarbage, type KernelMessage } from "./kernel-messages.ts";
+import type { KernelRequest } from "./eval.ts";
+import { KernelGarbage, type KernelMessage } from "./messages.ts";
 
 type Answer = Exclude<KernelMessage, { type: "Y" }>;
 

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
-import { AgentClient } from "../../src/agent/client.ts";
-import { ProtocolError } from "../../src/agent/errors.ts";
-import { encodeField, encodeFrame, frameType } from "../../src/agent/frames.ts";
-import { FakeGuest, socketPair, u32, u64, u8 } from "./support/fake-guest.ts";
+import { AgentClient } from "../../../src/agent/client.ts";
+import { ProtocolError } from "../../../src/agent/errors.ts";
+import { encodeField, encodeFrame, frameType } from "../../../src/agent/wire/frames.ts";
+import { FakeGuest, socketPair, u32, u64, u8 } from "../support/fake-guest.ts";
 
 async function expectDropped(
   guest: FakeGuest,

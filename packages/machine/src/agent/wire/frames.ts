@@ -4,7 +4,7 @@
  * The parser has two states. Before the connection is in step it scans for the `HELLO_OK` that carries the nonce of
  * this connection; whatever precedes it belongs to an earlier one. After that every byte must be part of a valid frame.
  */
-import { ProtocolError } from "./errors.ts";
+import { ProtocolError } from "../errors.ts";
 
 export const frameType = {
   hello: 0x01,

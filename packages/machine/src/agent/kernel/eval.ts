@@ -5,8 +5,8 @@
  * goes on: the code may catch one, and one that comes before the kernel has begun does nothing.
  */
 import { AppError } from "@forkd/contract";
-import { createDeferred } from "./deferred.ts";
-import type { KernelMessage, KernelValue } from "./kernel-messages.ts";
+import { createDeferred } from "../deferred.ts";
+import type { KernelMessage, KernelValue } from "./messages.ts";
 
 export const interruptEveryMs = 1_000;
 

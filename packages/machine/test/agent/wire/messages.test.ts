@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { errnoName, fileRefusal, ProtocolError, refusal } from "../../src/agent/errors.ts";
-import { decodeFields, encodeField, FrameParser } from "../../src/agent/frames.ts";
-import * as replies from "../../src/agent/replies.ts";
-import * as requests from "../../src/agent/requests.ts";
-import { Random } from "./support/random.ts";
-import { u32, u64, u8 } from "./support/fake-guest.ts";
+import { errnoName, fileRefusal, ProtocolError, refusal } from "../../../src/agent/errors.ts";
+import { decodeFields, encodeField, FrameParser } from "../../../src/agent/wire/frames.ts";
+import * as replies from "../../../src/agent/wire/replies.ts";
+import * as requests from "../../../src/agent/wire/requests.ts";
+import { Random } from "../support/random.ts";
+import { u32, u64, u8 } from "../support/fake-guest.ts";
 
 function only(bytes: Buffer): { type: number; id: number; payload: Buffer } {
   const frames = [...new FrameParser().push(bytes)];

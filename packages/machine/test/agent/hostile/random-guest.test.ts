@@ -8,11 +8,11 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { AppError } from "@forkd/contract";
-import { listFiles, readFile, statFile, writeFile } from "../../src/agent/files.ts";
-import { encodeField, encodeFrame, frameType } from "../../src/agent/frames.ts";
-import { KernelClient } from "../../src/agent/kernel.ts";
-import { FakeGuest, u32, u64, u8 } from "./support/fake-guest.ts";
-import { Random } from "./support/random.ts";
+import { listFiles, readFile, statFile, writeFile } from "../../../src/agent/files.ts";
+import { encodeField, encodeFrame, frameType } from "../../../src/agent/wire/frames.ts";
+import { KernelClient } from "../../../src/agent/kernel/client.ts";
+import { FakeGuest, u32, u64, u8 } from "../support/fake-guest.ts";
+import { Random } from "../support/random.ts";
 
 const seed = Number(process.env["FORKD_FUZZ_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const mib = 1024 * 1024;

@@ -9,9 +9,9 @@
  */
 import { withDeadline } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { createDeferred, type Deferred } from "./deferred.ts";
-import { ProtocolError, refusal } from "./errors.ts";
-import { encodeFrame, frameType, type Frame } from "./frames.ts";
+import { createDeferred, type Deferred } from "../deferred.ts";
+import { ProtocolError, refusal } from "../errors.ts";
+import { encodeFrame, frameType, type Frame } from "../wire/frames.ts";
 import { InputStream, type FrameSink } from "./input-stream.ts";
 import { OutputCredit } from "./output-credit.ts";
 import { OutputQueue } from "./output-queue.ts";
@@ -24,7 +24,7 @@ import {
   decodeStarted,
   type AgentExit,
   type AgentOutput,
-} from "./replies.ts";
+} from "../wire/replies.ts";
 import {
   encodeCredit,
   encodeResize,
@@ -32,7 +32,7 @@ import {
   type InputStreamNumber,
   type OutputStreamNumber,
   type PerStream,
-} from "./requests.ts";
+} from "../wire/requests.ts";
 
 /** Output that the guest may send ahead of the consumer, for each stream, in bytes. */
 export const defaultWindowBytes = 256 * 1024;

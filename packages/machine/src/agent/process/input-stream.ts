@@ -3,9 +3,9 @@
  *
  * A write within the window leaves in the call itself, so that a command and its first input share one packet.
  */
-import { createDeferred, type Deferred } from "./deferred.ts";
-import { ProtocolError } from "./errors.ts";
-import { encodeInput, encodeInputEof, maxInputBytes, type InputStreamNumber } from "./requests.ts";
+import { createDeferred, type Deferred } from "../deferred.ts";
+import { ProtocolError } from "../errors.ts";
+import { encodeInput, encodeInputEof, maxInputBytes, type InputStreamNumber } from "../wire/requests.ts";
 
 /** Bytes that the host may send ahead; fixed by the protocol. */
 const windowBytes = 65_536;

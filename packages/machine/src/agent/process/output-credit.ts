@@ -3,8 +3,8 @@
  *
  * Each stream has the offset of its next byte and the credit left; whatever does not fit them is a ProtocolError.
  */
-import { ProtocolError } from "./errors.ts";
-import type { OutputStreamNumber, PerStream } from "./requests.ts";
+import { ProtocolError } from "../errors.ts";
+import type { OutputStreamNumber, PerStream } from "../wire/requests.ts";
 
 interface StreamState {
   offset: number;

@@ -2,11 +2,17 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { ProtocolError } from "../../src/agent/errors.ts";
-import { decodeFields, encodeFrame, FrameParser, frameType, type Frame } from "../../src/agent/frames.ts";
-import * as replies from "../../src/agent/replies.ts";
-import * as requests from "../../src/agent/requests.ts";
-import { goldenFrames } from "./support/real-agent.ts";
+import { ProtocolError } from "../../../src/agent/errors.ts";
+import {
+  decodeFields,
+  encodeFrame,
+  FrameParser,
+  frameType,
+  type Frame,
+} from "../../../src/agent/wire/frames.ts";
+import * as replies from "../../../src/agent/wire/replies.ts";
+import * as requests from "../../../src/agent/wire/requests.ts";
+import { goldenFrames } from "../support/real-agent.ts";
 
 const golden = new Map(
   readFileSync(goldenFrames, "utf8")
