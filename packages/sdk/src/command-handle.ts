@@ -11,7 +11,7 @@ import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
 import { cancelled } from "./errors.ts";
 import { OutputBuffer, outputBytes, toBase64 } from "./output.ts";
-import { pause } from "./pause.ts";
+import { pause } from "./sleep.ts";
 
 export type SignalName = NonNullable<RequestOf<"execSignal">["signal"]>;
 

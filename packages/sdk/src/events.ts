@@ -3,7 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { EventType, ForkdEvent, RequestOf } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { cancelled } from "./errors.ts";
-import { pause } from "./pause.ts";
+import { pause } from "./sleep.ts";
 
 export type EventOptions = CallOptions & {
   /** default: all; `sandbox.*` and `snapshot.*` are all of a kind */

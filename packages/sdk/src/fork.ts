@@ -3,7 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
 import type { Client, CreateOptions } from "./client.ts";
 import type { ForkError } from "./errors.ts";
-import { lifeFields, type LifeOptions } from "./life.ts";
+import { lifeFields, type LifeOptions } from "./sandbox-options.ts";
 import { Sandbox, toChildren } from "./sandbox.ts";
 
 export type ForkOptions = CreateOptions & {

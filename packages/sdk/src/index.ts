@@ -29,7 +29,7 @@ export type {
 } from "@forkd/contract";
 export { Forkd, Sandboxes } from "./forkd.ts";
 export type { ForkOptions } from "./fork.ts";
-export type { LifeOptions } from "./life.ts";
+export type { LifeOptions } from "./sandbox-options.ts";
 export { Snapshots } from "./snapshots.ts";
 export type { Progress } from "./snapshots.ts";
 export type { DiffRequest, OutputEvent } from "./snapshot-diff.ts";

@@ -14,7 +14,7 @@ import type { CallOptions, Client, CreateOptions } from "./client.ts";
 import { Commands } from "./commands.ts";
 import { ForkError } from "./errors.ts";
 import { Files } from "./files.ts";
-import { lifeFields, type LifeOptions } from "./life.ts";
+import { lifeFields, type LifeOptions } from "./sandbox-options.ts";
 
 export type EvalOptions = CallOptions & {
   /** default: the first language of the snapshot */

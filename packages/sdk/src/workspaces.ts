@@ -2,7 +2,7 @@
 import type { WorkspaceInfo } from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { ForkOptions } from "./fork.ts";
-import { lifeFields } from "./life.ts";
+import { lifeFields } from "./sandbox-options.ts";
 import { Sandbox } from "./sandbox.ts";
 
 export class Workspaces {

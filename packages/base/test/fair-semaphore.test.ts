@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
-import { Turns, type Call } from "../src/turns.ts";
+import { Turns, type Call } from "../src/fair-semaphore.ts";
 import { settled } from "./support.ts";
 
 /** Takes a place for a name as often as asked; `begun` has the names in the order in which they got one. */
