@@ -8,7 +8,7 @@ export type Call = { readonly caller: string; readonly signal?: AbortSignal | un
 type Waiter = { readonly go: () => void; readonly leave: () => void };
 type Line = { readonly waiters: Set<Waiter>; readonly leave: () => void };
 
-export class Turns {
+export class FairSemaphore {
   #free: number;
   /** the first is the next in turn, on both levels; nobody is there who does not wait */
   readonly #lines = new Map<string, Map<Call, Line>>();

@@ -1,6 +1,6 @@
 export { Scope, type Undo } from "./scope.ts";
 export { mapPool } from "./pool.ts";
-export { Turns } from "./fair-semaphore.ts";
+export { FairSemaphore } from "./fair-semaphore.ts";
 export { Mutex } from "./mutex.ts";
 export { withDeadline, within } from "./deadline.ts";
 export {

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
-import { Turns, type Call } from "../src/fair-semaphore.ts";
+import { FairSemaphore, type Call } from "../src/fair-semaphore.ts";
 import { settled } from "./support.ts";
 
 /** Takes a place for a name as often as asked; `begun` has the names in the order in which they got one. */
 function crowd(places: number) {
-  const turns = new Turns(places);
+  const turns = new FairSemaphore(places);
   const begun: string[] = [];
   const held: Disposable[] = [];
   const ask = (name: string, call: Call, times = 1) =>

@@ -9,7 +9,7 @@ import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
 import { router, type Handlers, type RouterOptions } from "./http/router.ts";
 import { openServer } from "./http/server.ts";
-import { tellWhereabouts } from "./host/daemon-record.ts";
+import { publishDaemonRecord } from "./host/daemon-record.ts";
 
 export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
@@ -73,7 +73,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     url: url ?? null,
     token_file: access.tokenFile,
   };
-  scope.use(await tellWhereabouts(recordFile, record, log));
+  scope.use(await publishDaemonRecord(recordFile, record, log));
   log.info({
     event: "daemon.start",
     outcome: "ok",

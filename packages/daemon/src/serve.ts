@@ -55,7 +55,7 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
         observe: (request: Observed) => http.seen(request),
         started: () => void (runtime.onStop = onStop),
         stopping: () => runtime.events.close(),
-        beforeCut: () => runtime.cutCallers(),
+        beforeCut: () => runtime.detachCallers(),
         [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
       };
     };

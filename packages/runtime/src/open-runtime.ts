@@ -5,7 +5,7 @@
 import { mkdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { Turns, type Logger } from "@forkd/base";
+import { FairSemaphore, type Logger } from "@forkd/base";
 import {
   agentProtocolVersion,
   Cgroups,
@@ -22,12 +22,12 @@ import {
 import { Store, type StoredSnapshot } from "@forkd/store";
 import { Activity } from "./sandbox/activity.ts";
 import { Admission } from "./admission/admission.ts";
-import { BranchBook } from "./capture/open-branches.ts";
+import { OpenBranches } from "./capture/open-branches.ts";
 import { cpuName, type Host } from "./snapshots/compatibility.ts";
 import { agentPath, snapshotsDir, type OnStop, type RuntimeConfig } from "./config.ts";
 import { acceleratorFindings } from "./doctor/findings.ts";
 import { EventBus } from "./observe/events.ts";
-import { HeldImages } from "./snapshots/image-refs.ts";
+import { ImageRefs } from "./snapshots/image-refs.ts";
 import { prepareChild, type PreparedChild } from "./launch/launch.ts";
 import { consoleGuardMs, cutConsoles } from "./observe/console-size.ts";
 import { RuntimeMetrics } from "./observe/metrics.ts";
@@ -44,7 +44,7 @@ import { closeSandboxes } from "./sandbox/shutdown.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { restoreSandboxes } from "./recovery/adopt.ts";
 import { Survivors } from "./recovery/survivors.ts";
-import { Kept, Usage } from "./observe/usage.ts";
+import { CachedValue, Usage } from "./observe/usage.ts";
 import { VmmPool } from "./launch/pool.ts";
 
 const maxOutputBytes = 128 * 1024 * 1024;
@@ -61,14 +61,14 @@ export class Runtime implements AsyncDisposable {
   readonly registry: Registry;
   readonly pool: VmmPool;
   /** machines being started at the same time, over all calls */
-  readonly starts: Turns;
-  readonly branches: BranchBook;
-  readonly images: HeldImages;
+  readonly starts: FairSemaphore;
+  readonly branches: OpenBranches;
+  readonly images: ImageRefs;
   readonly events = new EventBus();
   readonly metrics = new RuntimeMetrics();
   readonly usage = new Usage(this);
   /** guests started on each accelerator, to see whether they run; those who ask at the same time get the same */
-  readonly guestBoots = new Kept(() =>
+  readonly guestBoots = new CachedValue(() =>
     acceleratorFindings({ config: this.config, places: this.places }, true),
   );
   /** output that is collected for answers, over all calls */
@@ -90,12 +90,12 @@ export class Runtime implements AsyncDisposable {
   #isCutting = false;
 
   /** From now on a caller that is gone was cut off: what it began in a guest goes on, if the guest does. */
-  cutCallers(): void {
+  detachCallers(): void {
     this.#isCutting = true;
   }
 
   /** Whether a command goes on in the guest although its caller is gone. */
-  get outlivesCaller(): boolean {
+  get keepsRunningWithoutCaller(): boolean {
     return this.#isCutting && this.onStop === "keep";
   }
 
@@ -107,7 +107,7 @@ export class Runtime implements AsyncDisposable {
     accelerator: AcceleratorChoice;
     tscKhz: number;
     /** the one that the store asks */
-    images: HeldImages;
+    images: ImageRefs;
     cgroups?: Cgroups;
   }) {
     this.images = parts.images;
@@ -135,8 +135,8 @@ export class Runtime implements AsyncDisposable {
     this.registry.onSchedule = (sandbox) => this.activity.watch(sandbox);
     this.#retention = startRetention(this);
     this.pool = new VmmPool(parts.config.poolSize, (snapshot) => this.#prepareAhead(snapshot), parts.log);
-    this.starts = new Turns(parts.config.forkParallelism);
-    this.branches = new BranchBook(parts.config.branchConcurrency);
+    this.starts = new FairSemaphore(parts.config.forkParallelism);
+    this.branches = new OpenBranches(parts.config.branchConcurrency);
     this.#consoleGuard = setInterval(() => void cutConsoles(this.registry.all(), parts.log), consoleGuardMs);
     this.#consoleGuard.unref();
   }
@@ -215,7 +215,7 @@ export class Runtime implements AsyncDisposable {
 
 export function openStore(
   config: RuntimeConfig,
-  images: HeldImages,
+  images: ImageRefs,
   log: Logger,
   mappedImages: ReadonlyMap<string, string> = new Map(),
 ): Promise<Store> {
@@ -248,7 +248,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   const survivors = await Survivors.find(config);
   await reapStrays(config, log, (id) => survivors.claim(id));
   const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
-  const images = new HeldImages();
+  const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath),
     openStore(config, images, log, survivors.mappedImages),

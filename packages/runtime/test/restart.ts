@@ -1,7 +1,7 @@
 /** One daemon after another on the same directories. */
 import type { TestContext } from "node:test";
 import { nullLogger } from "@forkd/base";
-import { HeldImages } from "../src/snapshots/image-refs.ts";
+import { ImageRefs } from "../src/snapshots/image-refs.ts";
 import { openStore, Runtime } from "../src/open-runtime.ts";
 import { reapStrays } from "../src/recovery/strays.ts";
 import { restoreSandboxes } from "../src/recovery/adopt.ts";
@@ -24,7 +24,7 @@ export async function follow(t: TestContext, before: TestRuntime): Promise<TestR
     engine.machines.some((machine) => machine.process.pid === pid && !machine.hasEnded),
   );
   await reapStrays(config, nullLogger(), (id) => survivors.claim(id));
-  const images = new HeldImages();
+  const images = new ImageRefs();
   const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
   const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });

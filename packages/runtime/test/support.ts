@@ -10,7 +10,7 @@ import { nullLogger } from "@forkd/base";
 import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
 import type { RuntimeConfig } from "../src/config.ts";
-import { HeldImages } from "../src/snapshots/image-refs.ts";
+import { ImageRefs } from "../src/snapshots/image-refs.ts";
 import { openStore, Runtime } from "../src/open-runtime.ts";
 import { FakeEngine } from "./fakes/engine.ts";
 
@@ -97,7 +97,7 @@ export async function openTestRuntime(
   await mkdir(join(config.dataDir, "sandboxes"), { recursive: true });
   await mkdir(config.runtimeDir);
   const engine = new FakeEngine();
-  const images = new HeldImages();
+  const images = new ImageRefs();
   const store = await openStore(config, images, nullLogger());
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
   const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });

@@ -8,7 +8,7 @@ import { AppError, scopes, type Route, type Scope } from "@forkd/contract";
 import type { Caller } from "@forkd/runtime";
 import { checkBrowserTraps, type AllowedHosts } from "./browser-guard.ts";
 import { digestOf, type Key, type KeyStore } from "./key-store.ts";
-import { Holders, type Cut } from "./open-calls.ts";
+import { OpenCalls, type Cut } from "./open-calls.ts";
 import { addressOf, networkOf } from "./peer.ts";
 import { RateLimiter } from "./rate-limit.ts";
 
@@ -39,7 +39,7 @@ export class Gate {
   readonly #rate: RateLimiter;
   readonly #failures = new RateLimiter(failures);
   /** of the token */
-  readonly #holders = new Holders();
+  readonly #holders = new OpenCalls();
   #tokenDigest: Buffer | undefined;
 
   constructor(options: GateOptions) {

@@ -12,7 +12,7 @@ import { AppError, keyNameSchema, keyScopeSchema, type CreatedKey, type KeyInfo 
 import type { ParsedOf, Scope } from "@forkd/contract";
 import { z } from "zod";
 import { issuesOf } from "../http/body/invalid-request.ts";
-import { Holders, type Cut } from "./open-calls.ts";
+import { OpenCalls, type Cut } from "./open-calls.ts";
 
 const maxKeys = 1000;
 /** Names that stand for callers without a key */
@@ -46,7 +46,7 @@ export class Key {
   readonly record: KeyRecord;
   readonly digest: Buffer;
   lastUsedUnix: number | undefined;
-  readonly #holders = new Holders();
+  readonly #holders = new OpenCalls();
 
   constructor(record: KeyRecord) {
     this.record = record;

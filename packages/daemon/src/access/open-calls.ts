@@ -3,7 +3,7 @@ import type { AppError } from "@forkd/contract";
 
 export type Cut = (why: AppError) => void;
 
-export class Holders {
+export class OpenCalls {
   readonly #held = new Set<Cut>();
 
   /** `cut` is called by cut(), until the returned function is called. */

@@ -9,7 +9,7 @@ const againMs = 1000;
  * Resolves when it is written, or could not be: then it is tried again until it can. A full disk is no reason not to serve those
  * who could make room. Disposing the result removes it.
  */
-export async function tellWhereabouts(
+export async function publishDaemonRecord(
   path: string,
   facts: Readonly<Record<string, unknown>>,
   log: Logger,

@@ -34,8 +34,8 @@ import { keyOf } from "../idempotency/key.ts";
 import { requestIdOf } from "./request-id.ts";
 import { answerPage, Page } from "./answer/page.ts";
 import { sendEvents } from "./answer/events.ts";
-import { cutLater } from "./answer/close-soon.ts";
-import { HeldBytes } from "./body/byte-budget.ts";
+import { closeSoon } from "./answer/close-soon.ts";
+import { ByteBudget } from "./body/byte-budget.ts";
 import { clientLeft, type BodyPace } from "./body/json-body.ts";
 import { readInput } from "./body/input.ts";
 import { sendBytes, sendLines } from "./answer/lines.ts";
@@ -152,7 +152,7 @@ async function exchange(c: Context<Env>, options: RouterOptions, asked: Asked, r
     outgoing.shouldKeepAlive = false;
     abort.abort(revoked);
     // Whoever does not read that must not stay for it.
-    cutLater(outgoing);
+    closeSoon(outgoing);
   };
   try {
     const principal = (trail.principal = options.gate.identify(incoming, via, asked.scope));
@@ -291,7 +291,7 @@ async function sendJson(outgoing: ServerResponse, status: number, value: unknown
 
 const largeBytes = 1024 * 1024;
 /** Large answers that their readers have not taken */
-const unread = new HeldBytes({
+const unread = new ByteBudget({
   maxBytes: 256 * 1024 * 1024,
   which: "unread answers",
   message: (inUse, limit) =>

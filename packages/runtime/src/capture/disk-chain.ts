@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { removeTree } from "@forkd/base";
 import { mergeDisks, type Draft } from "@forkd/store";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/sandbox-machine.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** of a running machine, the root file system and the layer being written included */
@@ -23,7 +23,11 @@ const maxSnapshotDisks = 6;
 const maxMergeBytes = 512 * 1024 * 1024;
 const maxLongDisks = 48;
 
-export async function collapseIfLong(runtime: Runtime, sandbox: Sandbox, source: Incarnation): Promise<void> {
+export async function collapseIfLong(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  source: SandboxMachine,
+): Promise<void> {
   if (source.machine.disk.length <= maxDiskLayers) return;
   try {
     await sandbox.exclusively(undefined, async () => {

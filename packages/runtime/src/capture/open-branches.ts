@@ -12,7 +12,7 @@ export type OpenBranch = {
   vcpus?: number;
 };
 
-export class BranchBook {
+export class OpenBranches {
   readonly limit: number;
   readonly #open = new Map<string, OpenBranch>();
 

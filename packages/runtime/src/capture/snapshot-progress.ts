@@ -1,7 +1,7 @@
 /** What listeners are told about a snapshot that is being written: that it began, and once how it ended. */
 import type { EventBus } from "../observe/events.ts";
 
-export class SnapshotFate {
+export class SnapshotProgress {
   readonly #events: EventBus;
   readonly #tag: string;
   readonly #sandbox: string;

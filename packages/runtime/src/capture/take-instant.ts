@@ -16,7 +16,7 @@ import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine"
 import type { Draft, Manifest } from "@forkd/store";
 import { correctClock } from "./guest-clock.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/sandbox-machine.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { recordKernel } from "../launch/warm-kernel.ts";
 
 const maxAttempts = 20;
@@ -94,7 +94,7 @@ export class Instant implements AsyncDisposable {
 
 export async function takeInstant(
   runtime: Runtime,
-  source: Incarnation,
+  source: SandboxMachine,
   draft: Draft,
   options: { direct: boolean; signal?: AbortSignal | undefined },
 ): Promise<Instant> {
@@ -168,7 +168,7 @@ export async function takeInstant(
 /** A kernel need not answer, and then it costs nobody but its guest: what waits for it must not wait for ever. */
 async function arrival(
   runtime: Runtime,
-  { restarts }: Incarnation,
+  { restarts }: SandboxMachine,
   signal: AbortSignal | undefined,
 ): Promise<void> {
   if (restarts.size === 0) return;
@@ -197,7 +197,7 @@ async function bothSettled<A, B>(first: Promise<A>, second: Promise<B>): Promise
  * Nothing is on its way to the guest: the agent has all that was sent, and no kernel has half a message, the rest of which its
  * children would wait for. A guest that does not answer is captured as it is; that costs nobody but itself.
  */
-async function quiesce({ agent, kernels }: Incarnation): Promise<{ held: Disposable; isQuiet: boolean }> {
+async function quiesce({ agent, kernels }: SandboxMachine): Promise<{ held: Disposable; isQuiet: boolean }> {
   const late = new Promise<void>((resolve) => setTimeout(resolve, quietMs).unref());
   let isLate = false;
   void late.then(() => (isLate = true));
@@ -219,7 +219,7 @@ function qcow2Of(layers: readonly DiskLayer[]): string[] {
 }
 
 /** That a machine which is gone cannot be let run is no failure of its own. */
-async function orGone(source: Incarnation, resumed: PromiseLike<void>): Promise<void> {
+async function orGone(source: SandboxMachine, resumed: PromiseLike<void>): Promise<void> {
   try {
     await resumed;
   } catch (error) {
@@ -227,7 +227,7 @@ async function orGone(source: Incarnation, resumed: PromiseLike<void>): Promise<
   }
 }
 
-async function newOverlay(source: Incarnation): Promise<string> {
+async function newOverlay(source: SandboxMachine): Promise<string> {
   const path = join(source.paths.dir, `disk-${source.overlays++}.qcow2`);
   await createOverlay(path, source.base.manifest.files.rootfs.bytes);
   return path;

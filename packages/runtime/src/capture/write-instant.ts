@@ -23,8 +23,8 @@ import {
 } from "@forkd/store";
 import { shortenDisk } from "./disk-chain.ts";
 import type { Runtime } from "../open-runtime.ts";
-import { using } from "../snapshots/missing-snapshot.ts";
-import type { Incarnation } from "../sandbox/sandbox-machine.ts";
+import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { round, type Instant } from "./take-instant.ts";
 import { forkdVersion } from "../version.ts";
@@ -46,10 +46,10 @@ export type LayerBase = AsyncDisposable & {
  * sandbox's lock.
  */
 export function pinBase(runtime: Runtime, request: PinRequest): Promise<LayerBase> {
-  return using(runtime, request.source.base, () => pin(runtime, request));
+  return withSnapshotFiles(runtime, request.source.base, () => pin(runtime, request));
 }
 
-type PinRequest = { sandbox: Sandbox; source: Incarnation; draft: Draft; mode: BranchMode };
+type PinRequest = { sandbox: Sandbox; source: SandboxMachine; draft: Draft; mode: BranchMode };
 
 async function pin(runtime: Runtime, { sandbox, source, draft, mode }: PinRequest): Promise<LayerBase> {
   const own = source.base;
@@ -89,7 +89,7 @@ async function pin(runtime: Runtime, { sandbox, source, draft, mode }: PinReques
 
 export type WriteRequest = {
   sandbox: Sandbox;
-  source: Incarnation;
+  source: SandboxMachine;
   base: LayerBase;
   instant: Instant;
   mode: BranchMode;

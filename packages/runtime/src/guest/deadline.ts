@@ -17,12 +17,12 @@ function silent(what: string): AppError {
 }
 
 /** For what an agent does at once. */
-export function answered<T>(what: string, work: Promise<T>): Promise<T> {
+export function withReplyDeadline<T>(what: string, work: Promise<T>): Promise<T> {
   return withDeadline(work, answerMs, () => silent(what));
 }
 
 /** For work with a timeout of its own (0 = none); after an abort, which the guest is told of, it has a moment to end. */
-export function ended<T>(
+export function withExitDeadline<T>(
   what: string,
   work: Promise<T>,
   options: { timeoutMs: number; signal: AbortSignal | undefined },

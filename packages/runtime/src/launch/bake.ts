@@ -21,7 +21,7 @@ import {
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
 import { runInGuest } from "./run-in-guest.ts";
-import { answered } from "../guest/deadline.ts";
+import { withReplyDeadline } from "../guest/deadline.ts";
 import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
 import { makeHome, makePlace } from "./launch.ts";
 import type { Runtime } from "../open-runtime.ts";
@@ -110,7 +110,7 @@ export async function bake(
   scope.defer(() => signal?.removeEventListener("abort", stop));
   const kernels = await orDeath(machine, warm(runtime, agent, plan, onProgress));
   onProgress("save", "saving memory and device state");
-  await orDeath(machine, answered("it does not write back its disk", agent.sync()));
+  await orDeath(machine, withReplyDeadline("it does not write back its disk", agent.sync()));
   // Work that the guest has put off (write-back, timers, deferred frees) would else be done anew in every child; the end of
   // it is announced by nothing.
   await orDeath(machine, new Promise((resolve) => setTimeout(resolve, settleMs)));

@@ -2,7 +2,7 @@
  * One machine from one snapshot, in two steps so that the first can be done ahead of need:
  *
  *   prepareMachine()  directories, private disk, a VMM process that waits        (no state loaded)
- *   startMachine()    load state, run, after-fork step in agent and kernels      → Incarnation
+ *   startMachine()    load state, run, after-fork step in agent and kernels      → SandboxMachine
  *
  * Each step owns what it made in a Scope; whatever fails, nothing of the machine remains. prepareChild() and startChild() do
  * the same for a sandbox that is new.
@@ -33,7 +33,7 @@ import {
 import { diagnose, holdToLimits, makeGroup, notEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts } from "../sandbox/facts.ts";
-import { Incarnation } from "../sandbox/sandbox-machine.ts";
+import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { recordOf, type MachineFacts } from "../sandbox/record.ts";
 import { Sandbox } from "../sandbox/sandbox.ts";
 import { wallClock } from "../capture/wall-clock.ts";
@@ -175,7 +175,7 @@ export async function startMachine(
   runtime: Runtime,
   prepared: PreparedIncarnation,
   birth: Birth,
-): Promise<Incarnation> {
+): Promise<SandboxMachine> {
   await using machineScope = prepared.scope.keep();
   await using scope = new Scope();
   const { manifest } = prepared.snapshot;
@@ -232,7 +232,7 @@ export async function startMachine(
         `The agent in ${prepared.id} did not answer within ${runtime.config.readyTimeoutMs} ms`,
       ),
   );
-  return new Incarnation({
+  return new SandboxMachine({
     number: prepared.number,
     base: prepared.snapshot,
     paths: prepared.paths,
@@ -298,7 +298,7 @@ export async function startChild(
   if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
   // Written while the machine starts; it gets its name when the sandbox is handed out.
   const staged = sandbox.record.stage(
-    recordOf(sandbox, { ...sandbox.whereabouts, machine: machineFacts(child) }),
+    recordOf(sandbox, { ...sandbox.recordState, machine: machineFacts(child) }),
   );
   staged.catch(() => undefined);
   try {

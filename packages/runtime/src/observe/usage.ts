@@ -25,7 +25,7 @@ export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<st
 export type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
 
 /** A value that is made at most once at a time and kept. */
-export class Kept<T> {
+export class CachedValue<T> {
   readonly #make: () => Promise<T>;
   #last: { value: T; atMs: number } | undefined;
   #making: Promise<T> | undefined;
@@ -62,12 +62,12 @@ export class Kept<T> {
 }
 
 export class Usage {
-  readonly sandboxes: Kept<UsageSample>;
-  readonly disk: Kept<DiskSample>;
+  readonly sandboxes: CachedValue<UsageSample>;
+  readonly disk: CachedValue<DiskSample>;
 
   constructor(runtime: Runtime) {
-    this.sandboxes = new Kept(() => sampleSandboxes(runtime));
-    this.disk = new Kept(() => sampleDisk(runtime));
+    this.sandboxes = new CachedValue(() => sampleSandboxes(runtime));
+    this.disk = new CachedValue(() => sampleDisk(runtime));
   }
 }
 

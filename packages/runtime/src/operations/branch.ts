@@ -20,9 +20,9 @@ import { collapseIfLong } from "../capture/disk-chain.ts";
 import type { Context } from "../context.ts";
 import { clockMs, correctClock } from "../capture/guest-clock.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/sandbox-machine.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { SnapshotFate } from "../capture/snapshot-progress.ts";
+import { SnapshotProgress } from "../capture/snapshot-progress.ts";
 import { describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
 import { limitsOf } from "../admission/limits.ts";
@@ -44,14 +44,14 @@ type Work = {
   sandbox: Sandbox;
   mode: BranchMode;
   entry: OpenBranch;
-  fate: SnapshotFate;
+  fate: SnapshotProgress;
   draft: Draft;
   askedAt: number;
   signal: AbortSignal | undefined;
 };
 type Captured = {
   base: LayerBase;
-  source: Incarnation;
+  source: SandboxMachine;
   instant: Instant;
   pauseMs: number;
   resumedMs: number;
@@ -70,7 +70,7 @@ async function branchWhileOpen(
   const tag = request.tag ?? automaticTag(sandbox.id);
   const entry: OpenBranch = { tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 };
   await using scope = new Scope();
-  const fate = new SnapshotFate(runtime.events, tag, sandbox.id);
+  const fate = new SnapshotProgress(runtime.events, tag, sandbox.id);
   scope.defer(() => fate.tell());
   const left = runtime.branches.enter(entry);
   scope.defer(() => left[Symbol.dispose]());

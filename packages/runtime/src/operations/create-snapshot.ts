@@ -15,7 +15,7 @@ import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch/launch.ts";
 import { agentPath } from "../config.ts";
-import { answered } from "../guest/deadline.ts";
+import { withReplyDeadline } from "../guest/deadline.ts";
 import { dependentsOf } from "../snapshots/lineage.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
@@ -93,7 +93,7 @@ async function answers(
     askedAt: performance.now(),
     pooled: false,
   });
-  await answered("the child of the new snapshot is silent", sandbox.agent.ping());
+  await withReplyDeadline("the child of the new snapshot is silent", sandbox.agent.ping());
 }
 
 async function planFor(

@@ -14,7 +14,7 @@ import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { answered, ended } from "../guest/deadline.ts";
+import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 
 const defaultTimeoutSecs = 30;
@@ -61,7 +61,7 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
 
 function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSignal | undefined): () => void {
   const stop = () => {
-    if (!runtime.outlivesCaller) process.kill();
+    if (!runtime.keepsRunningWithoutCaller) process.kill();
   };
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
@@ -86,7 +86,7 @@ export async function exec(runtime: Runtime, request: ExecInput, { signal }: Con
       await fed;
       return exit;
     };
-    const exit = await ended("the command has not ended", whole(), {
+    const exit = await withExitDeadline("the command has not ended", whole(), {
       timeoutMs: spec.timeoutMs ?? 0,
       signal,
     });
@@ -116,7 +116,7 @@ export async function startExec(
     detached: true,
     keepBytes: keptBytes,
   });
-  await answered("the command has not started", process.started);
+  await withReplyDeadline("the command has not started", process.started);
   if (request.stdin !== undefined) {
     await withProcess(sandbox, process.id, (attached) => feed(attached, request));
   }
@@ -131,11 +131,11 @@ export async function streamExec(
   const sandbox = runtime.registry.get(request.id);
   const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
   const release = killOnAbort(runtime, process, signal);
-  await answered("the command has not started", process.started);
+  await withReplyDeadline("the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
   const finish = () => process.forget();
-  const end = () => (runtime.outlivesCaller ? process.detach() : process[Symbol.asyncDispose]());
+  const end = () => (runtime.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]());
   const owned = { process, finish, end, release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }
@@ -198,7 +198,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
 
 async function started(process: AgentProcess, execId: number): Promise<void> {
   try {
-    await answered("the command cannot be attached to", process.started);
+    await withReplyDeadline("the command cannot be attached to", process.started);
   } catch (error) {
     if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(execId, error);
     throw error;
@@ -213,7 +213,10 @@ function noSuchExec(execId: number, cause?: unknown): AppError {
 }
 
 export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<ExecInfo[]> {
-  const listings = await answered("its commands cannot be listed", runtime.registry.get(id).agent.list());
+  const listings = await withReplyDeadline(
+    "its commands cannot be listed",
+    runtime.registry.get(id).agent.list(),
+  );
   return listings
     .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))
     .map((each) => ({
@@ -237,13 +240,13 @@ async function withProcess<T>(
   const followed = attached.get(execId);
   if (followed) return work(followed);
   return attaching.run(async () => {
-    const listings = await answered("its commands cannot be listed", sandbox.agent.list());
+    const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);
     if (!listing || listing.finished) throw noSuchExec(execId);
     const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
     try {
       await started(process, execId);
-      return await answered("the command takes no input", Promise.resolve(work(process)));
+      return await withReplyDeadline("the command takes no input", Promise.resolve(work(process)));
     } finally {
       await process.detach();
     }

@@ -15,7 +15,7 @@ import { prepareChild, startChild } from "../launch/launch.ts";
 import { limitsOf, requireEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import type { SandboxTimeouts } from "../sandbox/facts.ts";
-import { explain } from "../snapshots/missing-snapshot.ts";
+import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
 
 /** What is asked of the children, whatever they are forked from. */
 export type ChildrenRequest = Pick<
@@ -51,7 +51,7 @@ export async function forkSnapshot(
     requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
     await runtime.store.verify(snapshot, { signal });
   } catch (error) {
-    throw await explain(runtime, snapshot, error);
+    throw await explainMissingSnapshot(runtime, snapshot, error);
   }
   const call = { caller: caller?.name ?? "", signal };
   const one = async (index: number): Promise<ForkEntry> => {
@@ -79,7 +79,7 @@ export async function forkSnapshot(
       runtime.metrics.readySeconds.observe(info.ready_ms / 1000);
       return info;
     } catch (thrown) {
-      const error = await explain(runtime, snapshot, thrown);
+      const error = await explainMissingSnapshot(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
       const body = toErrorBody(error);
       runtime.metrics.childFailures.add({ code: body.code });

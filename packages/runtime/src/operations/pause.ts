@@ -16,8 +16,8 @@ import { requireEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { ownDiskBytes } from "../admission/disk-usage.ts";
 import { childEnv, type SavedState } from "../sandbox/facts.ts";
-import type { Incarnation } from "../sandbox/sandbox-machine.ts";
-import { readRecord, type Whereabouts } from "../sandbox/record.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
+import { readRecord, type RecordState } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../capture/take-instant.ts";
 import { pinBase, writeInstant } from "../capture/write-instant.ts";
@@ -160,7 +160,7 @@ async function become(
   runtime: Runtime,
   sandbox: Sandbox,
   snapshot: StoredSnapshot,
-  changed: Partial<Whereabouts>,
+  changed: Partial<RecordState>,
   { signal, caller }: { signal: AbortSignal; caller: Context["caller"] },
 ): Promise<void> {
   const askedAt = performance.now();
@@ -182,7 +182,7 @@ async function become(
     pooled: false,
   });
   const expiresAt = sandbox.nextExpiry();
-  let before: Incarnation | undefined;
+  let before: SandboxMachine | undefined;
   try {
     await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
     before = sandbox.enter(next, expiresAt);

@@ -8,7 +8,7 @@ import type { Context } from "../context.ts";
 import type { SandboxHome } from "../sandbox/paths.ts";
 import { hasLabels } from "../observe/label-filter.ts";
 import type { Runtime } from "../open-runtime.ts";
-import type { Incarnation } from "../sandbox/sandbox-machine.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 
 const pingMs = 10_000;
 const maxConsoleBytes = 16 * 1024 * 1024;
@@ -118,7 +118,7 @@ async function* one(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 }
 
 async function* followConsole(
-  machine: Incarnation,
+  machine: SandboxMachine,
   first: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Uint8Array> {

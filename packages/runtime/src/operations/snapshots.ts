@@ -18,7 +18,7 @@ import { removeBranches } from "../snapshots/expired-branches.ts";
 import { findStrays, removeStrays } from "../recovery/strays.ts";
 import { unclaimed } from "./system.ts";
 import { removeGroups, strayGroups } from "../recovery/stray-groups.ts";
-import { using } from "../snapshots/missing-snapshot.ts";
+import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 
 /** Those that match, by tag. */
@@ -58,7 +58,7 @@ async function describeIfThere(
   snapshot: StoredSnapshot,
 ): Promise<SnapshotInfo | undefined> {
   try {
-    return await using(runtime, snapshot, () => describeSnapshot(runtime, snapshot));
+    return await withSnapshotFiles(runtime, snapshot, () => describeSnapshot(runtime, snapshot));
   } catch (error) {
     if (error instanceof AppError && error.code === "snapshot_not_found") return undefined;
     throw error;
@@ -70,7 +70,7 @@ export async function snapshotInfo(
   request: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
   const snapshot = await runtime.snapshot(request.tag);
-  return using(runtime, snapshot, () => detailsOf(runtime, snapshot, request));
+  return withSnapshotFiles(runtime, snapshot, () => detailsOf(runtime, snapshot, request));
 }
 
 async function detailsOf(
@@ -160,7 +160,9 @@ export function compact(
     runtime.branches.refuse(to);
     const startedAt = performance.now();
     const from = await runtime.snapshot(tag);
-    const made = await using(runtime, from, () => runtime.store.compact(from, to, { signal: open }));
+    const made = await withSnapshotFiles(runtime, from, () =>
+      runtime.store.compact(from, to, { signal: open }),
+    );
     runtime.events.snapshot("snapshot.ready", to, { status: "ready" });
     log.info({
       event: "snapshot.compact",
@@ -169,7 +171,7 @@ export function compact(
       to,
       durationMs: Math.round(performance.now() - startedAt),
     });
-    return using(runtime, made, () => describeSnapshot(runtime, made));
+    return withSnapshotFiles(runtime, made, () => describeSnapshot(runtime, made));
   });
 }
 

@@ -15,7 +15,7 @@ import { mergedDiskBytes, ownDiskBytes } from "../admission/disk-usage.ts";
 import { claimHome } from "../launch/launch.ts";
 import type { Runtime } from "../open-runtime.ts";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
-import { Incarnation } from "../sandbox/sandbox-machine.ts";
+import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "../sandbox/record.ts";
 import { childEnv } from "../sandbox/facts.ts";
 import { Sandbox } from "../sandbox/sandbox.ts";
@@ -190,7 +190,7 @@ function incarnationOf(
   sandbox: Sandbox,
   { record, base, paths }: LiveMachine,
   machine: Machine,
-): Incarnation {
+): SandboxMachine {
   const { limits } = sandbox.facts;
   const scope = new Scope();
   const group = runtime.cgroups.adopt(groupName(sandbox.id, record.number));
@@ -209,7 +209,7 @@ function incarnationOf(
   // It may have stood still when the daemon ended.
   void correctClock(agent);
   const numbers = machine.disk.map(({ path }) => Number(/\/disk-(\d+)\.qcow2$/.exec(path)?.[1] ?? 0));
-  const incarnation = new Incarnation({
+  const incarnation = new SandboxMachine({
     number: record.number,
     base,
     paths,

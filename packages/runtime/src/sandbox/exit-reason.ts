@@ -2,7 +2,7 @@
 import { AppError } from "@forkd/contract";
 import { within } from "@forkd/base";
 import { reasonCode } from "../admission/limits.ts";
-import type { Incarnation } from "./sandbox-machine.ts";
+import type { SandboxMachine } from "./sandbox-machine.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 const endCodes = new Set(["engine_failed", "agent_unreachable", "host_not_ready"]);
@@ -17,7 +17,7 @@ export function looksLikeEnd(error: unknown): boolean {
 /** What to tell of a failure: why the machine ended, if it did. Its connections end a moment before that is known. */
 export async function explainEnd(
   sandbox: Sandbox,
-  machine: Incarnation | undefined,
+  machine: SandboxMachine | undefined,
   error: unknown,
 ): Promise<unknown> {
   if (!machine || !looksLikeEnd(error)) return error;

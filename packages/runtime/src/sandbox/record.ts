@@ -107,7 +107,7 @@ export type MachineFacts = {
 };
 
 /** Where the sandbox is to be found again. */
-export type Whereabouts = {
+export type RecordState = {
   machine: MachineFacts | undefined;
   saved: SavedState | undefined;
   tag: string;
@@ -115,7 +115,7 @@ export type Whereabouts = {
   expiresAt: number | undefined;
 };
 
-export function recordOf(sandbox: Sandbox, { machine, saved, tag, expiresAt }: Whereabouts): SandboxRecord {
+export function recordOf(sandbox: Sandbox, { machine, saved, tag, expiresAt }: RecordState): SandboxRecord {
   const { facts } = sandbox;
   return {
     version: recordVersion,

@@ -10,7 +10,7 @@ import type { SandboxPaths } from "./paths.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
 import type { MachineFacts } from "./record.ts";
 
-export type IncarnationParts = {
+export type SandboxMachineParts = {
   number: number;
   base: StoredSnapshot;
   paths: SandboxPaths;
@@ -33,7 +33,7 @@ export type IncarnationParts = {
 /** The VMM's sockets close a moment before its exit is known, and the exit says more. */
 const exitGraceMs = 500;
 
-export class Incarnation implements AsyncDisposable {
+export class SandboxMachine implements AsyncDisposable {
   readonly number: number;
   /** what its memory and disk were when it began */
   readonly base: StoredSnapshot;
@@ -60,7 +60,7 @@ export class Incarnation implements AsyncDisposable {
   readonly #scope: Scope;
   #release: Promise<void> | undefined;
 
-  constructor(parts: IncarnationParts) {
+  constructor(parts: SandboxMachineParts) {
     this.number = parts.number;
     this.base = parts.base;
     this.paths = parts.paths;

@@ -15,8 +15,8 @@ import { endedNote, reasonCode } from "../admission/limits.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts, type SavedState } from "./facts.ts";
 import { explainEnd, looksLikeEnd } from "./exit-reason.ts";
-import type { Incarnation } from "./sandbox-machine.ts";
-import { RecordFile, recordOf, type Whereabouts } from "./record.ts";
+import type { SandboxMachine } from "./sandbox-machine.ts";
+import { RecordFile, recordOf, type RecordState } from "./record.ts";
 
 export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
@@ -47,7 +47,7 @@ export class Sandbox implements AsyncDisposable {
   /** called when its machine ended by itself and it is paused */
   onFallBack: (() => void) | undefined;
   readonly #homeScope: Scope;
-  #current: Incarnation | undefined;
+  #current: SandboxMachine | undefined;
   #machines: number;
   #deathReason: string | undefined;
   #release: Promise<void> | undefined;
@@ -124,7 +124,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** The machine at work; throws if there is none, or if it is about to end. */
-  get current(): Incarnation {
+  get current(): SandboxMachine {
     this.requireAlive();
     if (!this.#current || this.#isPausing) {
       throw new AppError(
@@ -139,7 +139,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** The machine at work, if there is one. */
-  get machineAtWork(): Incarnation | undefined {
+  get machineAtWork(): SandboxMachine | undefined {
     return this.#deathReason === undefined ? this.#current : undefined;
   }
 
@@ -222,7 +222,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Goes on with another machine; the one before is given back for the caller to end. Throws if it was killed meanwhile. */
-  enter(next: Incarnation, expiresAt = this.nextExpiry()): Incarnation | undefined {
+  enter(next: SandboxMachine, expiresAt = this.nextExpiry()): SandboxMachine | undefined {
     this.requireAlive();
     const before = this.#current;
     this.#current = next;
@@ -258,18 +258,18 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** For the record, as it is now. */
-  get whereabouts(): Whereabouts {
+  get recordState(): RecordState {
     const { saved, snapshotTag: tag, expiresAt } = this;
     return { machine: this.#current?.facts, saved, tag, expiresAt };
   }
 
   /** Makes a later daemon know what is so now, or with some of it changed, what is about to be so. */
-  async persist(changed: Partial<Whereabouts> = {}): Promise<void> {
-    await this.record.write(recordOf(this, { ...this.whereabouts, ...changed }));
+  async persist(changed: Partial<RecordState> = {}): Promise<void> {
+    await this.record.write(recordOf(this, { ...this.recordState, ...changed }));
   }
 
   /** A machine that ended by itself costs what it did since the state that was saved, or since the snapshot. */
-  #fallBack(machine: Incarnation, reason: string, console: string): void {
+  #fallBack(machine: SandboxMachine, reason: string, console: string): void {
     this.#console = console;
     this.leave();
     this.noteLoss(reason);
@@ -285,7 +285,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Has no machine any more: paused. The one before is given back for the caller to end. */
-  leave(): Incarnation | undefined {
+  leave(): SandboxMachine | undefined {
     const before = this.#current;
     this.#current = undefined;
     this.expiresAt = undefined;
@@ -323,7 +323,7 @@ export class Sandbox implements AsyncDisposable {
     };
   }
 
-  #quotaInfo(reason: string | undefined, at: Incarnation | undefined): Partial<SandboxInfo> {
+  #quotaInfo(reason: string | undefined, at: SandboxMachine | undefined): Partial<SandboxInfo> {
     const { idleSecs, onTimeout, autoResume } = this.timeouts;
     const code = reasonCode(reason);
     const { best_effort: _, ...limits } = this.facts.limits ?? { best_effort: false };

@@ -1,5 +1,5 @@
 /** Flat images that machines map or are about to map, by the id of their snapshot: they must not be evicted. */
-export class HeldImages {
+export class ImageRefs {
   readonly #counts = new Map<string, number>();
 
   isHeld(id: string): boolean {

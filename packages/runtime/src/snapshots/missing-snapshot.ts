@@ -7,7 +7,11 @@ import type { Runtime } from "../open-runtime.ts";
 const looksLikeIt = new Set(["internal", "engine_failed", "snapshot_corrupt"]);
 
 /** The failure itself, or `snapshot_not_found` if the snapshot is no longer there. */
-export async function explain(runtime: Runtime, snapshot: StoredSnapshot, error: unknown): Promise<AppError> {
+export async function explainMissingSnapshot(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+  error: unknown,
+): Promise<AppError> {
   const failure = toAppError(error);
   if (!looksLikeIt.has(failure.code) || (await runtime.store.isCurrent(snapshot))) return failure;
   return new AppError(
@@ -18,7 +22,7 @@ export async function explain(runtime: Runtime, snapshot: StoredSnapshot, error:
 }
 
 /** Runs work that reads the files of a snapshot. */
-export async function using<T>(
+export async function withSnapshotFiles<T>(
   runtime: Runtime,
   snapshot: StoredSnapshot,
   work: () => Promise<T>,
@@ -26,6 +30,6 @@ export async function using<T>(
   try {
     return await work();
   } catch (error) {
-    throw await explain(runtime, snapshot, error);
+    throw await explainMissingSnapshot(runtime, snapshot, error);
   }
 }

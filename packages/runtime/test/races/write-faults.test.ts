@@ -30,7 +30,7 @@ async function assertInStep({ runtime, config }: TestRuntime, when: string): Pro
     homes.push(sandbox.id);
     const record = await readRecord(sandbox.home);
     // Numbers of machines that did not come to be may be given again by a later daemon, which has removed what they left.
-    const known = { ...recordOf(sandbox, sandbox.whereabouts), machines: record?.machines };
+    const known = { ...recordOf(sandbox, sandbox.recordState), machines: record?.machines };
     assert.deepEqual(record, known, `${when}: record`);
     const expected = [
       "sandbox.json",

@@ -2,9 +2,9 @@
 import type { ServerResponse } from "node:http";
 
 /** How long a client may take to read why its answer ends */
-const farewellMs = 5_000;
+const lingerMs = 5_000;
 
-export function cutLater(outgoing: ServerResponse): void {
-  const cut = setTimeout(() => outgoing.destroy(), farewellMs).unref();
+export function closeSoon(outgoing: ServerResponse): void {
+  const cut = setTimeout(() => outgoing.destroy(), lingerMs).unref();
   outgoing.once("close", () => clearTimeout(cut));
 }

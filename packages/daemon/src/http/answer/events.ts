@@ -5,7 +5,7 @@
 import type { ServerResponse } from "node:http";
 import { toAppError, type AppError, type ForkdEvent } from "@forkd/contract";
 import type { Listener } from "@forkd/runtime";
-import { cutLater } from "./close-soon.ts";
+import { closeSoon } from "./close-soon.ts";
 
 const keepAliveMs = 15_000;
 
@@ -40,7 +40,7 @@ export async function sendEvents(
     if (outgoing.destroyed) return undefined;
     const revoked = signal.aborted ? toAppError(signal.reason) : undefined;
     outgoing.end(revoked && frameOf(revocation(last, revoked)));
-    cutLater(outgoing);
+    closeSoon(outgoing);
     return revoked;
   } catch (error) {
     outgoing.destroy();

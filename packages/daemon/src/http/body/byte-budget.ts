@@ -9,7 +9,7 @@ export type HeldBytesOptions = {
   readonly message: (inUse: number, limit: number) => string;
 };
 
-export class HeldBytes {
+export class ByteBudget {
   readonly #options: HeldBytesOptions;
   #bytes = 0;
 

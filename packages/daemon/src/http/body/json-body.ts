@@ -5,13 +5,13 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { AppError } from "@forkd/contract";
-import { HeldBytes } from "./byte-budget.ts";
+import { ByteBudget } from "./byte-budget.ts";
 import { JsonScan } from "./json-scan.ts";
 
 /** Bodies beyond this length count together */
 const largeBytes = 64 * 1024;
 const maxLargeBytes = 256 * 1024 * 1024;
-const large = new HeldBytes({
+const large = new ByteBudget({
   maxBytes: maxLargeBytes,
   which: "large requests",
   message: (inUse, limit) =>
