@@ -2,7 +2,8 @@
 import type { TestContext } from "node:test";
 import { nullLogger } from "@forkd/base";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
-import { openStore, Runtime } from "../src/open-runtime.ts";
+import { openStore } from "../src/open-runtime.ts";
+import { Runtime } from "../src/runtime.ts";
 import { reapStrays } from "../src/recovery/strays.ts";
 import { restoreSandboxes } from "../src/recovery/adopt.ts";
 import { Survivors } from "../src/recovery/survivors.ts";

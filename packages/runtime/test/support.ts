@@ -11,7 +11,8 @@ import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
 import type { RuntimeConfig } from "../src/config.ts";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
-import { openStore, Runtime } from "../src/open-runtime.ts";
+import { openStore } from "../src/open-runtime.ts";
+import { Runtime } from "../src/runtime.ts";
 import { FakeEngine } from "./fakes/engine.ts";
 
 // From dist/test.

@@ -1,7 +1,7 @@
 /** What the disk of a sandbox takes on the host. */
 import type { DiskLayer } from "@forkd/machine";
 import { physicalBytes, snapshotDisks, type StoredSnapshot } from "@forkd/store";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** What the saved disk of a sandbox has beyond that of the snapshot it descends from. */

@@ -16,7 +16,7 @@ import {
   type WithLimits,
 } from "@forkd/contract";
 import type { DiskLimits, ExitReason, Group, GroupLimits, PreparedMachine } from "@forkd/machine";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 const mib = 1024 * 1024;
 

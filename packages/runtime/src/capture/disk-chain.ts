@@ -11,7 +11,7 @@ import { rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { removeTree } from "@forkd/base";
 import { mergeDisks, type Draft } from "@forkd/store";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 

@@ -15,7 +15,7 @@ import { copySparse, Scope, within } from "@forkd/base";
 import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
 import type { Draft, Manifest } from "@forkd/store";
 import { correctClock } from "./guest-clock.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { recordKernel } from "../launch/warm-kernel.ts";
 

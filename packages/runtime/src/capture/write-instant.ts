@@ -22,7 +22,7 @@ import {
   type StoredSnapshot,
 } from "@forkd/store";
 import { shortenDisk } from "./disk-chain.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";

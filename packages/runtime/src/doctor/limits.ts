@@ -1,7 +1,7 @@
 /** doctor: which limits this host can hold a sandbox to. */
 import { limitNames, type AskedLimits, type Check } from "@forkd/contract";
 import { notEnforceable } from "../admission/limits.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 export function limitsCheck(runtime: Runtime): Check {
   const name = "limits";

@@ -24,7 +24,7 @@ import { runInGuest } from "./run-in-guest.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
 import { makeHome, makePlace } from "./launch.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
 import { wallClock } from "../capture/wall-clock.ts";
 import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";

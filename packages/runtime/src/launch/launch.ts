@@ -31,7 +31,7 @@ import {
   type SandboxPaths,
 } from "../sandbox/paths.ts";
 import { diagnose, holdToLimits, makeGroup, notEnforceable } from "../admission/limits.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts } from "../sandbox/facts.ts";
 import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { recordOf, type MachineFacts } from "../sandbox/record.ts";

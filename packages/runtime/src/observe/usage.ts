@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { isErrno, mapPool } from "@forkd/base";
 import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
 import { snapshotsDir } from "../config.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { sandboxHome } from "../sandbox/paths.ts";
 
 /** Reads under way at the same time; the threads that do them serve every other file too. */

@@ -19,7 +19,7 @@ import type { OpenBranch } from "../capture/open-branches.ts";
 import { collapseIfLong } from "../capture/disk-chain.ts";
 import type { Context } from "../context.ts";
 import { clockMs, correctClock } from "../capture/guest-clock.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { SnapshotProgress } from "../capture/snapshot-progress.ts";

@@ -17,7 +17,7 @@ import { prepareChild, startChild } from "../launch/launch.ts";
 import { agentPath } from "../config.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { dependentsOf } from "../snapshots/lineage.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
 
 type BuildContext = Context & { onProgress: Progress };

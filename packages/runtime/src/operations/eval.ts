@@ -12,7 +12,7 @@ import {
 import { withDeadline } from "@forkd/base";
 import type { EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";

@@ -2,7 +2,7 @@
 import type { FileEntry, ParsedOf } from "@forkd/contract";
 import * as guest from "@forkd/machine";
 import type { Context } from "../context.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 function agentOf(runtime: Runtime, { id }: { id: string }): guest.AgentClient {
   return runtime.registry.get(id).agent;

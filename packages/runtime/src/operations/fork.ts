@@ -13,7 +13,7 @@ import type { Context } from "../context.ts";
 import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
 import { prepareChild, startChild } from "../launch/launch.ts";
 import { limitsOf, requireEnforceable } from "../admission/limits.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { SandboxTimeouts } from "../sandbox/facts.ts";
 import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
 

@@ -3,7 +3,7 @@ import { exposition, Gauge, type Metric } from "@forkd/base";
 import type { EventsRequest, ParsedOf, SandboxInfo, SandboxStats, Stats } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Listener } from "../observe/events.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { UsageSample } from "../observe/usage.ts";
 import { forkdVersion } from "../version.ts";
 import { listSandboxes } from "./sandboxes.ts";

@@ -13,7 +13,7 @@ import type { Context } from "../context.ts";
 import { memoryShare, type Reservation } from "../admission/admission.ts";
 import { prepareMachine, startMachine } from "../launch/launch.ts";
 import { requireEnforceable } from "../admission/limits.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { ownDiskBytes } from "../admission/disk-usage.ts";
 import { childEnv, type SavedState } from "../sandbox/facts.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";

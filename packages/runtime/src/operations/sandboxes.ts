@@ -7,7 +7,7 @@ import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { SandboxHome } from "../sandbox/paths.ts";
 import { hasLabels } from "../observe/label-filter.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 
 const pingMs = 10_000;

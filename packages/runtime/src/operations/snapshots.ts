@@ -13,7 +13,7 @@ import {
 import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
 import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { removeBranches } from "../snapshots/expired-branches.ts";
 import { findStrays, removeStrays } from "../recovery/strays.ts";
 import { unclaimed } from "./system.ts";

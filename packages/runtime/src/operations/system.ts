@@ -2,7 +2,7 @@
 import type { Check, CleanupReport, DoctorReport, Status } from "@forkd/contract";
 import { acceleratorFindings, commonFindings } from "../doctor/findings.ts";
 import { ok, toCheck, warn, type Finding } from "../doctor/finding.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { findStrays, removeStrays, type Claim } from "../recovery/strays.ts";
 import { limitsCheck } from "../doctor/limits.ts";
 import { removeGroups, strayGroups } from "../recovery/stray-groups.ts";

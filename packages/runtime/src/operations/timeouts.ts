@@ -1,7 +1,7 @@
 /** How long a sandbox may live and be left alone, what follows then, and calls that wake it. */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { explainEnd } from "../sandbox/exit-reason.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { pause, resume } from "./pause.ts";

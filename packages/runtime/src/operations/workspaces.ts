@@ -2,7 +2,7 @@
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import { hasLabels } from "../observe/label-filter.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { limitsOf } from "../admission/limits.ts";
 import { admit, forkSnapshot, requireOne } from "./fork.ts";

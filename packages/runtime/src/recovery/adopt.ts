@@ -13,7 +13,7 @@ import { sandboxHome } from "../sandbox/paths.ts";
 import { diagnose, diskLimits, groupName, notEnforceable } from "../admission/limits.ts";
 import { mergedDiskBytes, ownDiskBytes } from "../admission/disk-usage.ts";
 import { claimHome } from "../launch/launch.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
 import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "../sandbox/record.ts";

@@ -5,7 +5,7 @@
 import { mapPool } from "@forkd/base";
 import type { OnStop } from "../config.ts";
 import { save } from "../operations/pause.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 /** Gives how many machines were ended and how many run on. */

@@ -4,7 +4,7 @@ import type { SnapshotInfo } from "@forkd/contract";
 import type { BrokenSnapshot, StoredSnapshot } from "@forkd/store";
 import type { OpenBranch } from "../capture/open-branches.ts";
 import { differences } from "./compatibility.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 function originFields({ manifest }: StoredSnapshot): Partial<SnapshotInfo> {
   const { origin } = manifest;

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import type { GcReport, GcRequest } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import { dependentsOf, sandboxesOn } from "./lineage.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 export type Policy = Pick<GcRequest, "branches" | "older_than_secs" | "keep_last">;
 

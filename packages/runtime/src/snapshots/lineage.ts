@@ -1,5 +1,5 @@
 /** Who stands on whom: snapshots by their parents, sandboxes by what they run from. */
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 /** Snapshots, also those being written, and sandboxes with saved state whose memory is a layer over the snapshot. */
 export async function dependentsOf(runtime: Runtime, tag: string): Promise<string[]> {

@@ -1,7 +1,7 @@
 /** A snapshot may be removed while it is being used: whoever meets missing files then says what happened. */
 import { AppError, toAppError } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 /** Failures that missing files can look like. */
 const looksLikeIt = new Set(["internal", "engine_failed", "snapshot_corrupt"]);

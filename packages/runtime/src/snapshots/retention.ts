@@ -1,6 +1,6 @@
 /** Applies the configured retention of branches from time to time. */
 import { removeBranches, type Policy } from "./expired-branches.ts";
-import type { Runtime } from "../open-runtime.ts";
+import type { Runtime } from "../runtime.ts";
 
 const daySecs = 86_400;
 

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
 import { pause, resume } from "../../src/operations/pause.ts";
-import type { Runtime } from "../../src/open-runtime.ts";
+import type { Runtime } from "../../src/runtime.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, rejectsWith, until } from "../support.ts";
 
 const many = 20;

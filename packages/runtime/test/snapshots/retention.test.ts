@@ -4,7 +4,7 @@ import { isSandbox, type BranchRequest, type GcReport } from "@forkd/contract";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { gc, listSnapshots } from "../../src/operations/snapshots.ts";
-import type { Runtime } from "../../src/open-runtime.ts";
+import type { Runtime } from "../../src/runtime.ts";
 import { context, forkableRuntime, forkRequest, until } from "../support.ts";
 
 function request(id: string, tag: string): BranchRequest {
