@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { isErrno, readJson, removeTree, writeFileAtomic } from "../src/atomic-file.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 test("writeFileAtomic() writes text and bytes, replaces what was there and leaves nothing else", async (t) => {
   const dir = await temporaryDirectory(t);

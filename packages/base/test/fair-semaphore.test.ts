@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
 import { FairSemaphore, type Call } from "../src/fair-semaphore.ts";
-import { settled } from "./support.ts";
+import { settled } from "@forkd/test-support";
 
 /** Takes a place for a name as often as asked; `begun` has the names in the order in which they got one. */
 function crowd(places: number) {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { createLogger } from "../src/logger.ts";
 import { LogFile } from "../src/log-file.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const line = (text: string) => `${text.padEnd(9, ".")}\n`;
 

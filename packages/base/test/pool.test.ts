@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Mutex } from "../src/mutex.ts";
 import { mapPool, Semaphore } from "../src/pool.ts";
-import { gate, settled } from "./support.ts";
+import { gate, settled } from "@forkd/test-support";
 
 test("Semaphore runs as many at once as it has permits, and the others in order", async () => {
   const semaphore = new Semaphore(2);

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand, type CommandFailure } from "../src/run-command.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 async function failureOf(work: Promise<unknown>): Promise<CommandFailure> {
   return work.then(

@@ -19,7 +19,7 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 import { isErrno } from "../src/atomic-file.ts";
 import { copySparse, dataRanges } from "../src/sparse-file.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const run = promisify(execFile);
 const mib = 1 << 20;

@@ -9,6 +9,7 @@ import { mergeDisks } from "../src/disk-merge.ts";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "../src/snapshot.ts";
 import type { Store } from "../src/store.ts";
 import { overlay, randomNumbers } from "./layer-model.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import {
   branchFacts,
   fillLayer,
@@ -18,9 +19,7 @@ import {
   namesIn,
   needsRoot,
   openStore,
-  rejectsWith,
   smallFileSystem,
-  temporaryDirectory,
 } from "./support.ts";
 
 const diskBytes = 8 * mib;

@@ -6,7 +6,8 @@ import { test } from "node:test";
 import { runCommand } from "@forkd/base";
 import { digestFile } from "../src/digest.ts";
 import { touchedChunks } from "../src/touched-chunks.ts";
-import { mib, temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
+import { mib } from "./support.ts";
 
 const sha256 = (bytes: Uint8Array): Buffer => createHash("sha256").update(bytes).digest();
 const zeroDigest = Buffer.alloc(32);

@@ -11,7 +11,8 @@ import type { Forkd, Sandbox } from "@forkd/sdk";
 import { assertNothingHalfMade } from "../support/branches.ts";
 import { startDaemon } from "../support/daemon.ts";
 import { linkSnapshots, ownFile } from "../support/data-dir.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 import { fillUp, ownDisk } from "../support/small-disk.ts";
 import { testDir } from "../support/test-dir.ts";
 
@@ -167,7 +168,7 @@ test("a branch whose caller goes away leaves the source running and nothing half
     assert.equal(await sh(source, "echo here"), "here");
   }
   assert.ok(cancelled > 0);
-  await eventually("nothing but what is complete is left", async () =>
+  await until("nothing but what is complete is left", async () =>
     (await daemon.forkd.snapshots.list()).every(({ status }) => status === "ready"),
   );
   const branch = await source.branch({ tag: "after", n: 1 });

@@ -9,7 +9,8 @@ import { test } from "node:test";
 import { runCommand } from "@forkd/base";
 import { startDaemon } from "../support/daemon.ts";
 import { ownFile } from "../support/data-dir.ts";
-import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { processExists, sh } from "../support/sandboxes.ts";
 import { testDir } from "../support/test-dir.ts";
 
 async function flipByte(path: string, offset: number): Promise<void> {
@@ -155,7 +156,7 @@ test("a build that is cancelled in its boot leaves nothing", async () => {
     { signal: abort.signal, onProgress: ({ step }) => step === "boot" && abort.abort() },
   );
   await rejectsWith(building, "cancelled");
-  await eventually(
+  await until(
     "all is undone",
     () =>
       readdirSync(join(daemon.dataDir, "sandboxes")).length === 0 &&

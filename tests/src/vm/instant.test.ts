@@ -13,7 +13,7 @@ import type { Sandbox } from "@forkd/sdk";
 import { assertConsecutive, Lines } from "../support/branches.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { repository } from "../support/places.ts";
-import { eventually } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
 
 /** branches in each mode */
 const rounds = 12;
@@ -77,7 +77,7 @@ function assertNotBehind(later: Finding, earlier: Finding): void {
 /** All of its threads go on, and find nothing wrong by that; a busy host may let one of them wait. */
 async function goesOn(sandbox: Sandbox, earlier: Finding): Promise<Finding> {
   let later = earlier;
-  await eventually("every thread goes on", async () => {
+  await until("every thread goes on", async () => {
     later = await look(sandbox);
     assert.ok(later.ok, later.text);
     return pairs(later, earlier).every(([now, before]) => now > before);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
 import { createOverlay, emptyOverlay } from "../../src/disk/qcow2.ts";
-import { temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const mib = 1 << 20;
 const clusterBytes = 65_536;
