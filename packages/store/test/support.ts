@@ -3,7 +3,7 @@ import { mkdtemp, open, readdir, readFile, rm, rmdir, writeFile } from "node:fs/
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { runCommand, type Logger } from "@forkd/base";
+import { runProgram, type Logger } from "@forkd/base";
 import type { Draft } from "../src/draft.ts";
 import type { CacheLimits } from "../src/flat-cache.ts";
 import { finishLayer } from "../src/finish-layer.ts";
@@ -50,10 +50,10 @@ export async function smallFileSystem(t: TestContext, size = "256k"): Promise<st
   const path = await mkdtemp(join(tmpdir(), "forkd-store-mount-"));
   let mounted = false;
   t.after(async () => {
-    if (mounted) await runCommand("umount", [path]);
+    if (mounted) await runProgram("umount", [path]);
     await rmdir(path);
   });
-  await runCommand("mount", ["-t", "tmpfs", "-o", `size=${size},mode=700`, "forkd-test", path]);
+  await runProgram("mount", ["-t", "tmpfs", "-o", `size=${size},mode=700`, "forkd-test", path]);
   mounted = true;
   return path;
 }

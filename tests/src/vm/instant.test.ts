@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import type { BranchMode } from "@forkd/contract";
 import type { Sandbox } from "@forkd/sdk";
 import { assertConsecutive, Lines } from "../support/branches.ts";
@@ -34,7 +34,7 @@ after(() => daemon[Symbol.asyncDispose]());
 async function startProgram(): Promise<{ sandbox: Sandbox; beats: Lines }> {
   const path = join(daemon.dir, "instant");
   const source = join(repository, "tests/src/vm/instant.c");
-  await runCommand("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source]);
+  await runProgram("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source]);
   const sandbox = await daemon.forkd.forkOne("two");
   await sandbox.files.write(program, await readFile(path), { mode: "0755" });
   const beats = new Lines(await sandbox.commands.start([program, "run"]));

@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { isErrno, runCommand, Scope } from "@forkd/base";
+import { isErrno, runProgram, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import { linkSnapshot, linkSnapshots } from "../data-dir.ts";
 import { noteDataDir } from "../orphans.ts";
@@ -176,9 +176,9 @@ export class Reader implements AsyncDisposable {
 
 /** Also sandboxes that a daemon left behind when it was killed. */
 async function stopEverything(env: NodeJS.ProcessEnv): Promise<void> {
-  await runCommand(process.execPath, [cliPath, "up", "-q"], { env });
-  await runCommand(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
-  await runCommand(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
+  await runProgram(process.execPath, [cliPath, "up", "-q"], { env });
+  await runProgram(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
+  await runProgram(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
 }
 
 /** One that has ended already tells so by its exit code. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SharedWork } from "../src/shared-work.ts";
+import { SingleFlight } from "../src/single-flight.ts";
 
 /** Work that ends when told to, or when its signal fires. */
 function controlled() {
@@ -17,7 +17,7 @@ function controlled() {
 }
 
 test("run() does the work once for all who wait, and again afterwards", async () => {
-  const shared = new SharedWork<string>();
+  const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const all = [1, 2, 3].map(() => shared.run("a", work, new AbortController().signal));
   finish("done");
@@ -29,7 +29,7 @@ test("run() does the work once for all who wait, and again afterwards", async ()
 });
 
 test("run() gives a failure to all who wait", async () => {
-  const shared = new SharedWork<string>();
+  const shared = new SingleFlight<string>();
   const fail = () => Promise.reject(new Error("no luck"));
   const results = await Promise.allSettled([shared.run("a", fail), shared.run("a", fail)]);
   assert.deepEqual(
@@ -39,7 +39,7 @@ test("run() gives a failure to all who wait", async () => {
 });
 
 test("run() leaves the work to those who still wait when one gives up", async () => {
-  const shared = new SharedWork<string>();
+  const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const controller = new AbortController();
   const gone = shared.run("a", work, controller.signal);
@@ -52,7 +52,7 @@ test("run() leaves the work to those who still wait when one gives up", async ()
 });
 
 test("run() stops the work when the last one gives up, and the next starts afresh", async () => {
-  const shared = new SharedWork<string>();
+  const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const controllers = [new AbortController(), new AbortController()];
   const gone = controllers.map(({ signal }) => shared.run("a", work, signal));
