@@ -196,11 +196,6 @@ export class AgentClient implements AsyncDisposable {
     return { taken, [Symbol.dispose]: release };
   }
 
-  /** Asks the guest to end itself. There is no answer; the VMM exits. */
-  powerOff(): void {
-    this.#channel.send(encodeFrame(frameType.powerOff, 0));
-  }
-
   /** All processes that the agent knows, finished ones too. */
   async list(): Promise<AgentListing[]> {
     const listings: AgentListing[] = [];

@@ -50,7 +50,7 @@ const statusSchema = z.looseObject({ status: z.string() });
 export class QemuEngine implements Engine {
   readonly name = "qemu";
   readonly version: string;
-  readonly capabilities: Capabilities = { warmFork: true, prepare: true, diskLimits: true };
+  readonly capabilities: Capabilities = { diskLimits: true };
   readonly #program: string;
 
   private constructor(program: string, version: string) {
