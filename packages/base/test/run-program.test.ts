@@ -15,7 +15,7 @@ async function failureOf(work: Promise<unknown>): Promise<ProgramFailure> {
   return error;
 }
 
-test("runProgram() gives what the program wrote, stdout and stderr apart", async () => {
+test("runProgram() returns stdout and stderr separately", async () => {
   const { stdout, stderr } = await runProgram("sh", ["-c", "echo out; echo err >&2; cat"]);
   assert.equal(stdout, "out\n");
   assert.equal(stderr, "err\n");
@@ -26,7 +26,7 @@ test("runProgram() uses no shell", async () => {
   assert.equal(stdout, "$HOME; echo *");
 });
 
-test("runProgram() takes the directory and the environment that it is given", async (t) => {
+test("runProgram() uses the given directory and environment", async (t) => {
   const dir = await temporaryDirectory(t);
   const { stdout } = await runProgram("/bin/sh", ["-c", "pwd; echo $A; echo ${B:-unset}"], {
     cwd: dir,
@@ -54,7 +54,7 @@ test("runProgram() rejects with the name of a program that is missing", async ()
   assert.equal(failure.exitCode, null);
 });
 
-test("runProgram() hands over each line as it comes, the last one too when it has no end", async () => {
+test("runProgram() reports each line as it arrives, also a last one without a line end", async () => {
   const lines: string[] = [];
   await runProgram("sh", ["-c", "printf 'one\\n\\ntw'; sleep 0.05; printf 'o\\r50%%\\rdone'"], {
     onLine: (line) => lines.push(line),
@@ -110,7 +110,7 @@ test("runProgram() ends what the program has started when it is cancelled", asyn
   await until("the other program has exited", () => !existsSync(`/proc/${pid}`));
 });
 
-test("runProgram() fails at once when it is cancelled already", async () => {
+test("runProgram() fails at once when the signal has already fired", async () => {
   const failure = await failureOf(runProgram("sleep", ["1000"], { signal: AbortSignal.abort() }));
   assert.match(failure.message, /aborted/);
 });

@@ -16,7 +16,7 @@ function controlled() {
   return { starts, work, finish: (value: string) => finish(value) };
 }
 
-test("run() does the work once for all who wait, and again afterwards", async () => {
+test("run() does the work once for all waiting callers, and again afterwards", async () => {
   const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const all = [1, 2, 3].map(() => shared.run("a", work, new AbortController().signal));
@@ -28,7 +28,7 @@ test("run() does the work once for all who wait, and again afterwards", async ()
   assert.equal(await again, "again");
 });
 
-test("run() gives a failure to all who wait", async () => {
+test("run() rejects for all waiting callers when the work fails", async () => {
   const shared = new SingleFlight<string>();
   const fail = () => Promise.reject(new Error("no luck"));
   const results = await Promise.allSettled([shared.run("a", fail), shared.run("a", fail)]);
@@ -38,7 +38,7 @@ test("run() gives a failure to all who wait", async () => {
   );
 });
 
-test("run() leaves the work to those who still wait when one gives up", async () => {
+test("run() keeps the work running for the other callers when one gives up", async () => {
   const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const controller = new AbortController();
@@ -51,7 +51,7 @@ test("run() leaves the work to those who still wait when one gives up", async ()
   assert.equal(await stays, "done");
 });
 
-test("run() stops the work when the last one gives up, and the next starts afresh", async () => {
+test("run() stops the work when the last caller gives up, and the next call starts it again", async () => {
   const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const controllers = [new AbortController(), new AbortController()];
