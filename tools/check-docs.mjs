@@ -1,6 +1,6 @@
 /**
- * Every relative link in the Markdown files leads to a file; every verb with all its options is in docs/cli.md; docs/configuration.md
- * holds the table of settings and docs/http-api.md that of routes as the code gives them (`--write` updates both). Needs the compiled
+ * Every relative link in the Markdown files leads to a file; every verb with all its options is in docs/reference/cli.md; docs/reference/configuration.md
+ * holds the table of settings and docs/reference/http-api.md that of routes as the code gives them (`--write` updates both). Needs the compiled
  * packages.
  */
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -32,11 +32,11 @@ for (const page of pages(root)) {
   }
 }
 
-const cli = readFileSync(join(root, "docs/cli.md"), "utf8");
+const cli = readFileSync(join(root, "docs/reference/cli.md"), "utf8");
 for (const verb of verbs) if (!verb.hidden) await checkVerb(verb);
 
-generated("docs/configuration.md", "settings", await settingsTable());
-generated("docs/http-api.md", "routes", routesTable());
+generated("docs/reference/configuration.md", "settings", await settingsTable());
+generated("docs/reference/http-api.md", "routes", routesTable());
 process.exit(broken > 0 ? 1 : 0);
 
 /** The part of a page between `<!-- name -->` and `<!-- end -->` is what the code gives. */
@@ -57,7 +57,7 @@ function generated(page, name, table) {
 async function checkVerb(verb) {
   const section = sectionOf(verb.name);
   if (section === undefined) {
-    console.error(`docs/cli.md: no section for the verb ${verb.name}`);
+    console.error(`docs/reference/cli.md: no section for the verb ${verb.name}`);
     broken++;
     return;
   }
@@ -70,7 +70,7 @@ async function checkVerb(verb) {
       const told = [long, short].some((name) => name && new RegExp(`${name}(?![\\w-])`).test(words));
       if (told || hidden || long === "--json" || long === "--quiet") continue;
       const name = part === command ? verb.name : `${verb.name} ${part.name()}`;
-      console.error(`docs/cli.md: the section of ${verb.name} does not tell about ${name} ${long}`);
+      console.error(`docs/reference/cli.md: the section of ${verb.name} does not tell about ${name} ${long}`);
       broken++;
     }
   }
