@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "frames.h"
+#include "wire/frames.h"
 
 #define AGENT_VERSION "1.0.0"
 

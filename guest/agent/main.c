@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "link.h"
-#include "loop.h"
-#include "proc.h"
+#include "wire/link.h"
+#include "wire/loop.h"
+#include "process/proc.h"
 
 #define FILES_AGENT 65536
 #define FILES_SOFT 1024

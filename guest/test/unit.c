@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "frames.h"
-#include "ring.h"
+#include "fork/clock.h"
+#include "wire/frames.h"
+#include "process/ring.h"
 
 #define GOLDEN_MAX 128
 
