@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { parseKernelDependency, parsePackage } from "../src/kernel.ts";
-import { readModuleDepends } from "../src/modules.ts";
-import { importKernel } from "../src/user-kernel.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+import { parseKernelDependency, parsePackage } from "../../src/kernel/kernel.ts";
+import { readModuleDepends } from "../../src/kernel/modules.ts";
+import { importKernel } from "../../src/kernel/user-kernel.ts";
+import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
 
 function bzImage(version: string): Buffer {
   const image = Buffer.alloc(4096);

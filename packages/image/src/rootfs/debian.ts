@@ -2,10 +2,10 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { throttleLines, type BuildContext } from "./context.ts";
+import { throttleLines, type BuildContext } from "../context.ts";
 import { imageTime } from "./ext4.ts";
-import { runAsRoot } from "./namespace.ts";
-import { runTool, ToolFailure } from "./tool.ts";
+import { runAsRoot } from "../namespace.ts";
+import { runTool, ToolFailure } from "../tool.ts";
 
 /** Left out of every package; licences and the C.UTF-8 locale stay. */
 const pathRules = [

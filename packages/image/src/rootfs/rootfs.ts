@@ -3,13 +3,13 @@ import { mkdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { z } from "zod";
-import { ensureEntry, requireSpace } from "./cache.ts";
-import type { BuildContext } from "./context.ts";
+import { ensureEntry, requireSpace } from "../cache.ts";
+import type { BuildContext } from "../context.ts";
 import { makeDebianTree } from "./debian.ts";
 import { makeImage } from "./ext4.ts";
-import { removeAsRoot } from "./namespace.ts";
-import { sortedPackages } from "./recipe-schema.ts";
-import type { Recipe } from "./recipe.ts";
+import { removeAsRoot } from "../namespace.ts";
+import { sortedPackages } from "../recipe/recipe-schema.ts";
+import type { Recipe } from "../recipe/recipe.ts";
 import { copyFiles, writeEtc } from "./rootfs-files.ts";
 
 export type Rootfs = {

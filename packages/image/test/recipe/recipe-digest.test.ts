@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { canonicalJson } from "../src/digest.ts";
-import { readRecipe, type Recipe } from "../src/recipe.ts";
-import { temporaryDirectory } from "./support.ts";
+import { canonicalJson } from "../../src/files/digest.ts";
+import { readRecipe, type Recipe } from "../../src/recipe/recipe.ts";
+import { temporaryDirectory } from "../support.ts";
 
 const base = {
   version: 1,

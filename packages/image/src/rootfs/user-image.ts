@@ -2,10 +2,10 @@
 import { stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { requireSpace } from "./cache.ts";
-import type { BuildContext } from "./context.ts";
-import { runTool, ToolFailure } from "./tool.ts";
-import { requireUnchanged, type FileState } from "./user-file.ts";
+import { requireSpace } from "../cache.ts";
+import type { BuildContext } from "../context.ts";
+import { runTool, ToolFailure } from "../tool.ts";
+import { requireUnchanged, type FileState } from "../files/user-file.ts";
 
 const mib = 2 ** 20;
 

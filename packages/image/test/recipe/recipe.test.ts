@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { readRecipe } from "../src/recipe.ts";
-import { rejectsWith, temporaryDirectory } from "./support.ts";
+import { readRecipe } from "../../src/recipe/recipe.ts";
+import { rejectsWith, temporaryDirectory } from "../support.ts";
 
 const wrong: [string, unknown, RegExp][] = [
   ["no version", {}, /version: /],

@@ -4,12 +4,12 @@ import { join } from "node:path";
 import { isErrno, removeTree } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { z } from "zod";
-import { ensureEntry, requireSpace } from "./cache.ts";
-import { throttleLines, type BuildContext } from "./context.ts";
-import { builderVersion, digestOf, sha256File } from "./digest.ts";
-import { isRoot } from "./namespace.ts";
+import { ensureEntry, requireSpace } from "../cache.ts";
+import { throttleLines, type BuildContext } from "../context.ts";
+import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
+import { isRoot } from "../namespace.ts";
 import { takeModules } from "./take-modules.ts";
-import { runTool, ToolFailure } from "./tool.ts";
+import { runTool, ToolFailure } from "../tool.ts";
 
 export type Kernel = {
   path: string;

@@ -7,10 +7,10 @@ import { join } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { z } from "zod";
-import { ensureEntry, requireSpace } from "./cache.ts";
-import type { BuildContext } from "./context.ts";
+import { ensureEntry, requireSpace } from "../cache.ts";
+import type { BuildContext } from "../context.ts";
 import { encodeCpio, type CpioEntry } from "./cpio.ts";
-import { builderVersion, digestOf, sha256 } from "./digest.ts";
+import { builderVersion, digestOf, sha256 } from "../files/digest.ts";
 import { loadOrder, parseModulesDep, wantedModules } from "./modules.ts";
 import { requireModules } from "./take-modules.ts";
 

@@ -3,14 +3,14 @@ import { constants, copyFile, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
 import { z } from "zod";
-import { ensureEntry, requireSpace } from "./cache.ts";
-import type { BuildContext } from "./context.ts";
-import { builderVersion, digestOf, sha256File } from "./digest.ts";
-import { identify, kindNames } from "./file-kind.ts";
+import { ensureEntry, requireSpace } from "../cache.ts";
+import type { BuildContext } from "../context.ts";
+import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
+import { identify, kindNames } from "../files/file-kind.ts";
 import type { Kernel } from "./kernel.ts";
 import { takeModules } from "./take-modules.ts";
-import { digestTree } from "./tree-digest.ts";
-import { readHead, requireUnchanged, unusable } from "./user-file.ts";
+import { digestTree } from "../files/tree-digest.ts";
+import { readHead, requireUnchanged, unusable } from "../files/user-file.ts";
 
 const infoSchema = z.object({ digest: z.string(), version: z.string(), source: z.string() });
 

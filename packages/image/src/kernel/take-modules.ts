@@ -11,7 +11,7 @@ import {
   requiredModules,
   wantedModules,
 } from "./modules.ts";
-import { runTool } from "./tool.ts";
+import { runTool } from "../tool.ts";
 
 const unpackers: Readonly<Record<string, readonly [string, ...string[]]>> = {
   ".xz": ["xz", "-d"],

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { sha256File } from "./digest.ts";
-import { throwIfCancelled } from "./context.ts";
+import { throwIfCancelled } from "../context.ts";
 
 const maxEntries = 5_000_000;
 

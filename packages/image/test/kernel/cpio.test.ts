@@ -3,8 +3,8 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
-import { encodeCpio } from "../src/cpio.ts";
-import { temporaryDirectory } from "./support.ts";
+import { encodeCpio } from "../../src/kernel/cpio.ts";
+import { temporaryDirectory } from "../support.ts";
 
 const hex = (...numbers: number[]): string => numbers.map((n) => n.toString(16).padStart(8, "0")).join("");
 

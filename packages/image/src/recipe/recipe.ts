@@ -3,7 +3,7 @@ import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/prom
 import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { sha256File } from "./digest.ts";
+import { sha256File } from "../files/digest.ts";
 import {
   describeIssues,
   recipeDigest,

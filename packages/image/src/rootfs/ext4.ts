@@ -1,8 +1,8 @@
 /** Makes ext4 images from directory trees, without mounting. */
 import { truncate, writeFile } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
-import { runAsRoot } from "./namespace.ts";
-import { ToolFailure } from "./tool.ts";
+import { runAsRoot } from "../namespace.ts";
+import { ToolFailure } from "../tool.ts";
 
 /** All times in an image, so that equal trees give equal images: 2020-01-01 */
 export const imageTime = "1577836800";

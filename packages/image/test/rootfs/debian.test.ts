@@ -3,13 +3,13 @@ import { mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/prom
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
-import { throttleLines } from "../src/context.ts";
-import { mmdebstrapArguments, parseMirrors } from "../src/debian.ts";
-import { resolveInTree } from "../src/guest-path.ts";
-import { findProgram, missingPrograms } from "../src/packages.ts";
-import { readRecipe } from "../src/recipe.ts";
-import { ensureRootfs } from "../src/rootfs.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+import { throttleLines } from "../../src/context.ts";
+import { mmdebstrapArguments, parseMirrors } from "../../src/rootfs/debian.ts";
+import { resolveInTree } from "../../src/rootfs/guest-path.ts";
+import { findProgram, missingPrograms } from "../../src/packages.ts";
+import { readRecipe } from "../../src/recipe/recipe.ts";
+import { ensureRootfs } from "../../src/rootfs/rootfs.ts";
+import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
 
 test("parseMirrors() takes Debian's archives of the suite and no others", () => {
   const targets = [

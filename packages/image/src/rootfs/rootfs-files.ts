@@ -6,8 +6,8 @@ import { pipeline } from "node:stream/promises";
 import { isErrno } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { resolveInTree } from "./guest-path.ts";
-import type { RecipeFile } from "./recipe-schema.ts";
-import { throwIfCancelled } from "./context.ts";
+import type { RecipeFile } from "../recipe/recipe-schema.ts";
+import { throwIfCancelled } from "../context.ts";
 
 /** Stands in until a sandbox has a name of its own. */
 const hostname = "forkd";

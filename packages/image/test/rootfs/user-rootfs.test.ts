@@ -14,8 +14,8 @@ import {
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
-import { importRootfs } from "../src/user-rootfs.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+import { importRootfs } from "../../src/rootfs/user-rootfs.ts";
+import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
 
 async function makeTree(path: string): Promise<string> {
   await mkdir(join(path, "etc"), { recursive: true });

@@ -3,9 +3,9 @@ import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
-import { ensureInitramfs } from "../src/initramfs.ts";
-import { loadOrder, parseModulesDep } from "../src/modules.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+import { ensureInitramfs } from "../../src/kernel/initramfs.ts";
+import { loadOrder, parseModulesDep } from "../../src/kernel/modules.ts";
+import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
 
 const names = [
   "virtio_ring",

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { pipeline } from "node:stream/promises";
-import { throwIfCancelled } from "./context.ts";
+import { throwIfCancelled } from "../context.ts";
 
 /** Goes into every digest; raised when the same input makes different images. */
 export const builderVersion = 1;

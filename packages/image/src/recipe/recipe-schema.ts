@@ -1,7 +1,7 @@
 /** The shape of recipe.json (docs/spec/recipe.md) and the digests made from it (pure). */
 import { posix } from "node:path";
 import { z } from "zod";
-import { builderVersion, digestOf } from "./digest.ts";
+import { builderVersion, digestOf } from "../files/digest.ts";
 
 /** Mounted at boot; what an image has there is never seen. */
 const hiddenDirectories = ["/proc", "/sys", "/dev", "/run", "/tmp"];
