@@ -18,9 +18,11 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "boot/boot.h"
+#include "fork/fork.h"
+#include "process/proc.h"
 #include "wire/link.h"
 #include "wire/loop.h"
-#include "process/proc.h"
 
 #define FILES_AGENT 65536
 #define FILES_SOFT 1024

@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
+#include "boot/boot.h"
 
 #define HOSTS_MAX 16384
 #define HOSTS_OWN "127.0.1.1\t"

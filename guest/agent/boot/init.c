@@ -17,7 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
+#include "boot/boot.h"
+#include "fork/fork.h"
 
 #define ROOT_DEVICE "/dev/vda"
 #define WAIT_MS 10000

@@ -9,7 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
+#include "boot/boot.h"
 
 #define LINE_MAX_ 4096
 

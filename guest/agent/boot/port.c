@@ -6,7 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent.h"
+#include "util.h"
+#include "boot/boot.h"
 
 #define PORT_NAME "forkd.agent"
 #define PORTS "/sys/class/virtio-ports"

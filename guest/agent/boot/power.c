@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "boot/boot.h"
+#include "process/proc.h"
 #include "wire/link.h"
 #include "wire/loop.h"
-#include "process/proc.h"
 
 #define SYNCS 16
 #define TERM_MS 2000

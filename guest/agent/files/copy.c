@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
 #include "files/builtin.h"
 
 #define CHUNK 65536

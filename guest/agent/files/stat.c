@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
 #include "files/builtin.h"
 
 #define RECORD_MAX (1 + 4 + 8 + 8 + 4 + 4 + 2 + PATH_MAX + 2 + PATH_MAX)

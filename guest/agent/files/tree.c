@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
 #include "files/builtin.h"
 
 static bool dots(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }

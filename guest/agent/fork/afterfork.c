@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "wire/link.h"
+#include "boot/boot.h"
+#include "fork/fork.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 #define ENTROPY_MIN 32u
 #define ENTROPY_MAX 512u

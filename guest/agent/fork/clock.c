@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "agent.h"
+#include "fork/fork.h"
 #include "wire/link.h"
 
 int clock_set(uint64_t ns)

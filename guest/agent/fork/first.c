@@ -17,7 +17,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "fork/fork.h"
 
 #define STACK 65536
 

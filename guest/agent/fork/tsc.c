@@ -6,7 +6,7 @@
 #include <time.h>
 #include <x86intrin.h>
 
-#include "agent.h"
+#include "fork/fork.h"
 
 #define TRIES 16
 #define PERIOD_NS 250000000

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
 #include "files/builtin.h"
 
 #define CHUNK 65536

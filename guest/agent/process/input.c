@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/link.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 #define CREDIT_STEP (INPUT_WINDOW / 4)
 

@@ -7,9 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent.h"
-#include "wire/link.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 struct plumbing {
     int child[4], ours[4];

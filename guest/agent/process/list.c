@@ -1,8 +1,8 @@
 /* LIST: one LISTING per process, then OK. */
 #include <sys/wait.h>
 
-#include "wire/link.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 #define LISTING_MAX 640
 

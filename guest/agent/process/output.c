@@ -11,8 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "wire/link.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 #define READ_MAX 65536u
 #define OUTPUT_HEAD 9u

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "boot/boot.h"
 
 #define BUCKETS 1024 /* power of two */
 

@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stddef.h>
 
-#include "wire/link.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 struct queue {
     struct proc *head, **tail;

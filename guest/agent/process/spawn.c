@@ -3,7 +3,6 @@
  * and it reports a failed step by writing to a variable of the parent. It therefore calls only system calls, and
  * changes nothing else in memory. File operations run code of the agent and are made with fork.
  */
-#include "process/start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "process/start.h"
 
 static struct {
     const char *step;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
 
 #define DATABASE_MAX (1024 * 1024)
 

@@ -7,8 +7,10 @@
 #include <time.h>
 
 #include "agent.h"
-#include "wire/link.h"
+#include "boot/boot.h"
+#include "fork/fork.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 #define NONCE 16u
 #define INPUT_MARK 1

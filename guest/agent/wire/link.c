@@ -13,9 +13,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "agent.h"
-#include "wire/loop.h"
+#include "util.h"
 #include "process/proc.h"
+#include "wire/loop.h"
 
 #define QUEUE_FIRST (256u * 1024)
 #define QUEUE_OUTPUT (128u * 1024) /* output of processes is added below this */

@@ -5,9 +5,9 @@
 #include <sys/epoll.h>
 #include <time.h>
 
-#include "agent.h"
-#include "wire/link.h"
+#include "fork/fork.h"
 #include "process/proc.h"
+#include "wire/link.h"
 
 #define BATCH 64
 
