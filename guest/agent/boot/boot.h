@@ -14,7 +14,7 @@ _Noreturn void boot_failed(const char *step, int err);
 /* modules.c: loads the modules that /modules/load names, with parameters from the kernel command line. */
 void modules_load(const char *cmdline);
 
-/* Copies the value of `key=` on the kernel command line to dst ("" for a bare key). False when it is absent. */
+/* Copies the value of `key=` on the kernel command line to dst ("" for a bare key). False when absent. */
 bool cmdline_get(const char *cmdline, const char *key, char *dst, size_t size);
 
 /* port.c: finds and opens the virtio port. */
@@ -30,7 +30,7 @@ int identity_boot_id(const uint8_t *id, size_t len);
 /* power.c */
 void power_sync(uint32_t id);
 void power_hello(void);
-bool power_reaped(pid_t pid);
+void power_reaped(pid_t pid); /* replies to SYNC when pid is its child process */
 _Noreturn void power_off(void);
 _Noreturn void machine_reset(void);
 

@@ -1,6 +1,7 @@
 /*
- * Identity files: hostname, machine-id, hosts and boot_id live in /run/forkd (tmpfs) and are bound over their places,
- * so that giving a fork its own identity writes only memory. The descriptors stay open from boot on.
+ * Identity files: hostname, machine-id, hosts and boot_id are in /run/forkd (tmpfs) and bind-mounted over
+ * their places, so that a new identity for a child writes only to memory. The descriptors stay open after
+ * boot.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +44,7 @@ int identity_boot_id(const uint8_t *id, size_t len)
     return pwrite(boot_fd, id, len, 0) == (ssize_t)len ? 0 : -1;
 }
 
-/* Replaces the line of the own name and keeps whatever else the file holds by now. */
+/* Replaces the line with the guest's own name and keeps all other lines. */
 int identity_hosts(const char *name, size_t len)
 {
     static char text[HOSTS_MAX + 128];
@@ -70,7 +71,7 @@ int identity_hosts(const char *name, size_t len)
     return replace(hosts_fd, text, (size_t)n);
 }
 
-/* Makes the file in /run/forkd and binds it over its place; a missing place is made where the root is writable. */
+/* Creates the file in /run/forkd and bind-mounts it over its place, creating that if the root is writable. */
 static int publish(const char *file, const char *place, const char *text, size_t n)
 {
     int fd = open(file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -87,7 +88,7 @@ static int publish(const char *file, const char *place, const char *text, size_t
 static void random_hex(char *dst, size_t n)
 {
     uint8_t raw[16];
-    /* At boot the generator may not be ready; this id is replaced by AFTER_FORK anyway. */
+    /* At boot the generator may not be ready; AFTER_FORK replaces this id anyway. */
     if (getrandom(raw, sizeof raw, GRND_INSECURE) < 0)
         memset(raw, 0, sizeof raw);
     for (size_t i = 0; i < n; i++)

@@ -1,6 +1,6 @@
 /*
- * Duties of PID 1 before it serves: modules, root, mounts, loopback, identity. See "Boot" in the protocol.
- * A failure is told on the console and resets the machine, so that a VMM with -no-reboot exits.
+ * What PID 1 sets up before it serves: modules, root, mounts, loopback, identity. See "Boot" in the protocol.
+ * A failure is printed on the console and resets the machine, so that a VMM with -no-reboot exits.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,8 +45,8 @@ static void must_mount(const char *source, const char *target, const char *type,
         boot_failed(target, errno);
 }
 
-/* Descriptors 0-2 must exist, so that no other one ever gets their numbers. */
-static void quiet_stdio(void)
+/* Opens descriptors 0-2, so that no other file gets their numbers. */
+static void open_stdio(void)
 {
     int fd = open("/dev/null", O_RDWR);
     if (fd < 0)
@@ -124,8 +124,8 @@ static void set(const char *path, const char *value)
 }
 
 /*
- * The timer chip runs at 18 Hz from reset on, and the VMM wakes for every edge although nobody listens once the kernel has
- * its clock from elsewhere. Mode 0 counts down once and is silent.
+ * The timer chip (PIT) fires at 18 Hz after reset, and the VMM wakes up each time, although the kernel does
+ * not use it once it has another clock. Mode 0 fires once and then stops.
  */
 static void stop_pit(void)
 {
@@ -142,10 +142,10 @@ static void stop_pit(void)
 }
 
 /*
- * Housekeeping that wakes an idle kernel twice a second or more, for the good of machines that run for months. A hundred
- * idle guests share one host, and every wake-up writes to memory that a child could go on sharing.
+ * Turns off periodic work that wakes an idle kernel twice a second or more. A hundred idle guests share one
+ * host, and every wake-up writes to memory that a child could otherwise share with its snapshot.
  */
-static void settle_kernel(void)
+static void reduce_wakeups(void)
 {
     set("/proc/sys/vm/compaction_proactiveness", "0");
     set("/proc/sys/vm/stat_interval", "120");
@@ -159,16 +159,16 @@ void init_boot(void)
     must_mount("dev", "/dev", "devtmpfs", MS_NOSUID, "mode=0755");
     must_mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
     must_mount("sys", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
-    quiet_stdio();
+    open_stdio();
     if (read_whole("/proc/cmdline", cmdline, sizeof cmdline) < 0)
         boot_failed("/proc/cmdline", errno);
     modules_load(cmdline);
     enter_root(cmdline);
     mounts();
     loopback_up();
-    settle_kernel();
+    reduce_wakeups();
     identity_prepare();
     after_fork_prepare();
-    /* The last process the kernel may choose when memory is out; commands get the usual value. */
+    /* The OOM killer must not choose the agent; commands get the usual value. */
     set("/proc/self/oom_score_adj", "-1000");
 }

@@ -1,6 +1,7 @@
 /*
- * Kernel modules of the initramfs. The kernel applies `name.param=value` of its command line only to what is built in;
- * for a module they are handed to finit_module here. Microvm declares its devices that way (virtio_mmio.device=…).
+ * Kernel modules of the initramfs. The kernel applies `name.param=value` of its command line only to built-in
+ * code, so this file passes them to finit_module. Microvm declares its devices that way
+ * (virtio_mmio.device=…).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 
 #define LINE_MAX_ 4096
 
-/* The kernel treats - and _ in names of modules and parameters as the same. */
+/* In names of modules and parameters, the kernel treats - and _ as equal. */
 static bool same_name(const char *a, const char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* The virtio port of the agent, found by its name. */
+/* Finds the agent's virtio port by its name. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static bool find(char *device, size_t size)
     return found;
 }
 
-/* The device tells the names of its ports some time after the driver is loaded. */
+/* Polls, because the names of the ports appear some time after the driver is loaded, without an event. */
 int port_open(void)
 {
     char device[300];

@@ -1,4 +1,4 @@
-/* SYNC, and the end of the machine. */
+/* SYNC, POWEROFF and reset. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -21,10 +21,10 @@
 static struct {
     pid_t pid;
     uint32_t id;
-    bool wanted; /* false when the host that asked is gone */
+    bool wanted; /* false when the host that requested it has disconnected */
 } syncs[SYNCS];
 
-/* sync(2) may take long on a slow disk, so a child waits for it. */
+/* sync(2) can be slow, so a child process runs it. */
 void power_sync(uint32_t id)
 {
     for (int i = 0; i < SYNCS; i++) {
@@ -47,23 +47,22 @@ void power_sync(uint32_t id)
     link_ok(id);
 }
 
-/* A new host does not know what an earlier one asked. */
+/* A new host does not expect replies to requests of an earlier one. */
 void power_hello(void)
 {
     for (int i = 0; i < SYNCS; i++)
         syncs[i].wanted = false;
 }
 
-bool power_reaped(pid_t pid)
+void power_reaped(pid_t pid)
 {
     for (int i = 0; i < SYNCS; i++)
         if (syncs[i].pid == pid) {
             syncs[i].pid = 0;
             if (syncs[i].wanted)
                 link_ok(syncs[i].id);
-            return true;
+            return;
         }
-    return false;
 }
 
 _Noreturn void machine_reset(void)
@@ -73,7 +72,7 @@ _Noreturn void machine_reset(void)
         pause();
 }
 
-/* Reaps until no child is left or the time is over. Every process of the guest is a child of PID 1 in the end. */
+/* Reaps until no child is left or the time is over. PID 1 becomes the parent of every orphaned process. */
 static void wait_children(int ms)
 {
     uint64_t end = now_ms() + (uint64_t)ms;
@@ -100,7 +99,7 @@ _Noreturn void power_off(void)
         _exit(0);
     }
     kill(-1, SIGTERM);
-    kill(-1, SIGCONT); /* a stopped process could not end */
+    kill(-1, SIGCONT); /* a stopped process does not handle SIGTERM */
     wait_children(TERM_MS);
     kill(-1, SIGKILL);
     wait_children(KILL_MS);

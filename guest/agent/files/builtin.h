@@ -1,16 +1,16 @@
 /*
- * Shared by the file operations, which run in a child of their own: errors are one line on descriptor 2 and the errno
- * as the exit code.
+ * Shared by the operations that the agent runs in a child process (files, TCP). An error is one line on
+ * descriptor 2 and the errno as the exit code.
  */
 #ifndef FORKD_BUILTIN_H
 #define FORKD_BUILTIN_H
 
 #include "process/start.h"
 
-/* Says "cannot <verb> '<path>': <reason>" for errno and returns errno. */
-int complain(const char *verb, const char *path);
+/* Writes "cannot <verb> '<path>': <reason>" for errno and returns errno. */
+int report_error(const char *verb, const char *path);
 
-/* Path of an entry of a directory; false when it is too long (ENAMETOOLONG). */
+/* Builds the path of a directory entry; false when it is too long (ENAMETOOLONG). */
 bool join_path(char *dst, size_t size, const char *dir, const char *name);
 
 /* files.c */

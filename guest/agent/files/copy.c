@@ -1,4 +1,4 @@
-/* Copy of a tree to another file system: content, mode, owner and times; links as links. */
+/* Copies a tree to another file system: content, mode, owner and times. Links stay links. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +81,7 @@ int tree_copy(const char *from, const char *to)
     if (r < 0)
         return -1;
     struct timespec times[2] = {st.st_atim, st.st_mtim};
-    /* Only root can keep the owner; the mode follows, because chown clears set-id bits. */
+    /* Only root can keep the owner. The mode is set after it, because chown clears set-id bits. */
     if (lchown(to, st.st_uid, st.st_gid) < 0 && errno != EPERM)
         return -1;
     if (!S_ISLNK(st.st_mode) && chmod(to, st.st_mode & 07777) < 0)

@@ -1,4 +1,4 @@
-/* File operations: choice by kind, error lines, read and mkdir. */
+/* Selects the operation of a kind; error lines, read and mkdir. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define CHUNK 65536
 
-int complain(const char *verb, const char *path)
+int report_error(const char *verb, const char *path)
 {
     char line[1024];
     int err = errno;
@@ -22,7 +22,7 @@ int complain(const char *verb, const char *path)
     n += text_copy(line + n, sizeof line - n, strerror(err));
     for (size_t i = 0; i < n; i++)
         if (line[i] == '\n')
-            line[i] = '?'; /* one line, whatever the name is */
+            line[i] = '?'; /* an error is one line, also for a name with a line break */
     n += text_copy(line + n, sizeof line - n, "\n");
     (void)!write(2, line, n);
     return err;
@@ -49,23 +49,23 @@ int file_read(const struct start *s)
     struct stat st;
     int fd = open(s->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        return complain("open", s->path);
+        return report_error("open", s->path);
     if (S_ISDIR(st.st_mode)) {
         errno = EISDIR;
-        return complain("read", s->path);
+        return report_error("read", s->path);
     }
     if (s->offset && lseek(fd, (off_t)s->offset, SEEK_SET) < 0)
-        return complain("seek", s->path);
+        return report_error("seek", s->path);
     while (left > 0) {
         ssize_t n = read(fd, buf, left < CHUNK ? (size_t)left : CHUNK);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return complain("read", s->path);
+            return report_error("read", s->path);
         if (n == 0)
             break;
         if (write_all(1, buf, (size_t)n) < 0)
-            return complain("send", s->path);
+            return report_error("send", s->path);
         left -= (uint64_t)n;
     }
     return 0;
@@ -76,14 +76,14 @@ int file_mkdir(const struct start *s)
     mode_t mode = s->mode ? s->mode : 0755;
     struct stat st;
     if ((s->flags & START_RECURSIVE) && make_parents(s->path, 0755) < 0)
-        return complain("make the parents of", s->path);
+        return report_error("create the parent directories of", s->path);
     if (mkdir(s->path, 0777) < 0) {
         if (errno == EEXIST && (s->flags & START_RECURSIVE) && stat(s->path, &st) == 0 && S_ISDIR(st.st_mode))
             return 0;
-        return complain("make directory", s->path);
+        return report_error("create directory", s->path);
     }
-    if (chmod(s->path, mode & 07777) < 0) /* the asked mode, whatever the mask is */
-        return complain("set the mode of", s->path);
+    if (chmod(s->path, mode & 07777) < 0) /* the umask must not change the requested mode */
+        return report_error("set the mode of", s->path);
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Stat records: of one path, or of every entry of a directory. The layout is in the protocol. */
+/* Stat records of one path, or of every entry of a directory. The protocol defines the layout. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static int add(int dir, const char *path, const char *name, const struct stat *s
     memcpy(p + 31, name, n);
     p += 31 + n;
     if (S_ISLNK(st->st_mode) && (link = readlinkat(dir, path, (char *)p + 2, PATH_MAX)) < 0)
-        link = 0; /* it went away since: the record still tells that it was a link */
+        link = 0; /* removed in the meantime: the record still has its type */
     put_u16(p, (uint16_t)link);
     out_len = (size_t)(p + 2 + link - out);
     return out_len >= OUT ? flush() : 0;
@@ -62,9 +62,9 @@ int file_stat(const struct start *s)
     struct stat st;
     const char *slash = strrchr(s->path, '/');
     if (fstatat(AT_FDCWD, s->path, &st, s->flags & START_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW) < 0)
-        return complain("stat", s->path);
+        return report_error("stat", s->path);
     if (add(AT_FDCWD, s->path, slash && slash[1] ? slash + 1 : s->path, &st) < 0 || flush() < 0)
-        return complain("send", s->path);
+        return report_error("send", s->path);
     return 0;
 }
 
@@ -72,13 +72,13 @@ int file_list(const struct start *s)
 {
     DIR *d = opendir(s->path);
     if (!d)
-        return complain("open directory", s->path);
+        return report_error("open directory", s->path);
     for (;;) {
         struct stat st;
         errno = 0;
         struct dirent *e = readdir(d);
         if (!e && errno)
-            return complain("read directory", s->path);
+            return report_error("read directory", s->path);
         if (!e)
             break;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
@@ -86,10 +86,10 @@ int file_list(const struct start *s)
         if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
             if (errno == ENOENT)
                 continue; /* removed while listing */
-            return complain("stat", e->d_name);
+            return report_error("stat", e->d_name);
         }
         if (add(dirfd(d), e->d_name, e->d_name, &st) < 0)
-            return complain("send", s->path);
+            return report_error("send", s->path);
     }
-    return flush() < 0 ? complain("send", s->path) : 0;
+    return flush() < 0 ? report_error("send", s->path) : 0;
 }

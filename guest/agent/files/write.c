@@ -1,8 +1,9 @@
 /*
- * Writing a file so that a reader sees the old or the new content, never a part.
+ * Writes a file so that a reader sees the old or the new content, never a part.
  *
- * The content goes to an unnamed file (O_TMPFILE) in the directory of the target and gets a name only when it is
- * complete and synced, so a killed writer leaves nothing behind. File systems without O_TMPFILE get a named one.
+ * The content goes to an unnamed file (O_TMPFILE) in the directory of the target. The file gets a name when
+ * it is complete and synced, so a killed writer leaves nothing behind. File systems without O_TMPFILE get a
+ * named file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 
 #define CHUNK 65536
 
-/* Takes stdin to its end: the host closes it with INPUT_EOF. */
+/* Reads stdin until the host closes it with INPUT_EOF. */
 static int copy_input(int fd)
 {
     static char buf[CHUNK];
@@ -43,15 +44,15 @@ static int write_in_place(const struct start *s, const char *path, mode_t mode)
         fd = open(path, flags);
     }
     if (fd < 0 || (fresh && fchmod(fd, mode) < 0))
-        return complain("open", path);
+        return report_error("open", path);
     if (copy_input(fd) < 0)
-        return complain("write", path);
+        return report_error("write", path);
     if (fsync(fd) < 0 && errno != EINVAL && errno != EROFS)
-        return complain("sync", path);
-    return close(fd) < 0 ? complain("close", path) : 0;
+        return report_error("sync", path);
+    return close(fd) < 0 ? report_error("close", path) : 0;
 }
 
-/* A file in the directory of the target. name is empty while it has none. */
+/* Opens a temporary file in the directory of the target; `name` is the name to link it to. */
 static int open_temporary(const char *path, char *name, size_t size)
 {
     char dir[PATH_MAX];
@@ -71,12 +72,12 @@ static int open_temporary(const char *path, char *name, size_t size)
     return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
-static int give_name(int fd, const char *name)
+static int link_to(int fd, const char *name)
 {
     char self[64];
     struct stat st;
     if (fstat(fd, &st) == 0 && st.st_nlink > 0)
-        return 0; /* it was made with its name */
+        return 0; /* created with its name */
     unlink(name);
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW);
@@ -87,17 +88,17 @@ static int replace(const struct start *s, const char *path, const struct stat *o
     char name[PATH_MAX];
     int fd = open_temporary(path, name, sizeof name);
     if (fd < 0)
-        return complain("make a file beside", path);
+        return report_error("create a temporary file beside", path);
     int err = 0;
     if (old && (old->st_uid != geteuid() || old->st_gid != getegid()))
-        (void)!fchown(fd, old->st_uid, old->st_gid); /* only root can give a file away */
+        (void)!fchown(fd, old->st_uid, old->st_gid); /* only root can change the owner */
     if (copy_input(fd) < 0 || fchmod(fd, old ? old->st_mode & 07777 : mode) < 0)
-        err = complain("write", path);
+        err = report_error("write", path);
     else if (fsync(fd) < 0)
-        err = complain("sync", path);
-    else if (give_name(fd, name) < 0 ||
+        err = report_error("sync", path);
+    else if (link_to(fd, name) < 0 ||
              renameat2(AT_FDCWD, name, AT_FDCWD, path, s->flags & START_EXCLUSIVE ? RENAME_NOREPLACE : 0) < 0)
-        err = complain("rename to", path);
+        err = report_error("rename to", path);
     if (err)
         unlink(name);
     return err;
@@ -111,28 +112,28 @@ int file_write(const struct start *s)
     struct stat st;
     if (strlen(path) >= sizeof real) {
         errno = ENAMETOOLONG;
-        return complain("write", path);
+        return report_error("write", path);
     }
     if (make_parents(path, 0755) < 0)
-        return complain("make the parents of", path);
+        return report_error("create the parent directories of", path);
     if (s->flags & START_APPEND)
         return write_in_place(s, path, mode);
     bool exists = lstat(path, &st) == 0;
     if (exists && (s->flags & START_EXCLUSIVE)) {
         errno = EEXIST;
-        return complain("write", path);
+        return report_error("write", path);
     }
-    /* A link stays a link: the file it leads to is replaced. */
+    /* A link stays a link: the file that it points to is replaced. */
     if (exists && S_ISLNK(st.st_mode) && realpath(path, real)) {
         path = real;
         exists = stat(path, &st) == 0;
     }
     if (exists && S_ISDIR(st.st_mode)) {
         errno = EISDIR;
-        return complain("write", path);
+        return report_error("write", path);
     }
     if (exists && S_ISREG(st.st_mode) && access(path, W_OK) < 0)
-        return complain("write", path);
+        return report_error("write", path);
     if (exists && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
         return write_in_place(s, path, mode); /* a device or FIFO cannot be replaced */
     return replace(s, path, exists && S_ISREG(st.st_mode) ? &st : NULL, mode);

@@ -1,6 +1,6 @@
 /*
- * AFTER_FORK: makes a forked machine different from its siblings. It runs on the first milliseconds of a child, so it
- * touches no disk and opens nothing: the descriptors are open since boot.
+ * AFTER_FORK: makes a forked machine different from its siblings. It runs in the first milliseconds of a
+ * child, so it neither accesses the disk nor opens files: the descriptors are open since boot.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static int random_fd = -1;
 
 void after_fork_prepare(void) { random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC); }
 
-/* Mixes and credits in one call, makes the generator of every CPU start from the new pool, and then the kernels. */
+/* Adds entropy, then re-seeds the generator of every CPU and the language kernels. */
 static int add_entropy(const uint8_t *data, uint32_t len)
 {
     static struct {
@@ -58,7 +58,7 @@ void after_fork(struct frame *f)
     }
     const char *name = (const char *)host->val, *step = NULL;
     if (!agent.machine) {
-        errno = EPERM; /* the machine is the developer's own */
+        errno = EPERM; /* in --serve mode the machine is the developer's */
         step = "AFTER_FORK";
     } else if (add_entropy(entropy->val, entropy->len) < 0) {
         step = "entropy";

@@ -1,4 +1,4 @@
-/* CLOCK: brings the wall clock up to date in a machine that was stopped for a while and goes on. */
+/* CLOCK: corrects the wall clock of a machine that was stopped for a while. */
 #include "fork/clock.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ void clock_adjust(struct frame *f)
     if (clock_differs(own, given)) {
         int err = 0;
         if (!agent.machine)
-            err = EPERM; /* the clock is the developer's own */
+            err = EPERM; /* in --serve mode the clock is the developer's */
         else if (clock_set(given) < 0)
             err = errno;
         if (err) {

@@ -1,4 +1,4 @@
-/* What a forked or resumed machine needs: new identity and entropy, the clock, a fast first reply. */
+/* A machine after a fork or a resume: identity, entropy, clock, and a fast first reply. */
 #ifndef FORKD_FORK_H
 #define FORKD_FORK_H
 
@@ -14,9 +14,9 @@ void after_fork(struct frame *f);
 int clock_set(uint64_t ns);
 void clock_adjust(struct frame *f);
 
-/* first.c: serves frames ahead of other processes; first_done ends that when the agent has no work left. */
-void first_start(int port);
-void first_done(void);
+/* boost.c: frames are served with real-time priority; boost_end drops it when the agent has no work left. */
+void boost_start(int port);
+void boost_end(void);
 
 /* tsc.c */
 int tsc_print(void);

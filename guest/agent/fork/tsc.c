@@ -1,5 +1,6 @@
 /*
- * --tsc-khz: the frequency of the host's time stamp counter, for the kernel argument tsc_early_khz of guests.
+ * --tsc-khz: measures the frequency of the host's time stamp counter, for the guests' kernel argument
+ * tsc_early_khz.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ struct sample {
     uint64_t tsc, ns;
 };
 
-/* The counter between two readings of the clock; the narrowest of several is the least disturbed. */
+/* Reads the clock between two readings of the counter; the shortest of several tries is the most exact. */
 static struct sample take(void)
 {
     struct sample best = {0, 0};

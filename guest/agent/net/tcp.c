@@ -1,8 +1,8 @@
 /*
- * TCP stream: descriptor 0 to the peer, the peer to descriptor 1. Each direction ends on its own (half close); the
- * operation ends when both have.
+ * TCP stream: descriptor 0 to the peer, the peer to descriptor 1. Each direction closes separately (half
+ * close); the operation exits when both are closed.
  *
- * Names are looked up in /etc/hosts only: the purpose is to reach services of the guest itself.
+ * Names are looked up only in /etc/hosts: the purpose is to reach services in the guest itself.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define CHUNK 65536
 #define HOSTS_MAX 65536
 
-/* A direction: bytes read and not yet written. */
+/* One direction: bytes that are read and not yet written. */
 struct flow {
     int from, to;
     size_t at, len;
@@ -48,7 +48,7 @@ static int dial(int family, const char *address, uint16_t port)
     return -1;
 }
 
-/* Address of a name in /etc/hosts that can be connected to. */
+/* Connects to the first address of a name in /etc/hosts that accepts. */
 static int dial_name(const char *name, uint16_t port)
 {
     static char text[HOSTS_MAX];
@@ -81,7 +81,7 @@ static int dial_any(const char *host, uint16_t port)
         int err = errno;
         fd = dial(AF_INET6, "::1", port);
         if (fd < 0)
-            errno = err; /* the failure of the first address says more */
+            errno = err; /* the error of the first address is more useful */
         return fd;
     }
     int fd = dial(AF_INET, host, port);
@@ -92,7 +92,7 @@ static int dial_any(const char *host, uint16_t port)
     return fd;
 }
 
-/* Moves what is possible now: 0, or -1 with errno. At the end of input the receiver is told. */
+/* Moves as many bytes as possible now: 0, or -1 with errno. At the end of input it closes the direction. */
 static int move(struct flow *f, short in, short out, bool to_peer)
 {
     if (f->len == 0 && in) {
@@ -109,7 +109,7 @@ static int move(struct flow *f, short in, short out, bool to_peer)
         }
         f->at = 0;
         f->len = (size_t)n;
-        out = POLLOUT; /* tried at once, without another poll */
+        out = POLLOUT; /* write at once, without another poll */
     }
     if (f->len > 0 && out) {
         ssize_t n = write(f->to, f->buf + f->at, f->len);
@@ -128,10 +128,10 @@ int tcp_connect(const struct start *s)
     int yes = 1, fd = dial_any(s->path, s->port);
     snprintf(where, sizeof where, "%.255s:%u", s->path ? s->path : "127.0.0.1", s->port);
     if (fd < 0)
-        return complain("connect to", where);
-    /* Tells the host an open connection that ends at once from one that was refused. */
+        return report_error("connect to", where);
+    /* With this line the host can distinguish a connection that closes at once from a refused one. */
     if (write(2, "connected\n", 10) < 0)
-        return complain("report on", where);
+        return report_error("report the connection to", where);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     fcntl(0, F_SETFL, O_NONBLOCK);
@@ -146,10 +146,10 @@ int tcp_connect(const struct start *s)
             {down.open && down.len > 0 ? 1 : -1, POLLOUT, 0},
         };
         if (poll(p, 4, -1) < 0 && errno != EINTR)
-            return complain("wait for", where);
+            return report_error("wait for", where);
         if ((up.open && move(&up, p[0].revents, p[1].revents, true) < 0) ||
             (down.open && move(&down, p[2].revents, p[3].revents, false) < 0))
-            return complain("exchange with", where);
+            return report_error("exchange data with", where);
     }
     return 0;
 }

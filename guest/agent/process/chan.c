@@ -1,8 +1,8 @@
 /*
  * Descriptors of processes in the event loop, and orphaned pipes.
  *
- * All are watched edge-triggered and only for input; EPOLLOUT is added while input for the process waits, because a
- * socket would otherwise wake the agent each time the process takes something.
+ * All are watched edge-triggered and only for input. EPOLLOUT is added only while input for the process
+ * waits: a socket would otherwise wake the agent each time the process reads.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ int chan_open(struct proc *p, unsigned index, int fd, uint32_t events)
 void chan_close(struct chan *c)
 {
     if (c->fd >= 0) {
-        loop_del(c->fd); /* not left to close: a child that was just forked may still hold a copy */
+        loop_del(c->fd); /* close alone is not enough: a child that was just forked may still hold a copy */
         close(c->fd);
     }
     c->fd = -1;
@@ -64,7 +64,7 @@ static void on_orphan(struct watch *w, uint32_t events)
     (void)events;
     if (o->fd < 0)
         return;
-    /* Level-triggered and one read per event, so a chatty orphan cannot hold the agent. */
+    /* Level-triggered and one read per event, so an orphan with much output cannot block the agent. */
     n = read(o->fd, sink, sizeof sink);
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
@@ -76,15 +76,15 @@ static void on_orphan(struct watch *w, uint32_t events)
 }
 
 /*
- * The process is forgotten but something it left behind still writes to the pipe: a server that was started in the
- * background must not die of SIGPIPE. What it writes is thrown away.
+ * The process is forgotten, but a process that it started may still write to the pipe. A background server
+ * must not be killed by SIGPIPE, so its output is read and discarded.
  */
 void chan_orphan(struct chan *c)
 {
     struct orphan *o = c->fd >= 0 && orphans < ORPHANS_MAX ? malloc(sizeof *o) : NULL;
     int fd = c->fd;
     if (o) {
-        /* The pipe stays open, only its owner changes. */
+        /* The pipe stays open and gets a new owner. */
         o->w.fn = on_orphan;
         o->fd = fd;
         if (loop_mod(fd, EPOLLIN, &o->w) == 0) {

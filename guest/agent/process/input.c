@@ -1,8 +1,9 @@
 /*
  * Streams from the host to a process: 0 (pipe or terminal) and 3 (socket).
  *
- * Bytes are written at once if the process takes them; the rest waits in a ring. The host is told what was taken in
- * steps of CREDIT_STEP: less than the window, so it never stalls, and a short message costs no answer.
+ * Bytes are written at once if the process accepts them; the rest waits in a ring. Consumed bytes are
+ * reported to the host in steps of CREDIT_STEP: smaller than the window, so the host never stalls, and a
+ * short message costs no reply.
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -21,15 +22,15 @@ static struct chan *chan_of(struct proc *p, uint8_t stream)
     return &p->chan[stream == 3 ? 3 : p->pty ? 1 : 0];
 }
 
-static void taken(struct ins *in, uint32_t n)
+static void consume(struct ins *in, uint32_t n)
 {
     uint32_t old = n < in->stale ? n : in->stale;
     in->stale -= old;
     in->credit += n - old;
 }
 
-/* Bytes written, 0 when the process does not take more now, -1 when nobody reads any more. */
-static ssize_t give(struct chan *c, const uint8_t *data, uint32_t n)
+/* Bytes written, 0 when the process accepts no more now, -1 when it has closed the stream. */
+static ssize_t write_stream(struct chan *c, const uint8_t *data, uint32_t n)
 {
     for (;;) {
         ssize_t w = c->index == 3 ? send(c->fd, data, n, MSG_NOSIGNAL) : write(c->fd, data, n);
@@ -66,10 +67,10 @@ static void finish(struct proc *p, uint8_t stream)
         chan_close(c);
 }
 
-/* Nobody reads: what waits is thrown away and counts as taken, so the host does not wait for ever. */
+/* The process has closed the stream: waiting bytes count as consumed, so that the host does not hang. */
 static void discard(struct ins *in, struct chan *c)
 {
-    taken(in, in->ring.len);
+    consume(in, in->ring.len);
     ring_free(&in->ring);
     in->open = false;
     if (c->index == 0)
@@ -83,19 +84,19 @@ void input_write(struct proc *p, uint8_t stream, const uint8_t *data, uint32_t n
     struct ins *in = ins_of(p, stream);
     struct chan *c = chan_of(p, stream);
     if (!in->open || in->eof || c->fd < 0) {
-        taken(in, n);
+        consume(in, n);
         proc_dirty(p);
         return;
     }
     if (in->ring.len == 0) {
-        ssize_t w = give(c, data, n);
+        ssize_t w = write_stream(c, data, n);
         if (w < 0) {
-            taken(in, n);
+            consume(in, n);
             discard(in, c);
             proc_dirty(p);
             return;
         }
-        taken(in, (uint32_t)w);
+        consume(in, (uint32_t)w);
         data += w;
         n -= (uint32_t)w;
     }
@@ -136,7 +137,7 @@ void input_ready(struct proc *p, struct chan *c)
     while (in->open && in->ring.len > 0) {
         uint32_t n;
         const uint8_t *front = ring_front(&in->ring, &n);
-        ssize_t w = give(c, front, n);
+        ssize_t w = write_stream(c, front, n);
         if (w == 0)
             return;
         if (w < 0) {
@@ -144,7 +145,7 @@ void input_ready(struct proc *p, struct chan *c)
             return;
         }
         ring_drop(&in->ring, (uint32_t)w);
-        taken(in, (uint32_t)w);
+        consume(in, (uint32_t)w);
     }
     arm(c, false);
     if (in->open && in->eof)

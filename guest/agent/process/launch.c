@@ -1,4 +1,4 @@
-/* START: pipes, terminal and socket of a new process, the child, and its entry in the table. */
+/* START: opens the pipes, terminal and socket of a new process, starts the child and adds it to the table. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "process/proc.h"
 #include "wire/link.h"
 
-struct plumbing {
+struct streams {
     int child[4], ours[4];
 };
 
@@ -21,8 +21,8 @@ static void close_all(int fd[4])
             close(fd[i]);
 }
 
-/* Pipes, terminal and socket of a new process; -1 with errno and nothing left open. */
-static int plumb(struct start *s, struct plumbing *b)
+/* Opens the pipes, terminal and socket of a new process; -1 with errno and nothing left open. */
+static int open_streams(struct start *s, struct streams *b)
 {
     int pair[2];
     memset(b, 0xff, sizeof *b); /* all -1 */
@@ -55,7 +55,7 @@ fail:
     return -1;
 }
 
-static char *keep_text(const char *s, size_t max, uint16_t *len)
+static char *copy_text(const char *s, size_t max, uint16_t *len)
 {
     *len = 0;
     if (!s || !*s)
@@ -69,7 +69,7 @@ static char *keep_text(const char *s, size_t max, uint16_t *len)
     return copy;
 }
 
-static void enter(struct proc *p, uint32_t id, pid_t pid, const struct start *s, const struct plumbing *b)
+static void add(struct proc *p, uint32_t id, pid_t pid, const struct start *s, const struct streams *b)
 {
     p->id = id;
     p->pid = pid;
@@ -79,8 +79,8 @@ static void enter(struct proc *p, uint32_t id, pid_t pid, const struct start *s,
     p->pty = s->flags & START_PTY;
     p->kernel = start_is_kernel(s);
     p->attached = !(s->flags & START_DETACHED);
-    p->label = keep_text(s->label, 64, &p->label_len);
-    p->arg = keep_text(s->kind == KIND_COMMAND ? s->argv[0] : s->path, 256, &p->arg_len);
+    p->label = copy_text(s->label, 64, &p->label_len);
+    p->arg = copy_text(s->kind == KIND_COMMAND ? s->argv[0] : s->path, 256, &p->arg_len);
     ring_init(&p->in0.ring, 4 * INPUT_WINDOW);
     ring_init(&p->in3.ring, 4 * INPUT_WINDOW);
     p->in0.open = b->ours[0] >= 0 || p->pty;
@@ -104,7 +104,7 @@ static void enter(struct proc *p, uint32_t id, pid_t pid, const struct start *s,
 
 static int launch(uint32_t id, struct start *s, const char **step, const char **subject)
 {
-    struct plumbing b;
+    struct streams b;
     *step = "START";
     if (id == 0)
         return EINVAL;
@@ -121,7 +121,7 @@ static int launch(uint32_t id, struct start *s, const char **step, const char **
     if (!p)
         return ENOMEM;
     *step = "stdio";
-    if (plumb(s, &b) < 0) {
+    if (open_streams(s, &b) < 0) {
         int err = errno;
         free(p);
         return err;
@@ -138,7 +138,7 @@ static int launch(uint32_t id, struct start *s, const char **step, const char **
         free(p);
         return err;
     }
-    enter(p, id, pid, s, &b);
+    add(p, id, pid, s, &b);
     return 0;
 }
 

@@ -1,11 +1,13 @@
 /*
  * Streams from a process to the host: 1, 2 and 3.
  *
- * Two numbers describe a stream: `total` bytes were read from the process, `sent` of them have gone to the link. While
- * attached, reading stops when the kept window holds only unsent bytes; while detached the oldest are dropped.
+ * Two numbers describe a stream: `total` bytes were read from the process, `sent` of them were queued on the
+ * link. While attached, reading stops when the ring holds only unsent bytes; while detached, the oldest are
+ * dropped.
  *
- * Order: when bytes of stream 3 are read, whatever the process wrote to 1 and 2 before them is in their pipes already.
- * The barrier is that position; stream 3 is sent only after both have passed it, and it is not read again before.
+ * Order: when bytes of stream 3 are read, everything that the process wrote to 1 and 2 before is already in
+ * the pipes. The barrier is that position. Stream 3 is neither sent nor read again before both streams have
+ * passed it.
  */
 #include <errno.h>
 #include <sys/ioctl.h>
@@ -16,7 +18,7 @@
 
 #define READ_MAX 65536u
 #define OUTPUT_HEAD 9u
-#define PTY_LEFT (128 * 1024) /* a terminal does not tell how much it holds; more than this it never does */
+#define PTY_LEFT (128 * 1024) /* upper bound of what a terminal buffers; it does not report the amount */
 
 static uint8_t scratch[READ_MAX];
 
@@ -57,8 +59,8 @@ static void end_of_stream(struct proc *p, unsigned i)
     struct outs *o = &p->out[i];
     if (p->pty && i == 1 && p->state == RUNNING) {
         /*
-         * Nobody has the terminal open at the moment. It may be opened again, and if the leader is just exiting, closing
-         * the master now would send it SIGHUP: the end is taken only when the leader has been reaped.
+         * No process has the terminal open now, but one may open it again. If the leader is just exiting,
+         * closing the master would send it SIGHUP. So the stream ends only after the leader has been reaped.
          */
         p->chan[i].readable = false;
         return;
@@ -72,7 +74,7 @@ static void end_of_stream(struct proc *p, unsigned i)
     chan_close(&p->chan[i]);
 }
 
-/* One read. The ring grows when reads fill it, so a quiet stream stays small and a busy one gets long reads. */
+/* Reads once. The ring grows when a read fills it: quiet streams stay small, busy ones get long reads. */
 static void read_some(struct proc *p, unsigned i)
 {
     struct outs *o = &p->out[i];
@@ -80,7 +82,7 @@ static void read_some(struct proc *p, unsigned i)
     uint32_t n = room(p, i), unsent = p->attached ? (uint32_t)(o->total - o->sent) : 0;
     if (o->ring.cap == unsent)
         ring_grow(&o->ring, unsent ? 2 * unsent : 1);
-    /* What is not sent yet must not be dropped. */
+    /* Unsent bytes must not be dropped. */
     if (n > o->ring.cap - unsent)
         n = o->ring.cap - unsent;
     if (n == 0) {
@@ -93,7 +95,7 @@ static void read_some(struct proc *p, unsigned i)
         ring_put(&o->ring, scratch, (uint32_t)r);
         o->total += (uint64_t)r;
         bool draining = p->state != RUNNING && !o->drained;
-        /* A short read has emptied a pipe; a terminal hands out pieces, and after an edge of HUP the end must be read. */
+        /* A short read means an empty pipe, but not for a terminal. After HUP the end must be read. */
         if ((uint32_t)r < n && !c->hup && !p->pty && !draining)
             c->readable = false;
         if (draining && (o->drain_left -= r) <= 0)
@@ -111,7 +113,7 @@ static void read_some(struct proc *p, unsigned i)
 
 static void set_barrier(struct proc *p)
 {
-    if (p->pty) /* what a terminal still processes shows up only in a read */
+    if (p->pty) /* FIONREAD does not count bytes that the terminal still processes */
         while (can_read(p, 1))
             read_some(p, 1);
     for (unsigned i = 1; i <= 2; i++) {
@@ -126,7 +128,7 @@ static bool barrier_passed(const struct proc *p)
 {
     for (unsigned i = 1; i <= 2; i++) {
         const struct outs *o = &p->out[i];
-        /* At the end of a stream nothing more comes, even if the kernel had counted it. */
+        /* After the end of a stream no more bytes arrive, even if FIONREAD had counted them. */
         if (o->used && o->sent < o->barrier && !(o->eof && o->sent == o->total))
             return false;
     }
@@ -227,7 +229,7 @@ void output_exited(struct proc *p)
         if (!o->used || o->drained)
             continue;
         p->chan[i].readable = true;
-        /* One byte more than the leader can have left: it finds the end, or tells that somebody else writes. */
+        /* One byte more than the leader can have left: it finds the end, or output of another process. */
         o->drain_left = 1 + (i == 1 && p->pty ? PTY_LEFT : pending(p, i));
     }
 }

@@ -1,4 +1,4 @@
-/* Process table and the life of a process. See proc.h. */
+/* Process table and state changes. See proc.h. */
 #include "process/proc.h"
 
 #include <signal.h>
@@ -86,7 +86,7 @@ static void proc_free(struct proc *p)
     loop_free_later(p);
 }
 
-/* The leader is gone and the host needs nothing more now. */
+/* The leader has exited and the host needs nothing more now. */
 static void proc_finish(struct proc *p)
 {
     p->state = FINISHED;
@@ -102,7 +102,7 @@ static void proc_finish(struct proc *p)
     else if (finished > FINISHED_MAX)
         proc_free(fin_oldest);
     else
-        proc_dirty(p); /* pipes that others hold are read on */
+        proc_dirty(p); /* keep reading pipes that other processes hold open */
 }
 
 void proc_exit_sent(struct proc *p) { proc_finish(p); }
@@ -126,7 +126,7 @@ void proc_detach(struct proc *p)
     if (p->state == EXITED)
         proc_finish(p);
     else
-        proc_dirty(p); /* a process that was blocked goes on */
+        proc_dirty(p); /* a blocked process can continue */
 }
 
 void proc_attach(struct proc *p, const uint8_t *offsets)
@@ -147,7 +147,7 @@ void proc_signal(struct proc *p, int sig, bool leader_only)
         kill(leader_only ? p->pid : -p->pid, sig);
 }
 
-/* Only the host that began it could bring it to an end: a file whose content is not complete, a TCP stream. */
+/* Only the host that started it could complete it: a file that is not fully sent, a TCP stream. */
 static bool needs_its_host(const struct proc *p)
 {
     return p->kind == KIND_CONNECT || (p->kind == KIND_WRITE && p->in0.open && !p->in0.eof);
@@ -158,11 +158,11 @@ void procs_hello(void)
     for (struct proc *p = all, *next; p; p = next) {
         next = p->all_next;
         if (p->state == RUNNING && needs_its_host(p)) {
-            proc_signal(p, SIGKILL, true); /* the leader is all of it, and may not have its group yet */
+            proc_signal(p, SIGKILL, true); /* it has no children, and may not have its group yet */
             p->forget = true;
         }
         input_hello(p);
-        proc_detach(p); /* may free p or next: the memory and its links stay until the batch is done */
+        proc_detach(p); /* may free p or next; their memory stays valid until the end of the batch */
     }
 }
 
@@ -191,7 +191,7 @@ void procs_reap(void)
         while (p && p->pid != pid)
             p = p->pid_next;
         if (!p) {
-            power_reaped(pid); /* or an orphan that only had to be reaped */
+            power_reaped(pid); /* otherwise an orphan, which needs no further work */
             continue;
         }
         pid_remove(p);

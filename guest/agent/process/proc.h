@@ -1,9 +1,9 @@
 /*
  * Processes: everything the host started (commands, file operations, TCP streams).
  *
- * Life: RUNNING (leader alive) -> EXITED (leader reaped, output and EXIT still to be delivered to the attached host)
- * -> FINISHED (delivered or detached; kept for ATTACH, at most FINISHED_MAX). A process that has work to do without
- * a new event is in the dirty queue; one that waits for room on the link is in the blocked queue.
+ * States: RUNNING (leader alive) -> EXITED (leader reaped, output and EXIT not yet sent to the attached host)
+ * -> FINISHED (all sent, or detached; kept for ATTACH, at most FINISHED_MAX). A process with work to do is in
+ * the dirty queue; one that waits for space on the link is in the blocked queue.
  */
 #ifndef FORKD_PROC_H
 #define FORKD_PROC_H
@@ -24,31 +24,31 @@
 
 enum proc_state { RUNNING, EXITED, FINISHED };
 
-/* A descriptor of the agent that leads to the process. Index = stream number; on a PTY channel 1 carries 0 and 1. */
+/* The agent's end of a stream. Index = stream number; with a PTY, channel 1 carries streams 0 and 1. */
 struct chan {
     struct watch w;
     struct proc *proc;
-    int fd; /* -1 when closed or never there */
+    int fd; /* -1 when closed or never opened */
     uint8_t index;
-    bool readable, hup; /* edges seen and not yet used up */
+    bool readable, hup; /* edge-triggered events that are not handled yet */
     bool want_out;      /* EPOLLOUT is armed because input waits */
 };
 
-/* An output stream (1, 2, 3). The ring holds the last bytes of `total`; [sent, total) is unsent while attached. */
+/* An output stream (1, 2, 3). The ring holds the last bytes of `total`; [sent, total) is not sent yet. */
 struct outs {
     struct ring ring;
     uint64_t total, sent, credit;
-    uint64_t barrier;   /* of streams 1 and 2: stream 3 waits until `sent` has come this far */
-    uint64_t mark;      /* once drained: EXIT waits until `sent` has come this far */
+    uint64_t barrier;   /* of streams 1 and 2: stream 3 waits until `sent` reaches this */
+    uint64_t mark;      /* once drained: EXIT waits until `sent` reaches this */
     int64_t drain_left; /* after the exit: bytes that the leader may have left in the pipe, plus one */
     bool used, eof, eof_sent, drained;
 };
 
-/* An input stream (0, 3): bytes that the process has not yet taken. */
+/* An input stream (0, 3): bytes that the process has not read yet. */
 struct ins {
     struct ring ring;
-    uint32_t stale;  /* bytes from before the last HELLO: they give no credit back */
-    uint32_t credit; /* taken and not yet reported */
+    uint32_t stale;  /* bytes from before the last HELLO: they return no credit */
+    uint32_t credit; /* consumed and not yet reported */
     bool open, eof;  /* eof: close when the ring is empty */
 };
 
@@ -59,7 +59,7 @@ struct proc {
     uint8_t kind;
     uint32_t flags, keep;
     bool attached, forget, timed_out, pty;
-    bool kernel; /* a language kernel: RESEED_SIGNAL is for it */
+    bool kernel; /* a language kernel, which receives RESEED_SIGNAL */
     uint64_t deadline; /* ms on the monotonic clock, 0 = none */
 
     int status; /* of wait4 */
@@ -78,7 +78,7 @@ struct proc {
     bool queued;
 };
 
-/* proc.c: the table and the life of a process. */
+/* proc.c: the table of processes and their states. */
 struct proc *proc_find(uint32_t id);
 struct proc *procs_first(void);
 uint32_t procs_unfinished(void);
@@ -93,7 +93,7 @@ void procs_reseed(void);
 void procs_reap(void);
 void procs_kill_all(void);
 
-/* launch.c: answers STARTED or ERROR. */
+/* launch.c: replies with STARTED or ERROR. */
 void proc_start(uint32_t id, struct start *s);
 
 /* queue.c: which processes have work, and timeouts. */
@@ -105,7 +105,7 @@ void procs_timer(uint64_t deadline);
 int procs_timeout(void);
 void procs_expire(void);
 
-/* output.c: streams 1, 2, 3. Returns what the process waits for. */
+/* output.c: streams 1, 2, 3. output_pump returns when to call it again. */
 enum pump_result { PUMP_IDLE, PUMP_AGAIN, PUMP_BLOCKED };
 enum pump_result output_pump(struct proc *p);
 void output_exited(struct proc *p);

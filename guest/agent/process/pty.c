@@ -19,7 +19,7 @@ int pty_open(int *master, int *slave, uint16_t rows, uint16_t cols)
     *master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (*master < 0)
         return -1;
-    /* The peer is opened through the master, so the mount of /dev/pts does not have to be the same one. */
+    /* Opened through the master, so that it works with a different mount of /dev/pts, too. */
     if (ioctl(*master, TIOCSPTLCK, &unlock) == 0 && ioctl(*master, TIOCSWINSZ, &size) == 0) {
         *slave = ioctl(*master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
         if (*slave >= 0)

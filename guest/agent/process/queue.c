@@ -1,6 +1,6 @@
 /*
- * Which processes have work: a queue of those that can go on now and one of those that wait for room on the link.
- * Each is pumped once per turn, so that a chatty process does not hold up the others. Also the timeouts.
+ * Queues of processes with work: those that can run now and those that wait for space on the link. Each runs
+ * once per turn, so that a process with much output does not delay the others. Also the timeouts.
  */
 #include <signal.h>
 #include <stddef.h>
@@ -13,8 +13,8 @@ struct queue {
 };
 
 static struct queue dirty = {NULL, &dirty.head}, blocked = {NULL, &blocked.head};
-static struct queue turn = {NULL, &turn.head}; /* the dirty ones of the turn that is going on */
-static uint64_t next_deadline; /* not later than the first deadline; 0 = none */
+static struct queue turn = {NULL, &turn.head}; /* the dirty ones of the current turn */
+static uint64_t next_deadline; /* at or before the first deadline; 0 = none */
 
 static void push(struct queue *q, struct proc *p)
 {

@@ -77,6 +77,6 @@ const uint8_t *ring_front(const struct ring *r, uint32_t *n)
 void ring_drop(struct ring *r, uint32_t n)
 {
     r->len -= n;
-    /* An empty ring begins at the front again, so that it touches the same pages. */
+    /* An empty ring restarts at the front, so that it touches the same pages. */
     r->head = r->len ? (r->head + n) % r->cap : 0;
 }

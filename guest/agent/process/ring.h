@@ -1,6 +1,6 @@
 /*
- * Byte ring that remembers the last bytes put into it. Memory is taken when the first byte arrives and doubles up
- * to a limit, so an idle stream costs nothing. Pure apart from malloc.
+ * Byte ring that keeps the last bytes written to it. It allocates when the first byte arrives and doubles up
+ * to a limit, so an idle stream uses no memory. Pure apart from malloc.
  */
 #ifndef FORKD_RING_H
 #define FORKD_RING_H
@@ -9,24 +9,24 @@
 
 struct ring {
     uint8_t *buf;
-    uint32_t cap, max; /* cap grows by doubling and never passes max */
-    uint32_t head;     /* place of the oldest byte */
+    uint32_t cap, max; /* cap doubles and never exceeds max */
+    uint32_t head;     /* index of the oldest byte */
     uint32_t len;
 };
 
 void ring_init(struct ring *r, uint32_t max);
 void ring_free(struct ring *r);
 
-/* Makes room for `want` bytes in total (at most max); -1 when there is no memory, the ring stays as it was. */
+/* Grows to `want` bytes in total (at most max); -1 when there is no memory, with the ring unchanged. */
 int ring_grow(struct ring *r, uint32_t want);
 
-/* Appends; the oldest bytes are dropped when the capacity is passed. Does not grow. */
+/* Appends and drops the oldest bytes beyond the capacity. Does not grow. */
 void ring_put(struct ring *r, const uint8_t *data, uint32_t n);
 
 /* Copies n bytes that begin `back` bytes before the newest end (n <= back <= len). */
 void ring_copy(const struct ring *r, uint32_t back, uint8_t *dst, uint32_t n);
 
-/* The oldest bytes that lie together, and how many. */
+/* The oldest contiguous bytes, and how many. */
 const uint8_t *ring_front(const struct ring *r, uint32_t *n);
 
 /* Drops the n oldest bytes. */

@@ -1,7 +1,7 @@
 /*
- * Making children. A command is made with vfork: the child shares the agent's memory until exec, so nothing is copied,
- * and it reports a failed step by writing to a variable of the parent. It therefore calls only system calls, and
- * changes nothing else in memory. File operations run code of the agent and are made with fork.
+ * Starts child processes. A command uses vfork: the child shares the agent's memory until exec, so nothing is
+ * copied, and it reports a failed step by writing to a variable of the parent. It therefore makes only system
+ * calls and changes nothing else in memory. File operations run code of the agent and use fork.
  */
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static int fail(const char *step, const char *subject)
     return -1;
 }
 
-/* Puts the descriptors at 0..3 and closes or marks everything above. */
+/* Moves the descriptors to 0..3 and closes all others. */
 static int place_descriptors(const struct stdio *io)
 {
     for (int i = 0; i < 4; i++) {
@@ -44,12 +44,12 @@ static int place_descriptors(const struct stdio *io)
         if (fd < 0 || (fd != i && dup2(fd, i) < 0))
             return fail("stdio", NULL);
     }
-    /* Not CLOEXEC only: file operations never exec. */
+    /* CLOEXEC alone is not enough: file operations never call exec. */
     close_range(io->fd[3] < 0 ? 3 : 4, ~0u, 0);
     return 0;
 }
 
-/* What every child does first: a session and group of its own, default signals, sane limits. */
+/* The first steps of every child: its own session and group, default signals, the limits of commands. */
 static int become_leader(const struct stdio *io)
 {
     sigset_t none;
@@ -81,7 +81,7 @@ static const char *path_of(char *const env[])
     return "";
 }
 
-/* execve along PATH. Like a shell it goes on after "not found" and remembers "not permitted". */
+/* Searches PATH. Like a shell, it continues after "not found" and remembers "not permitted". */
 static void execute(char *const argv[], char *const env[])
 {
     char file[PATH_MAX];
@@ -126,7 +126,7 @@ static void command_child(struct start *s, const struct stdio *io)
         return;
     }
     if (start_is_kernel(s))
-        signal(RESEED_SIGNAL, SIG_IGN); /* until the kernel has its handler, the signal must not end it */
+        signal(RESEED_SIGNAL, SIG_IGN); /* it must not kill the kernel before the handler is installed */
     execute(s->argv, s->env);
     fail("exec", s->argv[0]);
 }
@@ -160,7 +160,7 @@ pid_t spawn_builtin(struct start *s, const struct stdio *io, const char **step)
     if (pid == 0) {
         if (become_leader(io) < 0)
             _exit(EIO);
-        signal(SIGPIPE, SIG_IGN); /* a write to a stream nobody reads is an errno like any other */
+        signal(SIGPIPE, SIG_IGN); /* a write to a closed stream fails with EPIPE instead */
         if (s->kind != KIND_CONNECT && user_become(&s->who) < 0)
             _exit(errno);
         if (chdir(s->who.home) < 0)

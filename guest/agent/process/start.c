@@ -1,8 +1,8 @@
 /*
- * Decoding of START and the environment of a command. See start.h.
+ * Decodes START and builds the environment of a command. See start.h.
  *
- * The payload is copied once, so that every text can be ended with NUL in place: the byte after a value is the key of
- * the next field, which has been read by then.
+ * The payload is copied once, so that every string can be terminated with NUL in place: the byte after a
+ * value is the key of the next field, which has been read by then.
  */
 #include "process/start.h"
 
@@ -67,7 +67,7 @@ static bool take_text(const struct field *f, struct start *s)
     return true;
 }
 
-/* Which fields a kind cannot do without. */
+/* The name of a required field that is missing, or NULL. */
 static const char *missing(const struct start *s)
 {
     if (s->kind >= KIND_COUNT)
@@ -98,7 +98,7 @@ int start_parse(const struct frame *f, struct start *s, const char **step)
     struct field now, next;
     int more = field_next(&all, &now);
     while (more > 0) {
-        /* The next header is read before the NUL goes over its key. */
+        /* Read the next header before the NUL overwrites its key. */
         more = field_next(&all, &next);
         now.val[now.len] = 0;
         bool known = now.key <= 17, fixed = known && now.key != 2 && now.key != 3 && now.key != 4 && now.key != 5 &&

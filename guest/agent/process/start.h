@@ -1,5 +1,5 @@
 /*
- * A START request in decoded form, and the two ways to make a child from it.
+ * A decoded START request, and the two ways to start a child from it.
  */
 #ifndef FORKD_START_H
 #define FORKD_START_H
@@ -37,7 +37,7 @@ enum kind {
     KIND_COUNT,
 };
 
-/* Texts point into one static buffer that the next START overwrites. */
+/* Strings point into one static buffer that the next START overwrites. */
 struct start {
     uint8_t kind;
     uint32_t flags, timeout, credit, keep, mode;
@@ -49,26 +49,26 @@ struct start {
     struct user who;
 };
 
-/* Decodes a payload: 0, or an errno with what is wrong in *step. */
+/* Decodes a payload: 0, or an errno with the wrong field in *step. */
 int start_parse(const struct frame *f, struct start *s, const char **step);
 
 /* A language kernel: a command with a control stream whose label begins with `kernel:`. */
 bool start_is_kernel(const struct start *s);
 
-/* Completes env with the defaults of the user. */
+/* Adds the user's defaults to env. */
 void start_environment(struct start *s);
 
-/* Where the child's descriptors come from; -1 = /dev/null (0, 1, 2) or closed (3). */
+/* The child's descriptors; -1 = /dev/null (0, 1, 2) or closed (3). */
 struct stdio {
     int fd[4];
     bool pty;
 };
 
-/* Makes the child: its pid, or -1 with errno and the failed step. A command has been executed when this returns. */
+/* Starts the child: its pid, or -1 with errno and the failed step. A command has called exec on return. */
 pid_t spawn_command(struct start *s, const struct stdio *io, const char **step, const char **subject);
 pid_t spawn_builtin(struct start *s, const struct stdio *io, const char **step);
 
-/* Code of the kinds 1-9, run in the child: exit code (0 or an errno). */
+/* Runs an operation of the kinds 1-9 in the child; returns the exit code (0 or an errno). */
 int builtin_run(const struct start *s);
 
 #endif

@@ -20,7 +20,7 @@ static char *load(const char *path)
     return buf;
 }
 
-/* Cuts the next line off the text and splits it at colons; the number of columns, 0 at the end of the text. */
+/* Splits the next line of the text at colons. Returns the number of columns, 0 at the end of the text. */
 static int next_row(char **text, char *col[], int max)
 {
     char *line;
@@ -48,7 +48,7 @@ static bool number(const char *s, uint32_t *v)
     return true;
 }
 
-/* Finds a row of /etc/passwd by name, else by number. */
+/* Finds a row of /etc/passwd by name or by number. */
 static bool find_user(const char *name, struct user *u)
 {
     uint32_t wanted = 0, uid, gid;
@@ -70,7 +70,7 @@ static bool find_user(const char *name, struct user *u)
     return found;
 }
 
-/* One pass over /etc/group: the id of a named group (if asked) and the groups the user is a member of. */
+/* Reads /etc/group once: the id of `group` (unless NULL) and the groups of the user. */
 static bool scan_groups(struct user *u, const char *group)
 {
     char *text = load("/etc/group"), *rest = text, *col[4];
@@ -102,7 +102,7 @@ int user_lookup(const char *spec, struct user *u)
     char own[16], copy[160];
     memset(u, 0, sizeof *u);
     if (!spec || !*spec) {
-        /* An agent without privileges (--serve in a test) can only be itself. */
+        /* An agent without privileges (--serve in a test) can only use its own user. */
         uint32_t uid = geteuid();
         int i = (int)sizeof own - 1;
         own[i] = 0;
@@ -126,7 +126,7 @@ int user_lookup(const char *spec, struct user *u)
         text_copy(u->name, sizeof u->name, uid == 0 ? "root" : copy);
         text_copy(u->home, sizeof u->home, uid == 0 ? "/root" : "/");
     }
-    /* Root needs no supplementary groups, and the default user is the common case: one file less to read. */
+    /* Root needs no supplementary groups. Not reading the file makes the default user faster. */
     if (!group && u->uid == 0)
         return 0;
     return scan_groups(u, group && *group ? group : NULL) ? 0 : EINVAL;

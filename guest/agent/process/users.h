@@ -21,7 +21,7 @@ struct user {
 /* `name`, `uid`, `name:group` or `uid:gid`; NULL is the default user. 0 or EINVAL. */
 int user_lookup(const char *spec, struct user *u);
 
-/* Takes the user's rights for good. 0 or -1 with errno. Safe between vfork and exec. */
+/* Switches to the user permanently. 0 or -1 with errno. Safe between vfork and exec. */
 int user_become(const struct user *u);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Frames from the host to the parts that serve them. A frame with a wrong payload is answered with ERROR EPROTO; a
- * frame for a process that is gone is dropped, because the host could not know.
+ * Passes frames from the host to their handlers. The reply to a wrong payload is ERROR EPROTO. A frame for a
+ * process that no longer exists is dropped: the host could not know.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define NONCE 16u
 #define INPUT_MARK 1
 
-static void bad(struct frame *f) { link_error(f->id, EPROTO, "malformed frame", NULL); }
+static void reply_malformed(struct frame *f) { link_error(f->id, EPROTO, "malformed frame", NULL); }
 
 static void hello(struct frame *f)
 {
@@ -31,7 +31,7 @@ static void hello(struct frame *f)
             seen = true;
         }
     if (more < 0 || !seen) {
-        bad(f);
+        reply_malformed(f);
         return;
     }
     procs_hello();
@@ -59,7 +59,7 @@ static void start(struct frame *f)
 
 static bool input_stream(const struct frame *f) { return f->len >= 1 && (f->payload[0] == 0 || f->payload[0] == 3); }
 
-/* A payload that was cut and finished by zeros has no mark at its end: a process never gets bytes that nobody sent. */
+/* A truncated payload that was padded with zeros has no mark at its end: a process never gets the padding. */
 static bool input_whole(const struct frame *f) { return f->len >= 2 && f->payload[f->len - 1] == INPUT_MARK; }
 
 static void attach(struct frame *f)
@@ -73,7 +73,7 @@ static void attach(struct frame *f)
     proc_attach(p, f->payload);
 }
 
-/* Frames about one process that have no answer; p is NULL when it is gone. */
+/* Frames about one process that have no reply; p is NULL when the process no longer exists. */
 static bool about_process(struct frame *f, struct proc *p)
 {
     uint8_t *b = f->payload;
@@ -128,7 +128,7 @@ void dispatch(struct frame *f)
     case FT_HELLO: hello(f); break;
     case FT_PING: link_ok(f->id); break;
     case FT_START: start(f); break;
-    case FT_ATTACH: f->len == 36 ? attach(f) : bad(f); break;
+    case FT_ATTACH: f->len == 36 ? attach(f) : reply_malformed(f); break;
     case FT_LIST: procs_list(f->id); break;
     case FT_AFTER_FORK: after_fork(f); break;
     case FT_SYNC: power_sync(f->id); break;
@@ -136,6 +136,6 @@ void dispatch(struct frame *f)
     case FT_CLOCK: clock_adjust(f); break;
     default:
         if (!about_process(f, proc_find(f->id)))
-            bad(f);
+            reply_malformed(f);
     }
 }

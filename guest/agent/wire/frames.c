@@ -1,12 +1,12 @@
 /*
  * Frames: header check, fields and the incremental parser. See frames.h.
  *
- * Invariant of the parser: buf[start..end) is unread input. A frame is handed out in place and its bytes stay
- * untouched until the next call, so a handler may read the payload without copying it.
+ * Invariant of the parser: buf[start..end) is unread input. A returned frame points into the buffer, and its
+ * bytes do not change until the next call, so a handler may read the payload without copying it.
  */
 #include "wire/frames.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-endian and so must be the machine");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the protocol is little-endian, so the CPU must be too");
 
 static const uint8_t magic0 = 0xF0, magic1 = 0x4B;
 
@@ -60,7 +60,7 @@ int field_next(struct fields *f, struct field *out)
 uint8_t *parser_space(struct parser *p, uint32_t *room)
 {
     if (p->start == p->end) {
-        /* Starting over at the front keeps the touched pages few, which matters after a fork. */
+        /* Restarting at the front touches fewer pages, which matters after a fork. */
         p->start = p->end = 0;
     } else if (p->start > 0 && PARSER_BUFFER - p->end < FRAME_PAYLOAD_MAX / 2) {
         memmove(p->buf, p->buf + p->start, p->end - p->start);
@@ -73,7 +73,7 @@ uint8_t *parser_space(struct parser *p, uint32_t *room)
 
 void parser_fed(struct parser *p, uint32_t n) { p->end += n; }
 
-/* Moves start to the next byte that may begin a header, at least one byte on. */
+/* Moves start forward by at least one byte, to the next byte that can begin a header. */
 static void skip(struct parser *p)
 {
     uint8_t *from = p->buf + p->start + 1;

@@ -57,7 +57,7 @@ struct frame {
 struct parser {
     uint8_t *buf; /* PARSER_BUFFER bytes */
     uint32_t start, end;
-    uint64_t skipped; /* bytes passed over where no valid header was */
+    uint64_t skipped; /* bytes that were not part of a valid frame */
 };
 
 struct fields {
@@ -80,25 +80,25 @@ static inline void put_u64(uint8_t *p, uint64_t v) { memcpy(p, &v, 8); }
 /* Writes the 16 header bytes of a frame. */
 void frame_header(uint8_t *dst, uint8_t type, uint32_t id, uint32_t len);
 
-/* Says whether 16 bytes are a valid header. */
+/* True when 16 bytes are a valid header. */
 bool frame_header_valid(const uint8_t *h);
 
-/* Appends a field and returns the place after it. */
+/* Appends a field and returns the position after it. */
 uint8_t *field_put(uint8_t *p, uint8_t key, const void *val, uint32_t len);
 uint8_t *field_put_u8(uint8_t *p, uint8_t key, uint8_t v);
 uint8_t *field_put_u32(uint8_t *p, uint8_t key, uint32_t v);
 uint8_t *field_put_u64(uint8_t *p, uint8_t key, uint64_t v);
 
-/* Next field of a payload: 1 with a field, 0 at the end, -1 when the payload is malformed. */
+/* Reads the next field of a payload: 1 with a field, 0 at the end, -1 when the payload is malformed. */
 int field_next(struct fields *f, struct field *out);
 
-/* Room to read into; it is never 0 after parser_next has returned false. */
+/* Returns free space to read into; it is never 0 after parser_next has returned false. */
 uint8_t *parser_space(struct parser *p, uint32_t *room);
 
-/* Says that n bytes were put where parser_space said. */
+/* Records that n bytes were written to the space that parser_space returned. */
 void parser_fed(struct parser *p, uint32_t n);
 
-/* Takes the next whole frame. Bytes that cannot begin a header are skipped one by one. */
+/* Returns the next whole frame. Bytes that cannot begin a header are skipped one by one. */
 bool parser_next(struct parser *p, struct frame *out);
 
 #endif

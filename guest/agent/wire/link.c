@@ -1,9 +1,9 @@
 /*
  * Link to the host. See link.h.
  *
- * The port is watched edge-triggered: while no host is connected a read returns 0 and a poll says EPOLLIN | EPOLLHUP
- * all the time, so anything level-triggered would spin. EPOLLOUT is asked for only while a write is blocked, because
- * virtio_console wakes the port for every buffer that the host has consumed.
+ * The port is watched edge-triggered: while no host is connected, a read returns 0 and a poll always returns
+ * EPOLLIN | EPOLLHUP, so a level-triggered watch would spin. EPOLLOUT is enabled only while a write is
+ * blocked, because virtio_console wakes the port for every buffer that the host has consumed.
  */
 #include "wire/link.h"
 
@@ -18,15 +18,15 @@
 #include "wire/loop.h"
 
 #define QUEUE_FIRST (256u * 1024)
-#define QUEUE_OUTPUT (128u * 1024) /* output of processes is added below this */
-#define QUEUE_INPUT (256u * 1024)  /* frames are taken from the host below this */
+#define QUEUE_OUTPUT (128u * 1024) /* at this size, no more output of processes is added */
+#define QUEUE_INPUT (256u * 1024)  /* at this size, no more frames are read from the host */
 
 static struct watch port_watch;
 static int port_fd = -1;
 static bool port_end_exits;
-static bool port_blocked; /* a write found no room; EPOLLOUT is armed */
+static bool port_blocked; /* a write would block; EPOLLOUT is enabled */
 static bool port_readable;
-static bool input_stalled; /* frames wait because answers piled up; no edge of the port announces them */
+static bool input_stalled; /* frames wait because the queue is full; the port sends no new event for them */
 
 static uint8_t parser_buf[PARSER_BUFFER];
 static struct parser parser = {.buf = parser_buf};
@@ -69,7 +69,7 @@ uint8_t *link_begin(uint32_t max)
     while (q_cap - q_tail < need) {
         uint8_t *bigger = realloc(q, q_cap + QUEUE_FIRST);
         if (!bigger)
-            abort(); /* out of memory at a few hundred KiB: the machine is lost */
+            abort(); /* without a few hundred KiB of memory the machine cannot work */
         q = bigger;
         q_cap += QUEUE_FIRST;
     }

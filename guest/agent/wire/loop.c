@@ -37,7 +37,7 @@ void loop_free_later(void *p)
         uint32_t cap = later_cap ? later_cap * 2 : 64;
         void **bigger = realloc(later, cap * sizeof *later);
         if (!bigger)
-            return; /* leaking a small object is better than using it after free */
+            return; /* leaking a small object is better than a use after free */
         later = bigger;
         later_cap = cap;
     }
@@ -55,12 +55,12 @@ _Noreturn void loop_run(void)
 {
     struct epoll_event ev[BATCH];
     for (;;) {
-        /* Processes run before the flush, so that answers and the output they cause leave in one write. */
+        /* Processes run before the flush, so that replies and the resulting output are sent in one write. */
         procs_run();
         link_flush();
         int timeout = procs_pending() ? 0 : procs_timeout();
         if (timeout != 0)
-            first_done();
+            boost_end();
         int n = epoll_wait(epfd, ev, BATCH, timeout);
         for (int i = 0; i < n; i++) {
             struct watch *w = ev[i].data.ptr;

@@ -1,6 +1,7 @@
 /*
- * The event loop: one epoll set, one thread (a second one, in first.c, only sets priorities). A watched descriptor belongs to an object that begins with (or holds)
- * a struct watch. Objects are freed with loop_free_later, because events of the same batch may still name them.
+ * The event loop: one epoll set, one thread (the second thread, in boost.c, only sets priorities). A watched
+ * descriptor belongs to an object that contains a struct watch. Objects are freed with loop_free_later,
+ * because events of the same batch may still refer to them.
  */
 #ifndef FORKD_LOOP_H
 #define FORKD_LOOP_H
@@ -17,13 +18,12 @@ int loop_add(int fd, uint32_t events, struct watch *w);
 int loop_mod(int fd, uint32_t events, struct watch *w);
 void loop_del(int fd);
 
-/* Frees memory once the current batch of events is done. */
+/* Frees memory after the current batch of events. */
 void loop_free_later(void *p);
 
-/* Serves for ever. */
 _Noreturn void loop_run(void);
 
-/* Monotonic time in ms; boot time for messages, never for the wall clock. */
+/* Monotonic time in ms. */
 uint64_t now_ms(void);
 
 #endif

@@ -1,15 +1,16 @@
 /*
- * The host comes first. However busy the guest is, a frame is served at once: AFTER_FORK belongs to the first moments of
- * a child. A real-time thread waits for the port beside the agent, and makes the agent real-time until it sleeps again.
+ * The host comes first: however busy the guest is, the agent serves a frame at once, because AFTER_FORK must
+ * run in the first moments of a child. A real-time thread watches the port and makes the agent real-time
+ * until it sleeps again.
  *
- * The agent is not real-time for good: it would take the CPU from a process at each of its writes and send each in a
- * frame of its own, which makes a program that prints lines slower by a factor of eight.
+ * The agent is not always real-time: it would then preempt a process at each write and send each write in a
+ * separate frame, which makes a program that prints lines eight times slower.
  *
- * Only on a machine with one CPU. With several, another one is there for the agent; and under emulation one in ten machines
- * with two CPUs and this thread fell asleep for good while it booted.
+ * Only on a machine with one CPU. With several, another CPU can run the agent; and under emulation, one in
+ * ten machines with two CPUs and this thread hung during boot.
  *
- * Neither spins: the port is watched edge-triggered, and the agent sleeps whenever it has nothing to do. Children begin
- * as ordinary processes. Where the kernel refuses, the agent does without.
+ * Neither thread spins: the port is watched edge-triggered, and the agent sleeps when it has nothing to do.
+ * Children start with normal priority. If the kernel refuses real-time priority, the agent works without it.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -30,19 +31,19 @@ static int set_policy(pid_t who, int policy)
     return sched_setscheduler(who, policy | SCHED_RESET_ON_FORK, &p);
 }
 
-static void *attend(void *unused)
+static void *boost_on_input(void *unused)
 {
     struct epoll_event ev;
     (void)unused;
     if (set_policy(0, SCHED_RR) < 0)
         return NULL;
     for (;;)
-        /* In this order, so that the agent never misses that it has to step back. */
+        /* In this order, so that the agent always notices that it must drop the priority. */
         if (epoll_wait(port_ep, &ev, 1, -1) > 0 && set_policy(getpid(), SCHED_RR) == 0)
             atomic_store(&raised, true);
 }
 
-void first_start(int port)
+void boost_start(int port)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
     pthread_attr_t attr;
@@ -54,11 +55,11 @@ void first_start(int port)
         return;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
-    pthread_create(&thread, &attr, attend, NULL);
+    pthread_create(&thread, &attr, boost_on_input, NULL);
     pthread_attr_destroy(&attr);
 }
 
-void first_done(void)
+void boost_end(void)
 {
     if (atomic_load(&raised)) {
         atomic_store(&raised, false);
