@@ -180,7 +180,7 @@ def test_hello_stops_incomplete_writes_and_tcp(a):
             time.sleep(0.02)
         assert set(left) == {command}, left
         assert os.listdir(d) == []
-        assert left[command][3] == [b"\0"], "a command goes on"
+        assert left[command][3] == [b"\0"], "a command must keep running"
 
 
 def test_reseed_signal_is_ignored_by_a_kernel_without_handler(a):

@@ -165,7 +165,7 @@ def test_detached_drops_the_oldest(a):
     assert struct.unpack("<QQQ", listing(a)[ident][7][0])[0] == 1000, "it must block when the window is full"
     a.send(DETACH, ident)
     time.sleep(0.5)
-    assert struct.unpack("<QQQ", listing(a)[ident][7][0])[0] == len(whole), "it must go on while detached"
+    assert struct.unpack("<QQQ", listing(a)[ident][7][0])[0] == len(whole), "the process must continue while detached"
     assert attach(a, ident, (10, BIG), (0, 0), (0, 0)).type == OK
     f = a.expect(OUTPUT, ident)
     assert struct.unpack_from("<Q", f.payload, 1)[0] == len(whole) - 1000
