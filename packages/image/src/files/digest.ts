@@ -1,10 +1,10 @@
-/** Names made from content. */
+/** Digests of content. */
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { pipeline } from "node:stream/promises";
 import { throwIfCancelled } from "../context.ts";
 
-/** Goes into every digest; raised when the same input makes different images. */
+/** Part of every digest; raised when the same input gives a different image. */
 export const builderVersion = 1;
 
 /** JSON with sorted keys and no spaces: equal values have equal texts. */
@@ -20,7 +20,7 @@ export function sha256(data: string | Uint8Array): string {
   return createHash("sha256").update(data).digest("hex");
 }
 
-/** The digest of a value of plain data. */
+/** The digest of plain data. */
 export function digestOf(value: unknown): string {
   return sha256(canonicalJson(value));
 }

@@ -1,4 +1,4 @@
-/** What a file is, by its content (pure). */
+/** Detects the kind of a file by its content (pure). */
 
 export type FileKind =
   | "empty"
@@ -24,7 +24,7 @@ export type FileKind =
   | "disk"
   | "unknown";
 
-/** How each kind is called in a message. */
+/** The name of each kind in messages. */
 export const kindNames: Readonly<Record<FileKind, string>> = {
   empty: "an empty file",
   ext4: "an ext4 image",
@@ -50,7 +50,7 @@ export const kindNames: Readonly<Record<FileKind, string>> = {
   unknown: "a file of an unknown kind",
 };
 
-/** Bytes of the beginning of a file that identify() looks at. */
+/** Bytes at the beginning of a file that identify() reads. */
 export const headBytes = 68 * 1024;
 
 type Magic = {
@@ -90,7 +90,7 @@ export function identify(head: Uint8Array): FileKind {
   return magics.find(({ at, bytes }) => text.startsWith(bytes, at))?.kind ?? "unknown";
 }
 
-/** The size of a file system as its superblock (at byte 1024) tells it. */
+/** The size of a file system according to its superblock (at byte 1024). */
 export function readExt4SizeBytes(head: Uint8Array): number {
   const view = new DataView(head.buffer, head.byteOffset + 1024, 1024);
   const has64Bit = (view.getUint32(0x60, true) & 0x80) !== 0;

@@ -19,7 +19,8 @@ export async function digestTree(
   let sizeBytes = 0;
   const visit = async (path: string, name: string): Promise<void> => {
     throwIfCancelled(signal);
-    if (++entries > maxEntries) throw new AppError("invalid_image", `Cannot import ${root}: too many files`);
+    if (++entries > maxEntries)
+      throw new AppError("invalid_image", `Cannot import "${root}": it has more than ${maxEntries} files`);
     const info = await lstat(path);
     const content = info.isSymbolicLink()
       ? await readlink(path)
@@ -40,7 +41,7 @@ export async function digestTree(
     const why = error instanceof Error ? error.message : String(error);
     throw new AppError(
       "invalid_image",
-      `Cannot import ${root}: ${why}. Run as root, or bring a tar archive`,
+      `Cannot import "${root}": ${why}. Run as root, or use a tar archive`,
       {
         cause: error,
       },

@@ -1,11 +1,11 @@
-/** Files that a user hands over: read with care, never changed. */
+/** Reads files of the user, which are never changed. */
 import { open, stat } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
 import { headBytes } from "./file-kind.ts";
 
 export type FileState = { size: number; mtimeMs: number };
 
-/** The beginning of a file, enough to tell what it is. */
+/** The beginning of a file, enough for identify(). */
 export async function readHead(path: string): Promise<Uint8Array> {
   const handle = await open(path, "r");
   try {
@@ -22,7 +22,7 @@ export async function readHead(path: string): Promise<Uint8Array> {
   }
 }
 
-/** Throws `invalid_image` when the file is not as it was. */
+/** Throws `invalid_image` when the file has changed. */
 export async function requireUnchanged(path: string, before: FileState): Promise<void> {
   const after = await stat(path);
   if (after.size !== before.size || after.mtimeMs !== before.mtimeMs) {
@@ -31,5 +31,5 @@ export async function requireUnchanged(path: string, before: FileState): Promise
 }
 
 export function unusable(path: string, why: string, cause?: unknown): AppError {
-  return new AppError("invalid_image", `Cannot use ${path}: ${why}`, { cause });
+  return new AppError("invalid_image", `Cannot use "${path}": ${why}`, { cause });
 }

@@ -1,12 +1,13 @@
 /**
- * Writer of the "newc" cpio format, which the kernel takes as an initramfs (pure).
+ * Writes the "newc" cpio format, which the kernel accepts as an initramfs (pure).
  *
  *     6 bytes  magic "070701"
- *     13 × 8   hexadecimal: ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
+ *     13 × 8   hexadecimal: ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor
+ *              namesize check
  *     name, NUL, padding to 4 bytes; content, padding to 4 bytes
  *
- * The archive ends with an entry called `TRAILER!!!`. Entries are sorted and have no times, so equal content gives
- * equal bytes.
+ * The archive ends with an entry named `TRAILER!!!`. Entries are sorted and have no times, so equal content
+ * gives equal bytes.
  */
 
 export type CpioEntry =
@@ -17,12 +18,13 @@ export type CpioEntry =
 const typeBits = { directory: 0o040000, file: 0o100000, character: 0o020000 } as const;
 const maxContentBytes = 0xffff_ffff;
 
-/** Paths are relative, without `./`; the directories a path needs must be among the entries. */
+/** Paths are relative, without `./`; the entries must include the directories of every path. */
 export function encodeCpio(entries: readonly CpioEntry[]): Uint8Array {
   const sorted = [...entries].sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : 0));
   const parts: Uint8Array[] = [];
   sorted.forEach((entry, index) => {
-    if (entry.path === "" || entry.path.startsWith("/")) throw new RangeError(`Cannot pack "${entry.path}"`);
+    if (entry.path === "" || entry.path.startsWith("/"))
+      throw new RangeError(`Cannot pack "${entry.path}": the path is not relative`);
     if (index > 0 && sorted[index - 1]?.path === entry.path)
       throw new RangeError(`Cannot pack "${entry.path}" twice`);
     parts.push(...encodeEntry(entry, index + 1));

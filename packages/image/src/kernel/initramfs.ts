@@ -1,5 +1,5 @@
 /**
- * The initramfs: the agent as /init, the modules it loads, and the directories it mounts on.
+ * The initramfs: the agent as /init, the modules that it loads, and its mount points.
  * See docs/spec/agent-protocol.md, "Boot".
  */
 import { readFile, writeFile } from "node:fs/promises";
@@ -19,7 +19,7 @@ export type Initramfs = {
   /** SHA-256 of the file */
   digest: string;
   sizeBytes: number;
-  /** file names of the modules in order of loading */
+  /** file names of the modules in load order */
   modules: string[];
 };
 
@@ -27,13 +27,13 @@ const infoSchema = z.object({ digest: z.string(), sizeBytes: z.number(), modules
 
 const directories = ["dev", "modules", "newroot", "proc", "run", "sys"];
 
-/** The archive itself; `modules` are in order of loading. */
+/** The archive; `modules` are in load order. */
 export function encodeInitramfs(
   agent: Uint8Array,
   modules: readonly { file: string; content: Uint8Array }[],
 ): Uint8Array {
   const entries: CpioEntry[] = directories.map((path) => ({ path, type: "directory", mode: 0o755 }));
-  // The kernel opens it for PID 1 before anything is mounted.
+  // The kernel opens this for PID 1 before anything is mounted.
   entries.push({ path: "dev/console", type: "character", mode: 0o600, major: 5, minor: 1 });
   entries.push({ path: "init", type: "file", mode: 0o755, content: agent });
   for (const { file, content } of modules) {
@@ -45,8 +45,8 @@ export function encodeInitramfs(
 }
 
 /**
- * The initramfs for an agent and a set of modules (`modulesDir` null: a kernel with all it needs built in).
- * It is not compressed: it is small, and a compressed one was not seen to boot sooner.
+ * The initramfs for an agent and a set of modules (`modulesDir` null: the kernel has them built in).
+ * It is small and not compressed: compression did not make the boot faster.
  */
 export async function ensureInitramfs(
   imageDir: string,
@@ -82,14 +82,14 @@ async function readAgent(path: string): Promise<Uint8Array> {
     if (!isErrno(error, "ENOENT")) throw error;
     throw new AppError(
       "host_not_ready",
-      `Cannot find the guest agent at ${path}. Remedy: build it with "make -C guest"`,
+      `Cannot find the guest agent at "${path}". Remedy: build it with "make -C guest"`,
       {
         cause: error,
       },
     );
   });
   if (agent.length < 64 || agent.readUInt32BE(0) !== 0x7f454c46) {
-    throw new AppError("invalid_image", `Cannot use ${path} as the guest agent: it is not an ELF program`);
+    throw new AppError("invalid_image", `Cannot use "${path}" as the guest agent: it is not an ELF program`);
   }
   return agent;
 }

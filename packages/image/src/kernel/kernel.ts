@@ -1,4 +1,4 @@
-/** The guest kernel: Debian's cloud kernel, as the host's apt finds it. */
+/** The guest kernel: Debian's cloud kernel, from the archives that the host's apt uses. */
 import { copyFile, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, removeTree } from "@forkd/base";
@@ -15,9 +15,9 @@ export type Kernel = {
   path: string;
   /** SHA-256 of the file */
   digest: string;
-  /** release, e.g. `6.1.0-30-cloud-amd64`, or "" where it is not known */
+  /** release, e.g. `6.1.0-30-cloud-amd64`, or "" if it is unknown */
   version: string;
-  /** modules.dep, modules.builtin and the modules a guest needs; null: all is built in */
+  /** modules.dep, modules.builtin and the modules that a guest needs; null: all are built in */
   modulesDir: string | null;
 };
 
@@ -63,13 +63,13 @@ async function findKernelPackage(signal: AbortSignal | undefined): Promise<Kerne
     if (!(error instanceof ToolFailure)) throw error;
     throw new AppError(
       "host_not_ready",
-      `Cannot find Debian's package ${metaPackage}. Remedy: run "apt-get update" as root, or bring a kernel of your own`,
+      `Cannot find Debian's package ${metaPackage}. Remedy: run "apt-get update" as root, or use your own kernel`,
       { cause: error },
     );
   }
 }
 
-/** The package with the kernel itself, from the output of `apt-cache depends`. */
+/** The package that contains the kernel, from the output of `apt-cache depends`. */
 export function parseKernelDependency(text: string): string | undefined {
   return /^\s*Depends:\s+(linux-image-[a-z0-9+.-]+)\s*$/m.exec(text)?.[1];
 }
@@ -98,7 +98,7 @@ async function buildKernel(
   context.onProgress?.("unpack", `Unpacking ${found.name}`);
   const archive = (await readdir(work)).find((name) => name.endsWith(".deb"));
   if (archive === undefined)
-    throw new AppError("host_not_ready", `Cannot find what apt-get downloaded of ${found.name}`);
+    throw new AppError("host_not_ready", `Cannot unpack ${found.name}: apt-get downloaded no package file`);
   const tree = join(work, "tree");
   await runTool("dpkg-deb", ["-x", join(work, archive), tree], { signal });
   const image = (await readdir(join(tree, "boot"))).find((name) => name.startsWith("vmlinuz-"));
@@ -113,7 +113,7 @@ async function buildKernel(
 }
 
 async function download(directory: string, found: KernelPackage, context: BuildContext): Promise<void> {
-  // The user _apt cannot write to a directory of ours; apt would fall back to this with a warning.
+  // The user _apt cannot write to our directory; apt would use root anyway, with a warning.
   const sandbox = isRoot() ? ["-o", "APT::Sandbox::User=root"] : [];
   try {
     await runTool("apt-get", [...sandbox, "download", `${found.name}=${found.version}`], {

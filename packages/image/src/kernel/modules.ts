@@ -1,11 +1,11 @@
 /**
- * Kernel modules: what a module file says about itself, modules.dep, and the order of loading (pure).
+ * Kernel modules: dependencies in a module file, modules.dep, and the load order (pure).
  *
- * A Debian kernel package has no modules.dep (depmod makes it on installation); the `depends=` entry that the kernel's
- * build writes into the `.modinfo` section of each module says the same.
+ * A Debian kernel package has no modules.dep (depmod creates it on installation). The `depends=` entry in the
+ * `.modinfo` section of each module has the same information.
  */
 
-/** Loaded at boot, in this order, each after what it depends on. */
+/** Loaded at boot in this order, each after its dependencies. */
 export const wantedModules = [
   "virtio_mmio",
   "virtio_blk",
@@ -18,13 +18,13 @@ export const wantedModules = [
 /** Without these the guest has no root file system or no agent port. */
 export const requiredModules: ReadonlySet<string> = new Set(["virtio_mmio", "virtio_blk", "virtio_console"]);
 
-/** `kernel/drivers/char/hw_random/virtio-rng.ko.xz` → `virtio_rng`: the kernel takes `-` and `_` as the same. */
+/** `kernel/drivers/char/virtio-rng.ko.xz` → `virtio_rng`: the kernel treats `-` and `_` as equal. */
 export function moduleName(path: string): string {
   const file = path.slice(path.lastIndexOf("/") + 1);
   return file.replace(/\.ko(\.(xz|zst|gz))?$/, "").replaceAll("-", "_");
 }
 
-/** Names that a module file (64-bit little-endian ELF) depends on. Throws a RangeError when it is not one. */
+/** Names that a module file (64-bit little-endian ELF) depends on. Throws a RangeError for other files. */
 export function readModuleDepends(elf: Uint8Array): string[] {
   const text = new TextDecoder("latin1").decode(modinfoSection(elf));
   const entry = text.split("\0").find((each) => each.startsWith("depends="));
@@ -59,7 +59,7 @@ function modinfoSection(elf: Uint8Array): Uint8Array {
   throw new RangeError("no .modinfo section");
 }
 
-/** Paths of modules.dep with the paths each needs. */
+/** Paths in modules.dep, each with the paths that it needs. */
 export function parseModulesDep(text: string): Map<string, string[]> {
   const result = new Map<string, string[]>();
   for (const line of text.split("\n")) {
@@ -86,7 +86,7 @@ export type LoadOrder = {
   missing: string[];
 };
 
-/** The order in which `wanted` and what they need are loaded. `builtin` is the text of modules.builtin. */
+/** The load order of `wanted` and their dependencies. `builtin` is the text of modules.builtin. */
 export function loadOrder(
   wanted: readonly string[],
   dependencies: ReadonlyMap<string, readonly string[]>,

@@ -1,4 +1,4 @@
-/** Takes from a directory of modules (`/lib/modules/<release>`) what a guest needs. */
+/** Copies the modules that a guest needs from a directory of modules (`/lib/modules/<release>`). */
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
@@ -19,11 +19,11 @@ const unpackers: Readonly<Record<string, readonly [string, ...string[]]>> = {
   ".gz": ["gzip", "-d"],
 };
 
-/** Copies the wanted modules and what they depend on, uncompressed, with a modules.dep of their own. */
+/** Copies the wanted modules and their dependencies, uncompressed, with their own modules.dep. */
 export async function takeModules(from: string, to: string, signal?: AbortSignal): Promise<void> {
   const builtin = await readFile(join(from, "modules.builtin"), "utf8").catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR")) throw error;
-    throw new AppError("invalid_image", `Cannot use the modules in ${from}: there is no modules.builtin`, {
+    throw new AppError("invalid_image", `Cannot use the modules in "${from}": there is no modules.builtin`, {
       cause: error,
     });
   });
@@ -53,13 +53,13 @@ export async function takeModules(from: string, to: string, signal?: AbortSignal
   await writeFile(join(to, "modules.builtin"), builtin);
 }
 
-/** Throws `invalid_image` when a module that no guest can do without is among the missing. */
+/** Throws `invalid_image` when a required module is missing. */
 export function requireModules(missing: readonly string[]): void {
   const lacking = missing.filter((name) => requiredModules.has(name));
   if (lacking.length === 0) return;
   throw new AppError(
     "invalid_image",
-    `Cannot boot with this kernel: it lacks ${lacking.join(", ")}. Use another one`,
+    `Cannot boot with this kernel: it lacks ${lacking.join(", ")}. Use another kernel`,
   );
 }
 

@@ -1,4 +1,4 @@
-/** Kernels that a user brings, with their modules or with all that a guest needs built in. */
+/** Kernels that a user provides, with modules or with all required drivers built in. */
 import { constants, copyFile, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
@@ -14,12 +14,12 @@ import { readHead, requireUnchanged, unusable } from "../files/user-file.ts";
 
 const infoSchema = z.object({ digest: z.string(), version: z.string(), source: z.string() });
 
-/** Where the kernel's own code is linked to; no program of user space is. */
+/** The kernel's code is linked above this address; programs of user space are not. */
 const kernelAddresses = 0xffff_ffff_8000_0000n;
 
 /**
- * A copy of the kernel in the cache. Throws `invalid_image` unless it is a bzImage or an ELF vmlinux for x86-64.
- * `modulesDir` is what `/lib/modules/<release>` is on a machine that runs this kernel.
+ * A copy of the kernel in the cache. Throws `invalid_image` unless it is a bzImage or an ELF vmlinux for
+ * x86-64. `modulesDir` is the directory `/lib/modules/<release>` of a machine that runs this kernel.
  */
 export async function importKernel(
   imageDir: string,
@@ -31,7 +31,7 @@ export async function importKernel(
   const source = resolve(path);
   const info = await stat(source).catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR", "EACCES")) throw error;
-    throw unusable(source, "there is no such file, or it cannot be read", error);
+    throw unusable(source, "no such file, or it cannot be read", error);
   });
   if (!info.isFile()) throw unusable(source, "it is not a file");
   const version = kernelVersion(source, await readHead(source));
@@ -58,13 +58,13 @@ export async function importKernel(
   };
 }
 
-/** The release of a kernel, "" where it does not tell. */
+/** The release of a kernel, "" if the file does not contain it. */
 function kernelVersion(source: string, head: Uint8Array): string {
   const kind = identify(head);
   if (kind === "bzimage") return bzImageVersion(head);
   if (kind === "elf" && isVmlinux(head)) return "";
   const found = kind === "elf" ? "an ELF program, not a kernel for x86-64" : kindNames[kind];
-  throw unusable(source, `it looks like ${found}; a kernel is a bzImage or an ELF vmlinux`);
+  throw unusable(source, `it looks like ${found}. Use a bzImage or an ELF vmlinux`);
 }
 
 /** The first word of the text that the boot header points to (offset 0x20e, counted from 0x200). */

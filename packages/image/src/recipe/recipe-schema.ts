@@ -3,11 +3,11 @@ import { posix } from "node:path";
 import { z } from "zod";
 import { builderVersion, digestOf } from "../files/digest.ts";
 
-/** Mounted at boot; what an image has there is never seen. */
+/** Mounted at boot; they hide files that an image has there. */
 const hiddenDirectories = ["/proc", "/sys", "/dev", "/run", "/tmp"];
 
 const noNul = (text: string): boolean => !text.includes("\0");
-const line = z.string().refine(noNul, "must not hold a NUL byte");
+const line = z.string().refine(noNul, "must not contain a NUL byte");
 
 const argument = line.max(131_072);
 const argv = z
@@ -25,7 +25,7 @@ const guestPath = line
   )
   .refine(
     (path) => !hiddenDirectories.some((each) => path === each || path.startsWith(`${each}/`)),
-    `must not be in ${hiddenDirectories.join(", ")}: they are mounted over at boot`,
+    `must not be in ${hiddenDirectories.join(", ")}: other file systems are mounted there at boot`,
   );
 
 const recipePath = line
@@ -87,7 +87,7 @@ export const recipeSchema = z.strictObject({
 
 export type RecipeSpec = z.output<typeof recipeSchema>;
 
-/** One file, directory or link that a recipe puts into the guest. */
+/** One file, directory or link that a recipe adds to the guest. */
 export type RecipeFile = {
   /** path on the host */
   source: string;
@@ -97,29 +97,29 @@ export type RecipeFile = {
   mode: number;
 } & ({ type: "file"; sha256: string } | { type: "directory" } | { type: "link"; target: string });
 
-/** The digest of the root file system that a recipe makes. */
+/** The digest of a recipe's root file system. */
 export function rootfsDigest(spec: RecipeSpec, files: readonly RecipeFile[]): string {
   return digestOf({
     builderVersion,
     base: { suite: spec.base.suite, packages: sortedPackages(spec) },
-    // The order counts where two entries have the same target: the later one wins.
+    // The order matters if two entries have the same target: the later one wins.
     files: files.map(({ source: _source, ...rest }) => rest),
     disk_mib: spec.disk_mib,
   });
 }
 
-/** The digest of all that makes the snapshot; the description says nothing about it. */
+/** The digest of everything that changes the snapshot; the description does not. */
 export function recipeDigest(spec: RecipeSpec, rootfs: string): string {
   const { version, run, languages, services, memory_mib, vcpus, env } = spec;
   return digestOf({ rootfs, version, run, languages, services, memory_mib, vcpus, env });
 }
 
-/** Each package once, in an order of its own. */
+/** Each package once, sorted. */
 export function sortedPackages(spec: RecipeSpec): string[] {
   return [...new Set(spec.base.packages)].sort();
 }
 
-/** One line for a person: `base.packages[2]: is not the name of a Debian package`. */
+/** One readable line: `base.packages[2]: is not the name of a Debian package`. */
 export function describeIssues(error: z.ZodError): string {
   return error.issues
     .slice(0, 5)

@@ -1,4 +1,4 @@
-/** Reads a recipe: recipe.json and the files it names, none of which may lie outside of its directory. */
+/** Reads a recipe: recipe.json and the files it names, which must all be inside its directory. */
 import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
 import { isErrno } from "@forkd/base";
@@ -16,11 +16,11 @@ import {
 export type Recipe = {
   dir: string;
   spec: RecipeSpec;
-  /** in the order of the recipe, directories before what is in them */
+  /** in the order of the recipe, directories before their content */
   files: RecipeFile[];
   /** covers base, files, disk_mib and the builder's version */
   rootfsDigest: string;
-  /** covers the rest too */
+  /** covers the whole recipe except its description */
   digest: string;
 };
 
@@ -42,7 +42,7 @@ export async function readRecipe(dir: string): Promise<Recipe> {
   return { dir: root, spec, files, rootfsDigest: rootfs, digest: recipeDigest(spec, rootfs) };
 }
 
-/** The recipe that a text of JSON describes. Throws `invalid_recipe`. */
+/** Parses the text of a recipe.json. Throws `invalid_recipe`. */
 export function parseRecipe(text: string): RecipeSpec {
   let json: unknown;
   try {
@@ -63,7 +63,7 @@ async function readRecipeJson(root: string): Promise<string> {
   try {
     const info = await stat(path);
     if (!info.isFile()) throw invalid("recipe.json is not a file");
-    if (info.size > maxRecipeBytes) throw invalid(`recipe.json is over ${maxRecipeBytes} bytes`);
+    if (info.size > maxRecipeBytes) throw invalid(`recipe.json is larger than ${maxRecipeBytes} bytes`);
     return await readFile(path, "utf8");
   } catch (error) {
     if (isErrno(error, "ENOENT", "ENOTDIR")) throw notFound(root, error);
@@ -79,10 +79,12 @@ async function addEntry(files: RecipeFile[], { root, index, entry }: Entry): Pro
     if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
     throw invalid(`${field}.from: "${entry.from}" is not in the recipe`, error);
   });
-  if (!isInside(root, source)) throw invalid(`${field}.from: "${entry.from}" leads out of the recipe`);
+  if (!isInside(root, source)) throw invalid(`${field}.from: "${entry.from}" is outside of the recipe`);
   const info = await lstat(source);
   if (info.isDirectory() && entry.mode !== undefined) {
-    throw invalid(`${field}.mode: "${entry.from}" is a directory; its files keep their own modes`);
+    throw invalid(
+      `${field}.mode: "${entry.from}" is a directory, whose files keep their own modes. Remove "mode"`,
+    );
   }
   const before = files.length;
   await addPath(files, { root, field, source, to: entry.to });
@@ -102,7 +104,7 @@ async function addPath(files: RecipeFile[], { root, field, source, to }: Path): 
   } else if (info.isSymbolicLink()) {
     const target = await readlink(source);
     const inside = !isAbsolute(target) && isInside(root, resolve(dirname(source), target));
-    if (!inside) throw invalid(`${field}.from: the link "${name}" leads out of the recipe`);
+    if (!inside) throw invalid(`${field}.from: the link "${name}" points outside of the recipe`);
     files.push({ source, to, mode: 0o777, type: "link", target });
   } else if (info.isDirectory()) {
     files.push({ source, to, mode: 0o755, type: "directory" });
@@ -123,7 +125,7 @@ function invalid(message: string, cause?: unknown): AppError {
 }
 
 function notFound(dir: string, cause: unknown): AppError {
-  return new AppError("recipe_not_found", `Cannot find a recipe in ${dir}: there is no recipe.json`, {
+  return new AppError("recipe_not_found", `Cannot find a recipe in "${dir}": there is no recipe.json`, {
     cause,
   });
 }

@@ -1,4 +1,4 @@
-/** Debian trees made by mmdebstrap from the archives that the host's apt uses. */
+/** Builds Debian trees with mmdebstrap, from the archives that the host's apt uses. */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
@@ -7,7 +7,7 @@ import { imageTime } from "./ext4.ts";
 import { runAsRoot } from "../namespace.ts";
 import { runTool, ToolFailure } from "../tool.ts";
 
-/** Left out of every package; licences and the C.UTF-8 locale stay. */
+/** Files that are omitted from every package; licences and the C.UTF-8 locale stay. */
 const pathRules = [
   "path-exclude=/usr/share/man/*",
   "path-exclude=/usr/share/info/*",
@@ -52,14 +52,14 @@ export function mmdebstrapArguments(input: {
 }): string[] {
   const include = input.packages.length > 0 ? [`--include=${input.packages.join(",")}`] : [];
   return [
-    // Already root, of the host or of a namespace.
+    // Already root on the host or in a namespace.
     "--mode=root",
     "--variant=minbase",
     "--format=directory",
     "--verbose",
     `--aptopt=${input.settings}`,
     ...pathRules.map((rule) => `--dpkgopt=${rule}`),
-    // The host's proxies and the like are for the build only.
+    // The host's settings, such as proxies, are only for the build.
     '--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     ...include,
     input.suite,
@@ -68,7 +68,7 @@ export function mmdebstrapArguments(input: {
   ];
 }
 
-/** Lines of sources.list for `suite` from `apt-get indextargets`; none: mmdebstrap's own choice. */
+/** Lines of sources.list for `suite` from `apt-get indextargets`; if empty, mmdebstrap uses its default. */
 export function parseMirrors(targets: string, suite: string): string[] {
   const lines = new Map<string, Set<string>>();
   for (const line of targets.split("\n")) {
@@ -88,7 +88,7 @@ async function hostIndexTargets(signal: AbortSignal | undefined): Promise<string
     .stdout;
 }
 
-/** How the host's apt reaches its archives. */
+/** The settings with which the host's apt reaches its archives. */
 async function hostAptSettings(signal: AbortSignal | undefined): Promise<string> {
   const { stdout } = await runTool("apt-config", ["dump", "Acquire"], { signal });
   return stdout
@@ -98,7 +98,7 @@ async function hostAptSettings(signal: AbortSignal | undefined): Promise<string>
     .join("");
 }
 
-/** mmdebstrap's steps always; apt's and dpkg's lines in between about once a second. */
+/** Reports every step of mmdebstrap, and lines of apt and dpkg about once a second. */
 function lineReporter(context: BuildContext): (line: string) => void {
   let step = "prepare";
   const often = throttleLines((line) => context.onProgress?.(step, line.slice(0, 200)));
@@ -124,7 +124,7 @@ function explain(error: ToolFailure, suite: string): AppError {
   );
   const names = [...new Set([...lacking, ...virtual])];
   if (names.length > 0) {
-    const message = `Cannot build the recipe: base.packages: Debian ${suite} has no package ${names.join(", ")}`;
+    const message = `Cannot build the recipe: base.packages: Debian "${suite}" has no package ${names.map((name) => `"${name}"`).join(", ")}`;
     return new AppError("invalid_recipe", message, { details: { log }, cause: error });
   }
   if (/does not have a Release file|404\s+Not Found/.test(error.output)) {
@@ -135,7 +135,7 @@ function explain(error: ToolFailure, suite: string): AppError {
   const why = lines[0]?.slice(3) ?? "mmdebstrap failed";
   return new AppError(
     "host_not_ready",
-    `Cannot build the root file system: ${why}. Check the network and the log`,
+    `Cannot build the root file system: ${why}. Check the network and the log in the details`,
     {
       details: { log },
       cause: error,

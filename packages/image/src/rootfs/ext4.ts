@@ -1,18 +1,18 @@
-/** Makes ext4 images from directory trees, without mounting. */
+/** Creates ext4 images from directory trees, without mounting. */
 import { truncate, writeFile } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
 import { runAsRoot } from "../namespace.ts";
 import { ToolFailure } from "../tool.ts";
 
-/** All times in an image, so that equal trees give equal images: 2020-01-01 */
+/** The latest time in an image (2020-01-01), so that equal trees give equal images. */
 export const imageTime = "1577836800";
 
-/** Enough for a crash of the guest to be harmless; it is the part of the disk that is written most. */
+/** Enough to recover from a crash of the guest; small, because it is the most written part of the disk. */
 function journalMib(diskMib: number): number {
   return diskMib < 64 ? 4 : 8;
 }
 
-/** A UUID made from the first half of a digest. */
+/** A UUID from the first half of a digest. */
 export function digestUuid(digest: string): string {
   const hex = digest.slice(0, 32);
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
@@ -31,12 +31,12 @@ export type ImageInput = {
   image: string;
   diskMib: number;
   digest: string;
-  /** the tree is ours: the times of its files may be changed */
+  /** changes the times of the tree's files; only for a tree that forkd created */
   clamp: boolean;
   signal?: AbortSignal | undefined;
 };
 
-/** Writes a sparse image of `diskMib` with the content of `tree`. Throws `invalid_image` when it does not fit. */
+/** Writes a sparse image of `diskMib` with the content of `tree`. Throws `invalid_image` if it does not fit. */
 export async function makeImage({ tree, image, diskMib, digest, clamp, signal }: ImageInput): Promise<void> {
   if (clamp) await clampTimes(tree, signal);
   await writeFile(image, "", { flag: "wx" });
@@ -52,13 +52,13 @@ export async function makeImage({ tree, image, diskMib, digest, clamp, signal }:
     if (used * 1.05 + journalMib(diskMib) + diskMib / 50 < diskMib) throw error;
     throw new AppError(
       "invalid_image",
-      `Cannot fit ${used} MiB of files into a disk of ${diskMib} MiB. Raise disk_mib to ${Math.ceil(used * 1.3) + 64} or more`,
+      `Cannot fit ${used} MiB of files on a disk of ${diskMib} MiB. Raise disk_mib to ${Math.ceil(used * 1.3) + 64} or more`,
       { details: { used_mib: used, disk_mib: diskMib }, cause: error },
     );
   }
 }
 
-/** No file is younger than imageTime, as SOURCE_DATE_EPOCH asks. */
+/** Sets newer times to imageTime, as SOURCE_DATE_EPOCH requires. */
 async function clampTimes(tree: string, signal: AbortSignal | undefined): Promise<void> {
   const touch = ["touch", "-h", "-d", `@${imageTime}`, "{}", "+"];
   await runAsRoot("find", [tree, "-newermt", `@${imageTime}`, "-exec", ...touch], { signal });

@@ -1,4 +1,4 @@
-/** Paths of a guest inside the directory tree it is built in. */
+/** Resolves paths of a guest inside its directory tree on the host. */
 import { mkdir, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
@@ -6,8 +6,8 @@ import { isErrno } from "@forkd/base";
 const maxLinks = 40;
 
 /**
- * The host path of `path` in the tree `root`, with links followed as the guest follows them: an absolute link
- * (`/var/run` → `/run`) stays in the tree. Missing directories on the way are made. The last part is not followed.
+ * The host path of `path` in the tree `root`. Links are followed as in the guest: an absolute link
+ * (`/var/run` → `/run`) stays in the tree. Creates missing directories. Does not follow the last part.
  */
 export async function resolveInTree(root: string, path: string): Promise<string> {
   const left = splitPath(path);
@@ -33,7 +33,7 @@ export async function resolveInTree(root: string, path: string): Promise<string>
   return join(root, ...done, last);
 }
 
-/** The target of a link; undefined for a directory, which is made if it is missing. */
+/** The target of a link; undefined for a directory, which is created if it is missing. */
 async function linkOrDirectory(path: string): Promise<string | undefined> {
   try {
     return await readlink(path);

@@ -1,4 +1,4 @@
-/** What forkd itself puts into a root file system: a minimal /etc, and the files of the recipe. */
+/** Files that forkd adds to a root file system: a minimal /etc, and the files of the recipe. */
 import { createHash } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
 import { chmod, mkdir, rm, symlink, writeFile } from "node:fs/promises";
@@ -9,10 +9,10 @@ import { resolveInTree } from "./guest-path.ts";
 import type { RecipeFile } from "../recipe/recipe-schema.ts";
 import { throwIfCancelled } from "../context.ts";
 
-/** Stands in until a sandbox has a name of its own. */
+/** The hostname of the parent; each sandbox gets its own. */
 const hostname = "forkd";
 
-/** Where the resolver of QEMU's user-mode network listens. */
+/** The address of the resolver in QEMU's user-mode network. */
 const resolver = "10.0.2.3";
 
 const etcFiles: Readonly<Record<string, string>> = {
@@ -22,7 +22,7 @@ const etcFiles: Readonly<Record<string, string>> = {
   "/etc/machine-id": "",
 };
 
-/** Replaces what the build took over from the host. */
+/** Replaces files that the build copied from the host. */
 export async function writeEtc(tree: string): Promise<void> {
   for (const [path, text] of Object.entries(etcFiles)) {
     const target = await resolveInTree(tree, path);
@@ -46,7 +46,7 @@ export async function copyFiles(
       if (!isErrno(error, "EISDIR", "ENOTDIR", "EEXIST", "ERR_FS_EISDIR")) throw error;
       throw new AppError(
         "invalid_recipe",
-        `Cannot put "${file.to}" into the guest: it is in the way of another file`,
+        `Cannot add "${file.to}" to the guest: a file or directory of another type is in its place`,
         {
           cause: error,
         },
@@ -74,7 +74,7 @@ async function copyEntry(file: RecipeFile, target: string): Promise<void> {
   if (hash.digest("hex") !== file.sha256) {
     throw new AppError(
       "invalid_recipe",
-      `Cannot copy ${file.source}: it changed during the build. Try again`,
+      `Cannot copy "${file.source}": it changed during the build. Try again`,
     );
   }
 }

@@ -14,10 +14,10 @@ import { copyFiles, writeEtc } from "./rootfs-files.ts";
 
 export type Rootfs = {
   path: string;
-  /** names the image by what went into it */
+  /** made from all inputs of the image */
   digest: string;
   diskMib: number;
-  /** bytes the image takes on the host */
+  /** bytes that the image uses on the host */
   allocatedBytes: number;
 };
 
@@ -25,11 +25,11 @@ export const rootfsInfoSchema = z.object({
   digest: z.string(),
   diskMib: z.number(),
   allocatedBytes: z.number(),
-  /** where it came from, for a person */
+  /** path of the recipe or file, for people */
   source: z.string(),
 });
 
-/** The tree and the image of a small recipe, with room to spare. */
+/** More than the tree and the image of a small recipe need. */
 const neededBytes = 2 ** 30;
 
 /** The root file system of a recipe, built unless it is in the cache. */

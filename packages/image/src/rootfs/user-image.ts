@@ -1,4 +1,4 @@
-/** Takes over an ext4 image of the user: copied, checked, repaired where that is safe, grown where asked. */
+/** Imports an ext4 image of the user: copies, checks, safely repairs and, if requested, grows it. */
 import { stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
@@ -9,7 +9,7 @@ import { requireUnchanged, type FileState } from "../files/user-file.ts";
 
 const mib = 2 ** 20;
 
-/** Makes `<directory>/rootfs.ext4` of `size` MiB, which is at least the size of the source. */
+/** Creates `<directory>/rootfs.ext4` of `size` MiB, which is at least the size of the source. */
 export async function copyImage(
   directory: string,
   { source, size, info, context }: { source: string; size: number; info: FileState; context: BuildContext },
@@ -32,7 +32,7 @@ export async function copyImage(
   return { diskMib: size };
 }
 
-/** Replays the journal and repairs what needs no decision. e2fsck: 0 clean, 1 or 2 repaired, 4 and more not. */
+/** Replays the journal and makes safe repairs. e2fsck: 0 clean, 1 or 2 repaired, 4 and more not repaired. */
 async function checkImage(image: string, source: string, signal: AbortSignal | undefined): Promise<void> {
   try {
     await runTool("e2fsck", ["-f", "-p", image], { signal });
@@ -41,7 +41,7 @@ async function checkImage(image: string, source: string, signal: AbortSignal | u
     if (error.exitCode !== null && error.exitCode < 4) return;
     throw new AppError(
       "invalid_image",
-      `Cannot use ${source}: its file system is damaged. Repair it with e2fsck`,
+      `Cannot use "${source}": its file system is damaged. Repair it with e2fsck`,
       {
         details: { log: error.output.slice(-2000) },
         cause: error,

@@ -1,4 +1,4 @@
-/** Root file systems that a user brings: an ext4 image, a tar archive or a directory, taken over by content. */
+/** Root file systems that a user provides as an ext4 image, a tar archive or a directory. */
 import { access, mkdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
@@ -18,12 +18,12 @@ import { copyImage } from "./user-image.ts";
 const mib = 2 ** 20;
 const defaultDiskMib = 2048;
 
-/** Puts `rootfs.ext4` into `directory` and says how large it is. */
+/** Writes `rootfs.ext4` to `directory` and returns its size. */
 type Fill = (directory: string) => Promise<{ diskMib: number }>;
 
 /**
- * A copy of the user's root file system in the cache; the original is never changed. `diskMib` is the size of the disk
- * made from an archive or a directory, and what a smaller image is grown to.
+ * Copies the user's root file system to the cache; the original is never changed. `diskMib` is the size of a
+ * disk made from an archive or a directory, and the size to which a smaller image grows.
  */
 export async function importRootfs(
   imageDir: string,
@@ -53,7 +53,7 @@ async function examine(
 ): Promise<{ digest: string; fill: Fill }> {
   const info = await stat(source).catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR", "EACCES")) throw error;
-    throw new AppError("invalid_image", `Cannot read the root file system ${source}: no such file`, {
+    throw new AppError("invalid_image", `Cannot read the root file system "${source}": no such file`, {
       cause: error,
     });
   });
@@ -70,8 +70,7 @@ async function examine(
   const content = await sha256File(source, context.signal);
   if (kind === "ext4") {
     const size = Math.max(Math.ceil(info.size / mib), diskMib ?? 0);
-    if (readExt4SizeBytes(head) > info.size)
-      throw unusable(source, "it is an ext4 image that has been cut short");
+    if (readExt4SizeBytes(head) > info.size) throw unusable(source, "it is a truncated ext4 image");
     const digest = digestOf({ builderVersion, kind, content, size });
     return { digest, fill: (directory) => copyImage(directory, { source, size, info, context }) };
   }
@@ -108,7 +107,7 @@ async function fromArchive(
   if ((await exists(join(tree, "manifest.json"))) && !(await exists(join(tree, "usr")))) {
     throw unusable(
       source,
-      'it looks like a container image in layers; make an archive of its files ("docker export")',
+      'it looks like a container image with layers. Create an archive of its files with "docker export"',
     );
   }
   context.onProgress?.("image", `Writing an ext4 image of ${size} MiB`);

@@ -8,7 +8,7 @@ import { temporaryDirectory } from "../support.ts";
 
 const hex = (...numbers: number[]): string => numbers.map((n) => n.toString(16).padStart(8, "0")).join("");
 
-test("encodeCpio() writes these bytes", () => {
+test("encodeCpio() writes the bytes of the format", () => {
   const archive = encodeCpio([
     { path: "init", type: "file", mode: 0o755, content: Buffer.from("hello") },
     { path: "dev", type: "directory", mode: 0o755 },
@@ -23,7 +23,7 @@ test("encodeCpio() writes these bytes", () => {
   assert.equal(Buffer.from(archive).toString("latin1"), expected.join(""));
 });
 
-test("encodeCpio() makes an archive that cpio reads", async (t) => {
+test("encodeCpio() writes an archive that cpio reads", async (t) => {
   const dir = await temporaryDirectory(t);
   const content = Buffer.alloc(5000, 7);
   await writeFile(join(dir, "a.cpio"), encodeCpio([{ path: "b", type: "file", mode: 0o640, content }]));

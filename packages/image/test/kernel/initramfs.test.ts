@@ -33,7 +33,7 @@ async function makeAgent(path: string, content = "agent"): Promise<string> {
   return path;
 }
 
-test("loadOrder() puts dependencies first, each once, and survives a cycle", () => {
+test("loadOrder() puts dependencies first, each once, and accepts a cycle", () => {
   const dep = parseModulesDep("k/a.ko: k/c.ko k/b.ko\nk/b.ko: k/c.ko\nk/c.ko: k/a.ko\nk/x-y.ko:\n");
   assert.deepEqual(loadOrder(["a", "x_y", "z"], dep, "k/z.ko\n"), {
     paths: ["k/c.ko", "k/b.ko", "k/a.ko", "k/x-y.ko"],
@@ -42,7 +42,7 @@ test("loadOrder() puts dependencies first, each once, and survives a cycle", () 
   assert.deepEqual(loadOrder(["q"], dep, ""), { paths: [], missing: ["q"] });
 });
 
-test("ensureInitramfs() packs the agent and the modules in order of loading", async (t) => {
+test("ensureInitramfs() packs the agent and the modules in load order", async (t) => {
   const dir = await temporaryDirectory(t);
   const agentPath = await makeAgent(join(dir, "agent"));
   const modulesDir = await makeModules(join(dir, "modules"));
@@ -75,7 +75,7 @@ test("ensureInitramfs() packs the agent and the modules in order of loading", as
   assert.deepEqual(await readFile(elsewhere.path), await readFile(made.path));
 });
 
-test("ensureInitramfs() makes another archive when the agent or a module changes", async (t) => {
+test("ensureInitramfs() creates another archive when the agent or a module changes", async (t) => {
   const dir = await temporaryDirectory(t);
   const images = join(dir, "images");
   const modulesDir = await makeModules(join(dir, "modules"));
@@ -89,7 +89,7 @@ test("ensureInitramfs() makes another archive when the agent or a module changes
   assert.equal(new Set([one.path, two.path, three.path]).size, 3);
 });
 
-test("ensureInitramfs() needs the modules without which no guest boots, unless they are built in", async (t) => {
+test("ensureInitramfs() requires the modules that a guest needs to boot, unless they are built in", async (t) => {
   const dir = await temporaryDirectory(t);
   const images = join(dir, "images");
   const agentPath = await makeAgent(join(dir, "agent"));
@@ -110,7 +110,7 @@ test("ensureInitramfs() needs the modules without which no guest boots, unless t
   assert.deepEqual((await ensureInitramfs(images, { agentPath, modulesDir: null })).modules, []);
 });
 
-test("ensureInitramfs() says how to get the agent", async (t) => {
+test("ensureInitramfs() reports how to build the agent", async (t) => {
   const dir = await temporaryDirectory(t);
   const input = { agentPath: join(dir, "none"), modulesDir: null };
   await rejectsWith(ensureInitramfs(dir, input), "host_not_ready", /Remedy: build it/);

@@ -28,7 +28,7 @@ function elf(address: bigint): Buffer {
   return image;
 }
 
-test("importKernel() takes a bzImage with its version, and a vmlinux", async (t) => {
+test("importKernel() accepts a bzImage, with its version, and a vmlinux", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "kernel");
   await writeFile(path, bzImage("6.9.1-mine"));
@@ -41,7 +41,7 @@ test("importKernel() takes a bzImage with its version, and a vmlinux", async (t)
   assert.notEqual((await importKernel(join(dir, "images"), path)).digest, made.digest);
 });
 
-test("importKernel() says what it found instead of a kernel", async (t) => {
+test("importKernel() reports the kind of a file that is not a kernel", async (t) => {
   const dir = await temporaryDirectory(t);
   const images = join(dir, "images");
   const path = join(dir, "file");
@@ -58,7 +58,7 @@ test("importKernel() says what it found instead of a kernel", async (t) => {
   assert.deepEqual(await namesIn(join(images, "kernel")), []);
 });
 
-test("parseKernelDependency() and parsePackage() read what apt-cache prints", () => {
+test("parseKernelDependency() and parsePackage() read the output of apt-cache", () => {
   const depends =
     "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-30-cloud-amd64\n  Recommends: firmware\n";
   assert.equal(parseKernelDependency(depends), "linux-image-6.1.0-30-cloud-amd64");
@@ -69,7 +69,7 @@ test("parseKernelDependency() and parsePackage() read what apt-cache prints", ()
   assert.throws(() => parsePackage("Package: x\n"), /no Version/);
 });
 
-test("readModuleDepends() refuses what is not a module", () => {
+test("readModuleDepends() refuses a file that is not a module", () => {
   assert.throws(() => readModuleDepends(Buffer.from("not an ELF file at all")), RangeError);
   assert.throws(() => readModuleDepends(elf(0n)), RangeError);
 });

@@ -54,7 +54,7 @@ const wrong: [string, unknown, RegExp][] = [
     /files\[0\]\.from: "nothing" is not in/,
   ],
   ["empty argv", { version: 1, run: [[]] }, /run\[0\]: must name a program/],
-  ["NUL in argv", { version: 1, run: [["a", "b\0c"]] }, /run\[0\]\[1\]: must not hold a NUL/],
+  ["NUL in argv", { version: 1, run: [["a", "b\0c"]] }, /run\[0\]\[1\]: must not contain a NUL/],
   ["unknown language", { version: 1, languages: { cobol: {} } }, /unknown key "cobol" in languages/],
   ["port", { version: 1, services: [{ argv: ["x"], ready: { port: 0 } }] }, /services\[0\]\.ready\.port/],
   ["variable name", { version: 1, env: { "A=B": "x" } }, /env/],
@@ -69,7 +69,7 @@ for (const [name, recipe, message] of wrong) {
   });
 }
 
-test("readRecipe() refuses what is not JSON, and says where there is no recipe", async (t) => {
+test("readRecipe() refuses a file that is not JSON, and names a directory without a recipe", async (t) => {
   const dir = await temporaryDirectory(t);
   await rejectsWith(readRecipe(dir), "recipe_not_found", /no recipe\.json/);
   await rejectsWith(readRecipe(join(dir, "none")), "recipe_not_found", /no recipe\.json/);
@@ -77,7 +77,7 @@ test("readRecipe() refuses what is not JSON, and says where there is no recipe",
   await rejectsWith(readRecipe(dir), "invalid_recipe", /is not JSON/);
 });
 
-test("readRecipe() fills in the defaults of the spec", async (t) => {
+test("readRecipe() applies the defaults of the spec", async (t) => {
   const dir = await temporaryDirectory(t);
   await writeFile(join(dir, "recipe.json"), JSON.stringify({ version: 1, languages: { python: {} } }));
   const { spec } = await readRecipe(dir);
@@ -120,7 +120,7 @@ test("readRecipe() lists directories with their files, links and modes", async (
   );
 });
 
-test("readRecipe() refuses links that lead out of the recipe", async (t) => {
+test("readRecipe() refuses links that point outside of the recipe", async (t) => {
   const dir = await temporaryDirectory(t);
   await mkdir(join(dir, "app"));
   await symlink("/etc/passwd", join(dir, "stolen"));
@@ -128,7 +128,7 @@ test("readRecipe() refuses links that lead out of the recipe", async (t) => {
     join(dir, "recipe.json"),
     JSON.stringify({ version: 1, files: [{ from: "stolen", to: "/a" }] }),
   );
-  await rejectsWith(readRecipe(dir), "invalid_recipe", /"stolen" leads out of the recipe/);
+  await rejectsWith(readRecipe(dir), "invalid_recipe", /"stolen" is outside of the recipe/);
   for (const target of ["/etc", "../../etc"]) {
     const inside = join(dir, "app", target.replaceAll("/", "_"));
     await symlink(target, inside);
@@ -136,6 +136,6 @@ test("readRecipe() refuses links that lead out of the recipe", async (t) => {
       join(dir, "recipe.json"),
       JSON.stringify({ version: 1, files: [{ from: "app", to: "/a" }] }),
     );
-    await rejectsWith(readRecipe(dir), "invalid_recipe", /leads out of the recipe/);
+    await rejectsWith(readRecipe(dir), "invalid_recipe", /points outside of the recipe/);
   }
 });

@@ -11,7 +11,7 @@ import { readRecipe } from "../../src/recipe/recipe.ts";
 import { ensureRootfs } from "../../src/rootfs/rootfs.ts";
 import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
 
-test("parseMirrors() takes Debian's archives of the suite and no others", () => {
+test("parseMirrors() returns only Debian's archives of the suite", () => {
   const targets = [
     "Debian bookworm main http://mirror.example/debian/",
     "Debian bookworm contrib http://mirror.example/debian/",
@@ -48,7 +48,7 @@ test("resolveInTree() follows links as the guest does and never leaves the tree"
   await assert.rejects(resolveInTree(root, "/loop/x"), /too many links/);
 });
 
-test("throttleLines() passes on one line a second", () => {
+test("throttleLines() reports one line a second", () => {
   const seen: string[] = [];
   let time = 0;
   const pass = throttleLines(
@@ -81,7 +81,7 @@ test("missingPrograms() names the package and the remedy", async () => {
   assert.equal(await findProgram("mke2fs", "/bin"), "/usr/sbin/mke2fs");
 });
 
-test("ensureRootfs() builds a recipe, once, and leaves nothing of a build that fails", async (t) => {
+test("ensureRootfs() builds a recipe once, and leaves nothing behind when a build fails", async (t) => {
   const dir = await temporaryDirectory(t);
   const images = join(dir, "images");
   const recipeDir = join(dir, "recipe");

@@ -41,7 +41,7 @@ async function hash(path: string): Promise<string> {
     .digest("hex");
 }
 
-test("importRootfs() makes a disk from a directory", async (t) => {
+test("importRootfs() creates a disk from a directory", async (t) => {
   const dir = await temporaryDirectory(t);
   const tree = await makeTree(join(dir, "tree"));
   const images = join(dir, "images");
@@ -72,7 +72,7 @@ for (const [name, flag] of [
   ["tar.xz", "-J"],
   ["tar.zst", "--zstd"],
 ] as const) {
-  test(`importRootfs() makes a disk from a ${name}, whatever it is called`, async (t) => {
+  test(`importRootfs() creates a disk from a ${name} with any file name`, async (t) => {
     const dir = await temporaryDirectory(t);
     const tree = await makeTree(join(dir, "tree"));
     const archive = join(dir, "archive");
@@ -89,7 +89,7 @@ for (const [name, flag] of [
   });
 }
 
-test("importRootfs() copies an ext4 image, grows it when asked, and leaves the original alone", async (t) => {
+test("importRootfs() copies an ext4 image, grows it on request, and does not change the original", async (t) => {
   const dir = await temporaryDirectory(t);
   const image = await makeExt4(join(dir, "disk"), await makeTree(join(dir, "tree")));
   const before = await hash(image);
@@ -115,12 +115,12 @@ test("importRootfs() replays the journal of an image that was not unmounted", as
   assert.doesNotMatch(await features(made.path), /needs_recovery/);
 });
 
-test("importRootfs() refuses an image that is cut short or beyond repair", async (t) => {
+test("importRootfs() refuses an image that is truncated or beyond repair", async (t) => {
   const dir = await temporaryDirectory(t);
   const image = await makeExt4(join(dir, "disk"), await makeTree(join(dir, "tree")));
   await copyFile(image, join(dir, "short"));
   await truncate(join(dir, "short"), 8 * 2 ** 20);
-  await rejectsWith(importRootfs(join(dir, "images"), join(dir, "short")), "invalid_image", /cut short/);
+  await rejectsWith(importRootfs(join(dir, "images"), join(dir, "short")), "invalid_image", /truncated/);
   const handle = await open(image, "r+");
   // The group descriptors and the inode table.
   await handle.write(Buffer.alloc(512 * 1024, 0xa5), 0, 512 * 1024, 2048);
@@ -153,7 +153,7 @@ const wrong: [string, Buffer, RegExp][] = [
 ];
 
 for (const [name, content, message] of wrong) {
-  test(`importRootfs() says what it found: ${name}`, async (t) => {
+  test(`importRootfs() reports the kind of a file it cannot use: ${name}`, async (t) => {
     const dir = await temporaryDirectory(t);
     await writeFile(join(dir, "file"), content);
     await rejectsWith(importRootfs(join(dir, "images"), join(dir, "file")), "invalid_image", message);
@@ -161,7 +161,7 @@ for (const [name, content, message] of wrong) {
   });
 }
 
-test("importRootfs() refuses a missing file, a device, and a container image in layers", async (t) => {
+test("importRootfs() refuses a missing file, a device, and a container image with layers", async (t) => {
   const dir = await temporaryDirectory(t);
   const images = join(dir, "images");
   await rejectsWith(importRootfs(images, join(dir, "none")), "invalid_image", /no such file/);
@@ -172,11 +172,11 @@ test("importRootfs() refuses a missing file, a device, and a container image in 
   await rejectsWith(
     importRootfs(images, join(dir, "saved.tar")),
     "invalid_image",
-    /container image in layers/,
+    /container image with layers/,
   );
 });
 
-test("importRootfs() says by how much a disk is too small", async (t) => {
+test("importRootfs() reports a sufficient size when the disk is too small", async (t) => {
   const dir = await temporaryDirectory(t);
   const tree = await makeTree(join(dir, "tree"));
   await writeFile(join(tree, "big"), Buffer.alloc(80 * 2 ** 20, 1));
@@ -188,7 +188,7 @@ test("importRootfs() says by how much a disk is too small", async (t) => {
   assert.deepEqual(await namesIn(join(dir, "images", "rootfs")), []);
 });
 
-test("importRootfs() leaves nothing when it is cancelled at any step", async (t) => {
+test("importRootfs() leaves nothing behind when it is cancelled at any step", async (t) => {
   const dir = await temporaryDirectory(t);
   const tree = await makeTree(join(dir, "tree"));
   await runCommand("tar", ["-cf", join(dir, "a.tar"), "-C", tree, "."]);
@@ -234,7 +234,7 @@ test(
         "disk_full",
         /MiB are needed and 12 MiB are free/,
       );
-      // Small as an archive, too large unpacked: the disk fills up in the middle of the work.
+      // Small as an archive, too large unpacked: the disk fills up during the import.
       await rejectsWith(
         importRootfs(images, join(dir, "a.tgz"), { diskMib: 64 }),
         "disk_full",
