@@ -36,7 +36,7 @@ export type ImageInput = {
   signal?: AbortSignal | undefined;
 };
 
-/** Writes a sparse image of `diskMib` with the content of `tree`. Throws `invalid_image` if it does not fit. */
+/** Writes a sparse image of `diskMib` with the files of `tree`. Throws `invalid_image` if they do not fit. */
 export async function makeImage({ tree, image, diskMib, digest, clamp, signal }: ImageInput): Promise<void> {
   if (clamp) await clampTimes(tree, signal);
   await writeFile(image, "", { flag: "wx" });
