@@ -195,7 +195,7 @@ def _evaluate(context, name, source):
     return show(value)
 
 
-def _take_signals():
+def _install_handlers():
     """Installs the handlers, at the start and after code that has replaced them."""
     for number, handler in ((2, _on_sigint), (RESEED, _on_reseed)):
         if _signal.getsignal(number) is not handler:
@@ -225,7 +225,7 @@ def _flush():
         own.flush()
 
 
-def _leave_child(error):
+def _exit_child(error):
     """Exits from a process that user code forked: it must not reply to the host."""
     status = 0
     try:
@@ -253,9 +253,9 @@ def _serve_eval(ident, payload):
     _count += 1
     shown, error = _guard(_evaluate, context, "<eval-%d>" % _count, source)
     if os.getpid() != PID:
-        _leave_child(error)
+        _exit_child(error)
     _, failure = _guard(_flush)
-    _take_signals()
+    _install_handlers()
     if error is None:
         error = failure if isinstance(failure, KeyboardInterrupt) else None
     if error is not None:
@@ -312,7 +312,7 @@ def _serve(kind, payload):
         raise
     except BaseException as error:
         if os.getpid() != PID:
-            _leave_child(error)
+            _exit_child(error)
         text = "%s: %s" % (type(error).__name__, error)
         kind, answer = 90, text.encode("utf-8", "backslashreplace")[:65536]
     else:
@@ -352,7 +352,7 @@ def _loop_forever():
             _serve(kind, payload)
 
 
-def _take_control():
+def _move_control():
     """Moves descriptor 3 to a high number, so that user code gets low ones; programs do not inherit it."""
     for low in (900, 200, 60):
         try:
@@ -366,7 +366,7 @@ def _take_control():
 
 
 if __name__ == "__main__":
-    _control = _take_control()
+    _control = _move_control()
     _own = {1: _open_output(1), 2: _open_output(2)}
     sys.stdout = sys.__stdout__ = _own[1]
     sys.stderr = sys.__stderr__ = _own[2]
@@ -374,7 +374,7 @@ if __name__ == "__main__":
     sys.path[0] = ""  # the working directory, as in an interactive interpreter
     _kernel = sys.modules["__main__"]  # keep a reference: the default context replaces it
     _contexts["default"] = Context("default")
-    _take_signals()
+    _install_handlers()
     try:
         _greeting = b"python " + sys.version.split()[0].encode()
         _send(HEADER.pack(89, len(_greeting)) + _greeting)

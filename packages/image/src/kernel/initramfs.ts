@@ -12,7 +12,7 @@ import type { BuildContext } from "../context.ts";
 import { encodeCpio, type CpioEntry } from "./cpio.ts";
 import { builderVersion, digestOf, sha256 } from "../files/digest.ts";
 import { loadOrder, parseModulesDep, wantedModules } from "./modules.ts";
-import { requireModules } from "./take-modules.ts";
+import { requireModules } from "./copy-modules.ts";
 
 export type Initramfs = {
   path: string;

@@ -8,7 +8,7 @@ import { ensureEntry, requireSpace } from "../cache.ts";
 import { throttleLines, type BuildContext } from "../context.ts";
 import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
 import { isRoot } from "../namespace.ts";
-import { takeModules } from "./take-modules.ts";
+import { copyModules } from "./copy-modules.ts";
 import { runTool, ToolFailure } from "../tool.ts";
 
 export type Kernel = {
@@ -106,7 +106,7 @@ async function buildKernel(
     throw new AppError("invalid_image", `Cannot find a kernel in the package ${found.name}`);
   const version = image.slice("vmlinuz-".length);
   await copyFile(join(tree, "boot", image), join(directory, "vmlinuz"));
-  await takeModules(await findModules(tree, version), join(directory, "modules"), signal);
+  await copyModules(await findModules(tree, version), join(directory, "modules"), signal);
   await removeTree(work);
   const digest = await sha256File(join(directory, "vmlinuz"), signal);
   return { digest, version, package: found.name, packageVersion: found.version };

@@ -8,7 +8,7 @@ import type { BuildContext } from "../context.ts";
 import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
 import { identify, kindNames } from "../files/file-kind.ts";
 import type { Kernel } from "./kernel.ts";
-import { takeModules } from "./take-modules.ts";
+import { copyModules } from "./copy-modules.ts";
 import { digestTree } from "../files/tree-digest.ts";
 import { readHead, requireUnchanged, unusable } from "../files/user-file.ts";
 
@@ -46,7 +46,7 @@ export async function importKernel(
       await requireSpace(directory, info.size);
       await copyFile(source, join(directory, "vmlinuz"), constants.COPYFILE_FICLONE);
       await requireUnchanged(source, info);
-      if (modulesDir !== undefined) await takeModules(modulesDir, join(directory, "modules"), context.signal);
+      if (modulesDir !== undefined) await copyModules(modulesDir, join(directory, "modules"), context.signal);
       return { digest, version, source };
     },
   });

@@ -20,7 +20,7 @@ const unpackers: Readonly<Record<string, readonly [string, ...string[]]>> = {
 };
 
 /** Copies the wanted modules and their dependencies, uncompressed, with their own modules.dep. */
-export async function takeModules(from: string, to: string, signal?: AbortSignal): Promise<void> {
+export async function copyModules(from: string, to: string, signal?: AbortSignal): Promise<void> {
   const builtin = await readFile(join(from, "modules.builtin"), "utf8").catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR")) throw error;
     throw new AppError("invalid_image", `Cannot use the modules in "${from}": there is no modules.builtin`, {
