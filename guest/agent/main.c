@@ -1,5 +1,5 @@
 /*
- * forkd-agent: /init of a guest (PID 1), or a server on a socket of the host for tests.
+ * forkd-agent: /init of a guest (PID 1), or a server on a host socket for tests.
  *
  *   forkd-agent --serve PATH   connect to a UNIX socket and serve the protocol on it
  *   forkd-agent --tsc-khz      print the frequency of the TSC
@@ -18,9 +18,11 @@
 #include <unistd.h>
 
 #include "agent.h"
-#include "link.h"
-#include "loop.h"
-#include "proc.h"
+#include "boot/boot.h"
+#include "fork/fork.h"
+#include "process/proc.h"
+#include "wire/link.h"
+#include "wire/loop.h"
 
 #define FILES_AGENT 65536
 #define FILES_SOFT 1024
@@ -35,7 +37,7 @@ static void on_signal(struct watch *w, uint32_t events)
 {
     struct signalfd_siginfo info;
     (void)w, (void)events;
-    /* One read takes the one pending SIGCHLD; how many children ended only wait tells. */
+    /* Several exits can share one SIGCHLD; procs_reap waits for all of them. */
     (void)!read(signal_fd, &info, sizeof info);
     procs_reap();
 }
@@ -52,7 +54,7 @@ static void watch_children(void)
     loop_add(signal_fd, EPOLLIN, &signal_watch);
 }
 
-/* 1,024 processes have four descriptors each in the agent; commands get the customary limits. */
+/* The agent holds four descriptors for each of 1,024 processes; commands get the usual limits. */
 static void raise_limits(void)
 {
     struct rlimit own;
@@ -76,11 +78,11 @@ static _Noreturn void serve(int fd, bool end_exits)
     watch_children();
     link_open(fd, end_exits);
     if (agent.machine)
-        first_start(fd);
+        boost_start(fd);
     loop_run();
 }
 
-/* Whoever started a test may ignore signals, and commands would inherit it. Raw, because libc hides two of them. */
+/* Commands would inherit signals that our parent ignores. A raw syscall, because libc hides two signals. */
 static void default_signals(void)
 {
     static const unsigned long nothing[4]; /* the kernel's sigaction: SIG_DFL, no flags, no mask */
@@ -107,7 +109,7 @@ static int serve_socket(const char *path)
 {
     int fd;
     default_signals();
-    /* The numbers 0-3 belong to children. */
+    /* Children need the descriptors 0-3. */
     while ((fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && fd < 3)
         ;
     close(fd);

@@ -1,4 +1,4 @@
-/* Small helpers on files and text, shared by boot and by the children that do file operations. */
+/* See util.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "util.h"
 
 ssize_t read_whole(const char *path, char *buf, size_t size)
 {
@@ -48,7 +48,6 @@ int write_all(int fd, const void *data, size_t n)
     return 0;
 }
 
-/* Makes the directories above path. Existing ones are fine. */
 int make_parents(const char *path, mode_t mode)
 {
     char copy[PATH_MAX];

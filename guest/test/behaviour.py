@@ -1,4 +1,4 @@
-"""Behaviour of the real agent over a socket: python3 behaviour.py AGENT [name…]. Any failed assertion ends the run."""
+"""Behaviour of the real agent over a socket: python3 behaviour.py AGENT [name…]. Stops at the first failure."""
 import sys, time
 
 import test_files
@@ -13,7 +13,7 @@ def main():
     binary, wanted = sys.argv[1], sys.argv[2:]
     modules = (test_process, test_streams, test_files, test_link, test_limits)
     cases = [(n, f) for m in modules for n, f in vars(m).items() if n.startswith("test_") and callable(f)]
-    assert len(cases) > 60, "tests went missing"
+    assert len(cases) > 60, "some tests were not found"
     for name, case in cases:
         if wanted and name not in wanted:
             continue
@@ -25,7 +25,7 @@ def main():
             case(agent)
             if child.poll() is None:
                 agent.send(POWEROFF)
-                assert child.wait(10) == 0, f"the agent ended with {child.returncode}"
+                assert child.wait(10) == 0, f"the agent exited with {child.returncode}"
         except BaseException:
             print(f"FAILED {name}", flush=True)
             raise

@@ -29,7 +29,7 @@ def fields(payload):
     out, at = collections.defaultdict(list), 0
     while at < len(payload):
         key, size = struct.unpack_from("<BI", payload, at)
-        assert at + 5 + size <= len(payload), "field passes the payload"
+        assert at + 5 + size <= len(payload), "the field exceeds the payload"
         out[key].append(payload[at + 5:at + 5 + size])
         at += 5 + size
     return out
@@ -49,7 +49,7 @@ def start_payload(argv=(), env=(), kind=0, **k):
 
 
 class Agent:
-    """One connection. `inbox` keeps frames in the order in which they came."""
+    """One connection to the agent."""
 
     def __init__(self, sock):
         self.sock, self.buf, self.ids = sock, bytearray(), 0
@@ -58,7 +58,7 @@ class Agent:
         self.sock.sendall(frame(*args))
 
     def next(self, timeout=10):
-        """The next frame, or None when nothing comes in time."""
+        """The next frame, or None when none arrives in time."""
         end = time.monotonic() + timeout
         while True:
             if len(self.buf) >= 16:
@@ -78,7 +78,7 @@ class Agent:
             except (TimeoutError, socket.timeout):
                 return None
             if not data:
-                raise EOFError("agent is gone")
+                raise EOFError("the agent closed the connection")
             self.buf += data
 
     def expect(self, kind, ident=None, timeout=10):
@@ -87,7 +87,7 @@ class Agent:
         return f
 
     def hello(self, padding=False):
-        """Opens, skipping whatever was under way."""
+        """Sends HELLO and skips all frames before its reply."""
         nonce = os.urandom(16)
         self.sock.sendall((b"\0" * 65552 if padding else b"") + frame(HELLO, 0, field(1, nonce)))
         end = time.monotonic() + 60
@@ -115,7 +115,7 @@ class Agent:
         return ident
 
     def finish(self, ident, timeout=30, offsets=(0, 0, 0)):
-        """Collects until EXIT; checks that offsets follow."""
+        """Collects output until EXIT and checks that the offsets are contiguous."""
         data, at, eof, seen = [b"", bytearray(), bytearray(), bytearray()], list(offsets), [], []
         while True:
             f = self.next(timeout)
@@ -146,7 +146,7 @@ class Agent:
         return done
 
     def feed(self, ident, stream, data):
-        """Sends input inside the window; returns other frames that came meanwhile."""
+        """Sends input within the window; returns other frames that arrived in the meantime."""
         window, at, other = 65536, 0, []
         while at < len(data):
             n = min(window, len(data) - at, 65534)
@@ -165,7 +165,7 @@ class Agent:
 
 
 def serve(binary):
-    """Starts the agent on a socket; (process, Agent)."""
+    """Starts the agent on a socket; returns (process, Agent)."""
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "s")
     listener = socket.socket(socket.AF_UNIX)

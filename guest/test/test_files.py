@@ -7,7 +7,7 @@ READ, WRITE, LISTDIR, STAT, MKDIR, MOVE, REMOVE, CHMOD, CONNECT = range(1, 10)
 
 
 def folder(case):
-    """A test with a directory of its own."""
+    """A test with its own directory."""
     def run(a):
         d = tempfile.mkdtemp(prefix="forkd-files-")
         os.chmod(d, 0o755)
@@ -243,7 +243,7 @@ def until_end(c):
 
 
 def connected(a, ident):
-    """The first output says that the connection stands."""
+    """The first output reports that the connection is open."""
     payload = a.expect(OUTPUT, ident).payload
     return payload[0] == 2 and payload[9:] == b"connected\n"
 
@@ -267,7 +267,7 @@ def test_tcp_half_close_by_peer(a):
         c.shutdown(socket.SHUT_WR)
         got.append(until_end(c))
     ident = a.start(kind=CONNECT, port=listen(socket.AF_INET, "127.0.0.1", serve), path="localhost")
-    # Streams 1 and 2 come in any order.
+    # Streams 1 and 2 arrive in any order.
     seen = sorted((f.type, f.payload[0], f.payload[9:]) for f in (a.next() for _ in range(3)))
     assert seen == [(OUTPUT, 1, b"bye"), (OUTPUT, 2, b"connected\n"), (OUTPUT_EOF, 1, b"")], seen
     a.send(INPUT, ident, b"\0still")

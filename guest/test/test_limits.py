@@ -1,4 +1,4 @@
-"""Numbers: 1,024 at once, 256 finished, 10,000 in a row, bounded memory."""
+"""Limits: 1,024 at once, 256 finished, 10,000 in a row, bounded memory."""
 import errno, os, struct, time
 
 from client import *
@@ -81,7 +81,7 @@ def test_orphans_are_not_zombies(a):
 
 
 def test_memory_of_a_flood(a):
-    """A process that writes without end while nobody has credit or is attached."""
+    """A process writes without end while the host gives no credit or is not attached."""
     ident = a.start(["yes"], credit=0, keep=1 << 20)
     time.sleep(0.3)
     a.send(DETACH, ident)

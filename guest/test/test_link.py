@@ -1,4 +1,4 @@
-"""The connection: opening, garbage, cut frames, requests."""
+"""The connection: HELLO, garbage, truncated frames, requests."""
 import errno, os, socket, struct, tempfile, time
 
 from client import *
@@ -19,8 +19,8 @@ def test_garbage_before_a_frame(a):
     a.expect(OK, 4)
 
 
-def test_cut_frames_and_padding(a):
-    """Whatever was cut, the padding of zeros brings the agent back into step."""
+def test_truncated_frames_and_padding(a):
+    """After any truncated frame, the padding of zeros lets the agent find the next one."""
     ident = a.start(["cat"], flags=STDIN)
     whole = frame(INPUT, ident, b"\0" + b"q" * 60_000)
     for cut in (1, 2, 15, 16, 17, 5000, len(whole) - 1):
@@ -30,8 +30,8 @@ def test_cut_frames_and_padding(a):
         a.expect(OK, cut)
 
 
-def test_cut_start_is_not_run(a):
-    """A START that ends with a text and whose tail became zeros is refused: a half command must not run."""
+def test_truncated_start_is_not_run(a):
+    """A START whose last string was replaced by zeros is refused: a truncated command must not run."""
     one, two = f"/tmp/forkd-cut-{os.getpid()}-a", f"/tmp/forkd-cut-{os.getpid()}-b"
     whole = frame(START, 5, start_payload(["touch", one, two], credit=BIG, label="x"))
     for cut in range(30, len(whole)):
@@ -54,7 +54,7 @@ def test_hello_detaches_all(a):
 
 
 def test_hello_while_output_waits(a):
-    """The queue is full of output nobody reads; a new host is served all the same."""
+    """A new host is served even when the queue is full of output that no host reads."""
     ident = a.new_id()
     a.send(START, ident, start_payload(["yes"]))
     time.sleep(0.3)
@@ -69,7 +69,7 @@ def test_hello_while_output_waits(a):
 
 
 def test_input_window_is_new_after_hello(a):
-    """What an earlier host sent and nobody took does not count against the new one."""
+    """Unread input of an earlier host does not count against the new one."""
     script = "import time, sys; time.sleep(0.6); sys.stdout.write(str(len(sys.stdin.buffer.read())))"
     ident = a.start(["python3", "-c", script], flags=STDIN)
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_malformed_payloads(a):
         assert struct.unpack("<I", e[1][0])[0] == errno.EPROTO, (kind, payload, e)
 
 
-def test_after_fork_leaves_the_host_alone(a):
+def test_after_fork_does_not_change_the_host(a):
     before, clock = os.uname().nodename, time.time()
     a.send(AFTER_FORK, 8, field(1, bytes(64)) + field(2, struct.pack("<Q", 10**18)) + field(3, "evil"))
     e = fields(a.expect(ERROR, 8).payload)
@@ -104,7 +104,7 @@ def test_after_fork_leaves_the_host_alone(a):
 
 
 def test_clock(a):
-    """Tells its time and leaves a clock alone that is right, or ahead by less than a second; the host's is never set."""
+    """Replies with its time; does not set a clock that is right or ahead by under a second, nor the host's."""
     for ahead in (0, 900_000_000):
         before = time.time_ns()
         a.send(CLOCK, 9, field(1, struct.pack("<Q", before - ahead)))
@@ -115,8 +115,8 @@ def test_clock(a):
         assert struct.unpack("<I", fields(a.expect(ERROR, 10).payload)[1][0])[0] == errno.EPERM
 
 
-def test_cut_input_is_not_written(a):
-    """INPUT whose tail became zeros has no mark at its end: the process gets none of it."""
+def test_truncated_input_is_not_written(a):
+    """INPUT whose end was replaced by zeros has no mark: the process gets none of it."""
     ident = a.start(["cat"], flags=STDIN)
     a.send(INPUT, ident, b"\0first,")
     whole = frame(INPUT, ident, b"\0" + b"q" * 300)
@@ -130,7 +130,7 @@ def test_cut_input_is_not_written(a):
 
 
 def only_pings(a, seconds):
-    """Nothing that an earlier host asked is answered: every frame belongs to a ping of this one."""
+    """The agent does not reply to requests of an earlier host: every frame belongs to a ping of this one."""
     end, n = time.monotonic() + seconds, 1_000_000
     while time.monotonic() < end:
         a.send(PING, n)
@@ -140,11 +140,11 @@ def only_pings(a, seconds):
         time.sleep(0.002)
 
 
-def test_answers_to_an_earlier_host_are_dropped(a):
-    """Everything that can be under way, then HELLO: a sync, starts, file operations, a listing, output, exits."""
+def test_replies_to_an_earlier_host_are_dropped(a):
+    """HELLO while everything is in progress: a sync, starts, file operations, a listing, output, exits."""
     with tempfile.TemporaryDirectory() as d:
         for round in range(20):
-            for i in range(20):  # more than have a child of their own
+            for i in range(20):  # more than the agent runs in child processes
                 a.send(SYNC, a.new_id())
             a.send(START, a.new_id(), start_payload(["sh", "-c", "echo x; sleep 0.01; echo y"]))
             a.send(START, a.new_id(), start_payload(["seq", "100000"], credit=20_000))
@@ -161,8 +161,8 @@ def test_answers_to_an_earlier_host_are_dropped(a):
         assert open(f"{d}/whole").read() == "content", "what was complete is done"
 
 
-def test_hello_ends_what_only_its_host_could_end(a):
-    """A write without its end and a TCP stream; a write leaves nothing behind, and neither is listed."""
+def test_hello_stops_incomplete_writes_and_tcp(a):
+    """An incomplete write leaves nothing behind; neither it nor a TCP stream is listed."""
     with tempfile.TemporaryDirectory() as d, socket.create_server(("127.0.0.1", 0)) as server:
         command = a.start(["cat"], flags=STDIN)
         write = a.start(kind=2, path=f"{d}/cut")
@@ -180,11 +180,11 @@ def test_hello_ends_what_only_its_host_could_end(a):
             time.sleep(0.02)
         assert set(left) == {command}, left
         assert os.listdir(d) == []
-        assert left[command][3] == [b"\0"], "a command goes on"
+        assert left[command][3] == [b"\0"], "a command must keep running"
 
 
 def test_reseed_signal_is_ignored_by_a_kernel_without_handler(a):
-    """Only where it is started as a language kernel: control stream and label."""
+    """Only for a process started as a language kernel, with control stream and label."""
     show = ["sh", "-c", "grep SigIgn /proc/self/status"]
     for flags, label, ignored in ((CONTROL, "kernel:x", True), (CONTROL, "other", False), (0, "kernel:x", False)):
         mask = int(a.run(show, flags=flags, label=label).out.split()[1], 16)
@@ -201,7 +201,7 @@ def test_sync_and_ping(a):
 
 
 def test_many_pings_unread(a):
-    """Answers pile up while the host only writes; all come in the end, in order."""
+    """Replies queue up while the host only writes; all arrive, in order."""
     import threading
     n = 60_000
     data = b"".join(frame(PING, i + 1) for i in range(n))

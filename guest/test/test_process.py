@@ -5,7 +5,7 @@ from client import *
 
 
 def refused(agent, code, word, *args, **k):
-    """The start must fail with this errno and a text that names the step."""
+    """The start must fail with this errno and a message that names the step."""
     try:
         agent.start(*args, **k)
     except OSError as e:
@@ -43,10 +43,10 @@ def test_large_stdin_with_window(a):
     assert a.finish(ident).out.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_stdin_nobody_reads(a):
+def test_stdin_without_reader(a):
     ident = a.start(["sh", "-c", "exec 0<&-; sleep 0.3"], flags=STDIN)
     time.sleep(0.1)
-    a.feed(ident, 0, bytes(200_000))  # does not stall: what nobody reads counts as taken
+    a.feed(ident, 0, bytes(200_000))  # does not stall: unread input counts as consumed
     assert a.finish(ident).code == 0
 
 
@@ -55,7 +55,7 @@ def test_killed_by_signal(a):
     a.send(SIGNAL, ident, bytes([signal.SIGTERM, 0]))
     d = a.finish(ident)
     assert (d.how, d.code) == (1, signal.SIGTERM)
-    a.send(SIGNAL, ident, bytes([9, 0]))  # gone: nothing happens
+    a.send(SIGNAL, ident, bytes([9, 0]))  # already exited: no effect
     a.send(PING, 5)
     a.expect(OK, 5)
 
@@ -145,7 +145,7 @@ def test_failed_starts(a):
     refused(a, errno.EINVAL, "argv", [])
     refused(a, errno.EINVAL, "kind", ["x"], kind=99)
     a.send(LIST, 77)
-    a.expect(OK, 77)  # nothing of them is left
+    a.expect(OK, 77)  # the failed starts left nothing behind
 
 
 def test_id_in_use(a):

@@ -1,4 +1,4 @@
-"""Streams: order, credit, keeping, attach and detach, the end of a process."""
+"""Streams: order, credit, kept output, attach and detach, exit."""
 import errno, os, struct, time
 
 from client import *
@@ -27,7 +27,7 @@ def listing(a):
 
 
 def received(a, ident, quiet=0.3):
-    """Bytes of each stream until nothing comes for a while."""
+    """Bytes of each stream until none arrive for a while."""
     got = {1: b"", 2: b"", 3: b""}
     while (f := a.next(quiet)) is not None:
         assert f.type == OUTPUT and f.id == ident, f
@@ -109,8 +109,8 @@ def test_exit_is_not_delayed_by_a_grandchild(a):
     assert d.eof == [], "the pipes are still open"
 
 
-def test_exit_with_a_chatty_grandchild(a):
-    """The pipe is never empty, yet EXIT comes after what the leader can have left in it."""
+def test_exit_with_a_writing_grandchild(a):
+    """The pipe is never empty, but EXIT arrives after the bytes that the leader can have left in it."""
     ident = a.start(["bash", "-c", "echo $$; yes & sleep 0.2; exit 6"], credit=0, keep=1000)
     time.sleep(0.6)
     got, pid = b"", struct.unpack("<I", listing(a)[ident][2][0])[0]
@@ -165,7 +165,7 @@ def test_detached_drops_the_oldest(a):
     assert struct.unpack("<QQQ", listing(a)[ident][7][0])[0] == 1000, "it must block when the window is full"
     a.send(DETACH, ident)
     time.sleep(0.5)
-    assert struct.unpack("<QQQ", listing(a)[ident][7][0])[0] == len(whole), "it must go on while detached"
+    assert struct.unpack("<QQQ", listing(a)[ident][7][0])[0] == len(whole), "the process must continue while detached"
     assert attach(a, ident, (10, BIG), (0, 0), (0, 0)).type == OK
     f = a.expect(OUTPUT, ident)
     assert struct.unpack_from("<Q", f.payload, 1)[0] == len(whole) - 1000
@@ -173,7 +173,7 @@ def test_detached_drops_the_oldest(a):
 
 
 def test_keep_is_the_whole_window(a):
-    """Many small writes fill the window just as a few large ones do."""
+    """Many small writes fill the window like a few large ones."""
     ident = a.start(["bash", "-c", "for i in {1..3000}; do echo $i; done; exec sleep 100"], flags=DETACHED, keep=10_000)
     whole = b"".join(b"%d\n" % i for i in range(1, 3001))
     time.sleep(0.6)

@@ -1,14 +1,14 @@
 /*
- * Unit tests of the pure parts: frames against the golden file, the parser under cut and random input, the clock, the ring.
- * Built with the address and undefined-behaviour sanitizers.
+ * Unit tests of the pure parts: frames against the golden file, the parser with truncated and random input, the
+ * clock, the ring. Built with the address and undefined-behaviour sanitizers.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "frames.h"
-#include "ring.h"
+#include "fork/clock.h"
+#include "wire/frames.h"
+#include "process/ring.h"
 
 #define GOLDEN_MAX 128
 
@@ -70,7 +70,7 @@ static struct parser fresh(void)
 {
     static uint8_t *buf;
     free(buf);
-    buf = malloc(PARSER_BUFFER); /* exact size, so that the sanitizer sees one byte too many */
+    buf = malloc(PARSER_BUFFER); /* exact size, so that the sanitizer detects one byte too many */
     return (struct parser){.buf = buf};
 }
 
@@ -127,7 +127,7 @@ static void test_fields(void)
     CHECK(count_fields(&f, &last) == 13);
     CHECK(last.key == 17 && last.len == 13 && memcmp(last.val, "kernel:python", 13) == 0);
 
-    /* The encoder makes the same bytes as the golden file. */
+    /* The encoder writes the same bytes as the golden file. */
     const struct golden *e = named("error");
     static const char text[] = "exec 'nope': No such file or directory";
     uint8_t out[256], *b = out + 16;
@@ -137,7 +137,7 @@ static void test_fields(void)
     CHECK((uint32_t)(b - out) == e->len && memcmp(out, e->bytes, e->len) == 0);
 }
 
-/* All valid frames in a row, handed over in pieces of every small size. */
+/* All valid frames in a row, passed in pieces of every small size. */
 static void test_pieces(void)
 {
     for (uint32_t piece = 1; piece < 70; piece++) {
@@ -159,7 +159,7 @@ static void test_pieces(void)
     }
 }
 
-/* A frame cut anywhere, then the padding of zeros: the next HELLO is found, whatever was cut. */
+/* A frame truncated anywhere, then the padding of zeros: the parser always finds the next HELLO. */
 static void test_cut(void)
 {
     static uint8_t zeros[65552];
@@ -186,7 +186,7 @@ static void test_cut(void)
     }
 }
 
-/* Random bytes, rich in beginnings of headers, mixed with valid frames: never out of bounds, never without room. */
+/* Random bytes with many partial headers, mixed with valid frames: never out of bounds, never without space. */
 static void test_fuzz(void)
 {
     const struct golden *ping = named("ping");
@@ -214,7 +214,7 @@ static void test_fuzz(void)
                 count_fields(&f, &last);
             }
         }
-        /* After enough zeros it is in step again. */
+        /* After enough zeros it finds frames again. */
         static uint8_t zeros[65552];
         feed(&p, zeros, 32776);
         while (parser_next(&p, &f))
@@ -243,7 +243,7 @@ static void test_ring(void)
     uint32_t n;
     ring_init(&r, 10000);
     CHECK(r.buf == NULL);
-    ring_put(&r, (const uint8_t *)"x", 1); /* no memory yet: dropped, not written anywhere */
+    ring_put(&r, (const uint8_t *)"x", 1); /* nothing is allocated yet: dropped */
     CHECK(r.len == 0);
     CHECK(ring_grow(&r, 1) == 0 && r.cap == 4096);
     ring_put(&r, (const uint8_t *)"hello", 5);
@@ -261,7 +261,7 @@ static void test_ring(void)
     CHECK(r.buf == NULL && r.max == 10000 && r.len == 0);
 }
 
-/* Against a plain model: the last `cap` bytes of everything that was put. */
+/* Compared with a simple model: the last `cap` bytes of everything that was written. */
 static void test_ring_model(void)
 {
     static uint8_t all[400000], got[3000];

@@ -1,8 +1,9 @@
 /*
- * capture: takes the pages of a VMM in which its private mapping of a file differs from the file.
+ * capture: copies the pages of a VMM in which its private mapping of a file differs from the file.
  *
- * Everything slow happens while the VM runs: room is made before `armed`, files are written after `write`. Between
- * `take` and `taken` the VM stands still; there are only a scan of page tables and copying.
+ * Everything slow happens while the VM runs: the buffer is allocated before `armed`, files are written after
+ * `write`. Between `take` and `taken` the VM is stopped; then there is only a scan of page tables and
+ * copying.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ struct options {
 
 struct capture {
     struct target target;
-    struct room room;
+    struct buffer buffer;
     struct runs runs;
     int layer;
     bool plain, taken;
@@ -83,10 +84,10 @@ static void arm(struct capture *c, const struct options *o)
     target_check(&c->target);
     c->layer = open(o->layer, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (c->layer < 0)
-        fail(errno, "cannot create %s", o->layer);
-    c->room.file = o->direct ? c->layer : -1;
+        fail(errno, "cannot create \"%s\"", o->layer);
+    c->buffer.file = o->direct ? c->layer : -1;
     uint64_t all = o->bytes / PAGE, wanted = with_slack(c->runs.pages);
-    room_resize(&c->room, wanted < all ? wanted : all);
+    buffer_resize(&c->buffer, wanted < all ? wanted : all);
     printf("armed %" PRIu64 "\n", c->runs.pages);
 }
 
@@ -95,15 +96,15 @@ static void take(struct capture *c)
     uint64_t start = micros();
     scan(&c->target, c->plain, &c->runs);
     uint64_t scanned = micros();
-    if (c->runs.pages > c->room.pages)
-        room_resize(&c->room, c->runs.pages);
-    transfer(&c->target, &c->runs, c->room.base);
+    if (c->runs.pages > c->buffer.pages)
+        buffer_resize(&c->buffer, c->runs.pages);
+    transfer(&c->target, &c->runs, c->buffer.base);
     target_check(&c->target);
     c->taken = true;
     printf("taken %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", c->runs.pages, scanned - start, micros() - scanned);
 }
 
-static void obey(struct capture *c, char *line)
+static void run_command(struct capture *c, char *line)
 {
     if (strcmp(line, "take") == 0) {
         take(c);
@@ -111,15 +112,15 @@ static void obey(struct capture *c, char *line)
     }
     bool apply = strncmp(line, "apply ", 6) == 0;
     if (!apply && strcmp(line, "write") != 0)
-        fail(EINVAL, "unknown command");
+        fail(EINVAL, "unknown command \"%s\"", line);
     if (!c->taken)
-        fail(EINVAL, "nothing was taken");
-    give_way();
+        fail(EINVAL, "\"%s\" before \"take\"", apply ? "apply" : "write");
+    lower_priority();
     if (apply) {
-        layer_apply(line + 6, c->target.bytes, &c->room, &c->runs);
+        layer_apply(line + 6, c->target.bytes, &c->buffer, &c->runs);
         printf("applied %" PRIu64 "\n", c->runs.pages * PAGE);
     } else {
-        uint64_t length = layer_write(c->layer, &c->room, &c->runs);
+        uint64_t length = layer_write(c->layer, &c->buffer, &c->runs);
         printf("written %" PRIu64 " %zu %" PRIu64 "\n", c->runs.pages, c->runs.count, length);
     }
 }
@@ -134,14 +135,14 @@ int capture_command(int argc, char **argv)
     arm(&c, &options);
     while (fflush(stdout) == 0 && fgets(line, sizeof line, stdin)) {
         size_t length = strlen(line);
-        /* The last line without its end is the end of the caller. */
+        /* A last line without a line break means that the caller has exited. */
         if (line[length - 1] != '\n') {
             if (length == sizeof line - 1)
                 fail(EINVAL, "the line is too long");
             break;
         }
         line[length - 1] = 0;
-        obey(&c, line);
+        run_command(&c, line);
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/* The one way a command ends that cannot go on. */
+/* Reports an error and exits. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ void fail(int err, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    /* One line, whatever a path holds. */
+    /* An error is one line, also for a path with a line break. */
     for (char *c = text; *c; c++)
         if (*c == '\n' || *c == '\r')
             *c = '?';
@@ -28,6 +28,6 @@ void fail(int err, const char *format, ...)
         undo_work();
     printf("error %s %s\n", name ? name : "EIO", text);
     fflush(stdout);
-    /* Threads may be at work in memory that exit() would take down. */
+    /* Not exit(), which would run handlers while other threads still copy. */
     _exit(1);
 }

@@ -1,4 +1,4 @@
-/* Numbers and whole writes. */
+/* Parses numbers and writes whole buffers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

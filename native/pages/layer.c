@@ -1,5 +1,5 @@
 /*
- * The layer file: a header block that is left zero, the pages in ascending order, then one extent of 16 bytes for each
+ * The layer file: a header block of zeros, the pages in ascending order, then one extent of 16 bytes for each
  * run (first guest page, count, zero; little-endian).
  */
 #include <endian.h>
@@ -22,43 +22,43 @@ static void write_extents(int fd, const struct runs *runs, uint64_t at)
 {
     struct extent *table = calloc(runs->count ? runs->count : 1, sizeof *table);
     if (!table)
-        fail(ENOMEM, "no memory for the extent table");
+        fail(ENOMEM, "not enough memory for the extent table");
     for (size_t i = 0; i < runs->count; i++) {
         table[i].first = htole64(runs->all[i].first);
         table[i].count = htole32((uint32_t)runs->all[i].count);
     }
     if (pwrite_all(fd, table, runs->count * sizeof *table, (off_t)at) < 0)
-        fail(errno, "write layer");
+        fail(errno, "cannot write the layer");
     free(table);
 }
 
-uint64_t layer_write(int fd, struct room *room, const struct runs *runs)
+uint64_t layer_write(int fd, struct buffer *buffer, const struct runs *runs)
 {
     uint64_t end = PAGE + runs->pages * PAGE, length = end + runs->count * sizeof(struct extent);
-    /* The extents take the place of the slack. */
-    if (room->file >= 0)
-        room_resize(room, runs->pages);
-    else if (pwrite_all(fd, room->base, runs->pages * PAGE, PAGE) < 0)
-        fail(errno, "write layer");
+    /* The extents overwrite the slack. */
+    if (buffer->file >= 0)
+        buffer_resize(buffer, runs->pages);
+    else if (pwrite_all(fd, buffer->base, runs->pages * PAGE, PAGE) < 0)
+        fail(errno, "cannot write the layer");
     if (ftruncate(fd, (off_t)end) < 0)
-        fail(errno, "write layer");
+        fail(errno, "cannot write the layer");
     write_extents(fd, runs, end);
     return length;
 }
 
-void layer_apply(const char *path, uint64_t bytes, const struct room *room, const struct runs *runs)
+void layer_apply(const char *path, uint64_t bytes, const struct buffer *buffer, const struct runs *runs)
 {
     struct stat st;
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
-        fail(errno, "cannot open %s", path);
+        fail(errno, "cannot open \"%s\"", path);
     if ((uint64_t)st.st_size != bytes)
-        fail(EINVAL, "%s has %" PRIu64 " bytes, guest memory has %" PRIu64, path, (uint64_t)st.st_size, bytes);
+        fail(EINVAL, "\"%s\" has %" PRIu64 " bytes, but guest memory has %" PRIu64, path, (uint64_t)st.st_size, bytes);
     for (size_t i = 0; i < runs->count; i++) {
         const struct run *run = &runs->all[i];
-        if (pwrite_all(fd, room->base + run->at * PAGE, run->count * PAGE, (off_t)(run->first * PAGE)) < 0)
-            fail(errno, "write %s", path);
+        if (pwrite_all(fd, buffer->base + run->at * PAGE, run->count * PAGE, (off_t)(run->first * PAGE)) < 0)
+            fail(errno, "cannot write \"%s\"", path);
     }
     if (close(fd) < 0)
-        fail(errno, "write %s", path);
+        fail(errno, "cannot write \"%s\"", path);
 }

@@ -1,4 +1,4 @@
-/* forkd-pages: what the daemon needs of memory and files that Node cannot reach. */
+/* forkd-pages: operations on memory and files that the daemon needs and Node does not offer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,8 +9,10 @@
 
 #include "pages.h"
 
-/* It holds a copy of guest memory for a moment; when memory runs out it goes before the guest does. */
-static void prefer_as_victim(void)
+/*
+ * This process holds a copy of guest memory for a moment; the OOM killer should choose it before the guest.
+ */
+static void prefer_oom_kill(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
@@ -20,21 +22,21 @@ static void prefer_as_victim(void)
     close(fd);
 }
 
-/* The VM runs again: writing must not make its CPUs wait. */
-void give_way(void) { setpriority(PRIO_PROCESS, 0, 10); }
+/* The VM runs again: writing must not slow down its CPUs. */
+void lower_priority(void) { setpriority(PRIO_PROCESS, 0, 10); }
 
 int main(int argc, char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     if (sysconf(_SC_PAGESIZE) != PAGE)
-        fail(ENOTSUP, "the pages of this host are not 4 KiB");
+        fail(ENOTSUP, "the page size of this host is not 4 KiB");
     const char *command = argc > 1 ? argv[1] : "";
     if (strcmp(command, "capture") == 0) {
-        prefer_as_victim();
+        prefer_oom_kill();
         return capture_command(argc - 1, argv + 1);
     }
-    give_way();
+    lower_priority();
     if (strcmp(command, "copy") == 0 && argc == 4)
         return copy_command(argv[2], argv[3]);
     if (strcmp(command, "ranges") == 0 && argc == 3)

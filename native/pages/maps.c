@@ -1,6 +1,6 @@
 /*
- * Finds a file in /proc/PID/maps. A file is known by device and inode; on file systems with subvolumes and on overlays
- * maps shows another device than stat(), there the path decides.
+ * Finds a file in /proc/PID/maps by device and inode. On overlays and file systems with subvolumes, maps
+ * shows another device than stat(), so the path decides there.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static void add_piece(struct pieces *pieces, struct piece piece)
 {
     pieces->all = reallocarray(pieces->all, pieces->count + 1, sizeof *pieces->all);
     if (!pieces->all)
-        fail(ENOMEM, "no memory for the list of mappings");
+        fail(ENOMEM, "not enough memory for the list of mappings");
     pieces->all[pieces->count++] = piece;
 }
 

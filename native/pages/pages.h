@@ -1,4 +1,4 @@
-/* Guest memory of a running VMM: which pages are its own, and their way into a layer file. */
+/* Guest memory of a running VMM: finds its private pages and writes them to a layer file. */
 #ifndef PAGES_H
 #define PAGES_H
 
@@ -10,18 +10,18 @@
 
 #define PAGE 4096u
 
-/* fail.c: how every command ends that cannot go on */
+/* fail.c: how every command reports an error */
 
 /* Prints `error ERRNO text` and exits with 1. */
 _Noreturn void fail(int err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Called before the line is printed; NULL for none. */
+/* Sets a function to call before the line is printed; NULL for none. */
 void on_failure(void (*undo)(void));
 
 /* io.c */
 
-/* All of it, or errno. */
+/* Writes everything: 0, or -1 with errno. */
 int pwrite_all(int fd, const void *data, size_t bytes, off_t at);
-/* An unsigned decimal number and nothing else. */
+/* Accepts an unsigned decimal number and nothing else. */
 bool parse_u64(const char *text, uint64_t *value);
 
 /* maps.c: where a process maps a file */
@@ -43,8 +43,8 @@ struct file_name {
 };
 
 /*
- * Reads a maps file and collects the private mappings of the file. False when they do not cover 0..bytes exactly once;
- * then *why is a text.
+ * Reads a maps file and collects the private mappings of the file. False when they do not cover 0..bytes
+ * exactly once, with the reason in *why.
  */
 bool pieces_read(FILE *maps, const struct file_name *file, uint64_t bytes, struct pieces *into, const char **why);
 /* The address of a byte of the file, and how many bytes follow it in the same piece. */
@@ -60,14 +60,14 @@ struct run {
 
 struct runs {
     struct run *all; /* ascending, disjoint, no two adjacent */
-    size_t count, room;
+    size_t count, capacity;
     uint64_t pages;
 };
 
 void runs_clear(struct runs *runs);
-/* Pages must come in ascending order; a run that continues the last one becomes part of it. */
+/* Add pages in ascending order; a run that continues the last one extends it. */
 void runs_add(struct runs *runs, uint64_t first, uint64_t count);
-/* The run that holds the page with this index. */
+/* The run that contains the page with this index. */
 size_t runs_find(const struct runs *runs, uint64_t index);
 
 /* target.c: the process */
@@ -80,40 +80,43 @@ struct target {
 };
 
 void target_open(struct target *target, pid_t pid, const char *memory, uint64_t bytes);
-/* Fails unless the process has its memory still: the page tables of one that is ending look like untouched memory. */
+/* Fails unless the process still has its memory: the page tables of an exiting process look unused. */
 void target_check(const struct target *target);
 _Noreturn void target_unreadable(const struct target *target, int err);
 
 /* scan.c */
 
-/* Pages of the process that are not those of the file. */
+/* Finds the pages of the process that differ from the file. */
 void scan(const struct target *target, bool plain, struct runs *runs);
 
-/* room.c: where captured pages lie until they are written */
+/* buffer.c: holds captured pages until they are written */
 
-struct room {
+struct buffer {
     uint8_t *base;
-    uint64_t pages; /* that fit */
+    uint64_t pages; /* capacity */
     int file;       /* -1: anonymous memory; otherwise the layer file, from its second page on */
 };
 
-/* Makes room for so many pages, all of them faulted in; what lies there stays. */
-void room_resize(struct room *room, uint64_t pages);
+/* Changes the capacity. All pages are faulted in; the content stays. */
+void buffer_resize(struct buffer *buffer, uint64_t pages);
 
 /* transfer.c */
 
-/* Copies all pages of the runs to base, one after the other. */
+/* Copies all pages of the runs to base, without gaps. */
 void transfer(const struct target *target, const struct runs *runs, uint8_t *base);
 
 /* layer.c */
 
-/* Writes what the room does not hold in place and the extent table, and sets the length. Returns it. */
-uint64_t layer_write(int fd, struct room *room, const struct runs *runs);
-/* Puts the pages where they belong in a file of the size of guest memory. */
-void layer_apply(const char *path, uint64_t bytes, const struct room *room, const struct runs *runs);
+/*
+ * Writes the pages (unless the buffer is the layer file) and the extent table. Returns the length of the
+ * file.
+ */
+uint64_t layer_write(int fd, struct buffer *buffer, const struct runs *runs);
+/* Writes the pages to their places in a file of the size of guest memory. */
+void layer_apply(const char *path, uint64_t bytes, const struct buffer *buffer, const struct runs *runs);
 
 /* capture.c, sparse.c: the commands */
-void give_way(void);
+void lower_priority(void);
 int capture_command(int argc, char **argv);
 int copy_command(const char *from, const char *to);
 int ranges_command(const char *path);

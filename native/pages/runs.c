@@ -1,4 +1,4 @@
-/* Sets of guest pages as maximal runs. */
+/* Sets of guest pages, stored as runs that are as long as possible. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -18,11 +18,11 @@ void runs_add(struct runs *runs, uint64_t first, uint64_t count)
         runs->pages += count;
         return;
     }
-    if (runs->count == runs->room) {
-        runs->room = runs->room ? runs->room * 2 : 4096;
-        runs->all = reallocarray(runs->all, runs->room, sizeof *runs->all);
+    if (runs->count == runs->capacity) {
+        runs->capacity = runs->capacity ? runs->capacity * 2 : 4096;
+        runs->all = reallocarray(runs->all, runs->capacity, sizeof *runs->all);
         if (!runs->all)
-            fail(ENOMEM, "no memory for the list of pages");
+            fail(ENOMEM, "not enough memory for the list of pages");
     }
     runs->all[runs->count++] = (struct run){.first = first, .count = count, .at = runs->pages};
     runs->pages += count;

@@ -1,8 +1,8 @@
 /*
- * Which pages of a private file mapping are the process's own: those in the page tables that are neither the file's nor
- * shared. A page that is being moved or was swapped out counts as what it was.
+ * Finds the pages of a private file mapping that belong to the process: those in the page tables that are
+ * neither the file's nor shared. A page that is being moved or was swapped out counts as before.
  *
- * PAGEMAP_SCAN (Linux 6.7) finds them in the kernel; before it pagemap is read entry by entry.
+ * PAGEMAP_SCAN (Linux 6.7) finds them in the kernel; on older kernels, pagemap is read entry by entry.
  */
 #include <errno.h>
 #include <sys/ioctl.h>
@@ -31,7 +31,7 @@ struct scan_request {
 #define ENTRY_SWAPPED (1ull << 62)
 #define ENTRY_FILE (1ull << 61)
 
-/* False when the kernel does not know the ioctl. */
+/* False when the kernel does not support the ioctl. */
 static bool scan_fast(const struct target *target, const struct piece *piece, struct runs *runs)
 {
     static struct scan_region regions[16384];
@@ -45,7 +45,9 @@ static bool scan_fast(const struct target *target, const struct piece *piece, st
         .any_of = IS_PRESENT | IS_SWAPPED,
     };
     uint64_t base = piece->offset / PAGE, seen = 0;
-    /* A walk that was long may end before the last region it reports, which is then reported again. */
+    /*
+     * A long walk may stop before the end of the last region it reports, and then reports that region again.
+     */
     for (uint64_t at = piece->address; at < request.end; at = request.walk_end) {
         request.start = at;
         int n = ioctl(target->pagemap, SCAN_IOCTL, &request);

@@ -1,4 +1,4 @@
-/* copy, ranges: files with holes. */
+/* copy, ranges: sparse files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,7 +16,9 @@ static const char *unfinished;
 
 static void remove_unfinished(void) { unlink(unfinished); }
 
-/* The next range with data at or after *start; false at the end of the file. A file that cannot tell is all data. */
+/*
+ * The next range with data at or after *start; false at the end. Without SEEK_DATA, the whole file is data.
+ */
 static bool next_data(int fd, off_t size, off_t *start, off_t *end)
 {
     off_t data = lseek(fd, *start, SEEK_DATA);
@@ -32,19 +34,19 @@ static bool next_data(int fd, off_t size, off_t *start, off_t *end)
     return true;
 }
 
-static void copy_by_hand(int from, int to, off_t at, off_t end)
+static void copy_buffered(int from, int to, off_t at, off_t end)
 {
     static uint8_t *buffer;
     if (!buffer && !(buffer = malloc(CHUNK)))
-        fail(ENOMEM, "no memory to copy with");
+        fail(ENOMEM, "not enough memory for the copy buffer");
     while (at < end) {
         ssize_t n = pread(from, buffer, end - at < CHUNK ? (size_t)(end - at) : CHUNK, at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            fail(n < 0 ? errno : EIO, "read the source");
+            fail(n < 0 ? errno : EIO, "cannot read the source");
         if (pwrite_all(to, buffer, (size_t)n, at) < 0)
-            fail(errno, "write the copy");
+            fail(errno, "cannot write the copy");
         at += n;
     }
 }
@@ -57,9 +59,9 @@ static void copy_range(int from, int to, off_t at, off_t end)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
-            fail(errno, "write the copy");
+            fail(errno, "cannot write the copy");
         if (n <= 0) {
-            copy_by_hand(from, to, at, end);
+            copy_buffered(from, to, at, end);
             return;
         }
         at += n;
@@ -70,7 +72,7 @@ static uint64_t copy_data(int from, int to, off_t size)
 {
     uint64_t copied = 0;
     if (ftruncate(to, size) < 0)
-        fail(errno, "write the copy");
+        fail(errno, "cannot write the copy");
     for (off_t start = 0, end; start < size && next_data(from, size, &start, &end); start = end) {
         copy_range(from, to, start, end);
         copied += (uint64_t)(end - start);
@@ -82,9 +84,9 @@ static int open_source(const char *path, struct stat *st)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, st) < 0)
-        fail(errno, "cannot open %s", path);
+        fail(errno, "cannot open \"%s\"", path);
     if (!S_ISREG(st->st_mode))
-        fail(EINVAL, "%s is not a regular file", path);
+        fail(EINVAL, "\"%s\" is not a regular file", path);
     return fd;
 }
 
@@ -94,7 +96,7 @@ int copy_command(const char *from, const char *to)
     int in = open_source(from, &st);
     int out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, st.st_mode & 0777);
     if (out < 0)
-        fail(errno, "cannot create %s", to);
+        fail(errno, "cannot create \"%s\"", to);
     unfinished = to;
     on_failure(remove_unfinished);
     if (ioctl(out, FICLONE, in) == 0) {
@@ -103,7 +105,7 @@ int copy_command(const char *from, const char *to)
     }
     uint64_t copied = copy_data(in, out, st.st_size);
     if (close(out) < 0)
-        fail(errno, "write the copy");
+        fail(errno, "cannot write the copy");
     printf("copy %" PRIu64 " %" PRIu64 "\n", (uint64_t)st.st_size, copied);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* The process whose memory is read. */
+/* The process whose memory is captured. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,15 +22,15 @@ static bool ended(const struct target *target)
 void target_unreadable(const struct target *target, int err)
 {
     if (err == ENOENT || err == ESRCH || (target->pidfd >= 0 && ended(target)))
-        fail(ESRCH, "process %d is gone", target->pid);
+        fail(ESRCH, "process %d has exited", target->pid);
     if (err == EPERM || err == EACCES)
         fail(EPERM, "cannot read the memory of process %d", target->pid);
     fail(EIO, "cannot read the memory of process %d (error %d)", target->pid, err);
 }
 
 /*
- * A process that ends gives up its memory first and is reported as ended later. As long as one byte can be read all of
- * it is there, and as long as the process is not reported the pid is still its own.
+ * An exiting process frees its memory first and is reported as exited later. While one byte can be read, all
+ * memory is still there; while the process is not reported as exited, the pid still belongs to it.
  */
 void target_check(const struct target *target)
 {
@@ -40,7 +40,7 @@ void target_check(const struct target *target)
     if (process_vm_readv(target->pid, &local, 1, &remote, 1, 0) != 1)
         target_unreadable(target, errno);
     if (ended(target))
-        fail(ESRCH, "process %d is gone", target->pid);
+        fail(ESRCH, "process %d has exited", target->pid);
 }
 
 static void find_pieces(struct target *target, const char *memory)
@@ -48,7 +48,7 @@ static void find_pieces(struct target *target, const char *memory)
     struct stat st;
     char path[PATH_MAX], name[64];
     if (stat(memory, &st) < 0 || !realpath(memory, path))
-        fail(errno, "cannot find %s", memory);
+        fail(errno, "cannot find \"%s\"", memory);
     struct file_name file = {
         .major = major(st.st_dev), .minor = minor(st.st_dev), .inode = st.st_ino, .path = path};
     snprintf(name, sizeof name, "/proc/%d/maps", target->pid);
@@ -58,8 +58,8 @@ static void find_pieces(struct target *target, const char *memory)
     const char *why;
     if (!pieces_read(maps, &file, target->bytes, &target->pieces, &why)) {
         if (ended(target))
-            fail(ESRCH, "process %d is gone", target->pid);
-        fail(EINVAL, "%s %s by process %d", memory, why, target->pid);
+            fail(ESRCH, "process %d has exited", target->pid);
+        fail(EINVAL, "\"%s\" %s by process %d", memory, why, target->pid);
     }
     fclose(maps);
 }

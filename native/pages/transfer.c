@@ -1,6 +1,6 @@
 /*
- * Copies pages out of the process with as few system calls as there can be. Large amounts are copied by two threads,
- * which take their next part when they are done with one.
+ * Copies pages from the process with as few system calls as possible. Two threads copy large amounts; each
+ * takes the next part when it has finished one.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 #define PART 2048u         /* pages */
 #define THREADS_FROM 4096u /* pages: 16 MiB */
-#define REMOTE_MAX 1024u   /* what one call takes */
+#define REMOTE_MAX 1024u   /* limit of one call */
 
 struct job {
     const struct target *target;
@@ -43,7 +43,7 @@ static void read_part(const struct target *target, uint8_t *to, struct iovec *re
     }
 }
 
-/* The pages with index `from` to `to` of the runs. */
+/* Copies the pages with index `from` to `to` of the runs. */
 static void copy_part(const struct job *job, uint64_t from, uint64_t to)
 {
     struct iovec remote[REMOTE_MAX];

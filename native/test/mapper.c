@@ -1,10 +1,10 @@
 /*
- * A process with guest memory to look at: maps a file privately and changes it on command.
+ * A process with guest memory for the tests: maps a file privately and changes it on command.
  *
  * test-mapper FILE BYTES [PIECES|shared]   prints `ready`; then one line for each command:
  *   dirty FIRST COUNT STEP SEED     writes every STEP-th page, COUNT of them, each with its own content
  *   touch FIRST COUNT               reads pages
- *   discard FIRST COUNT             gives pages back to the file
+ *   discard FIRST COUNT             drops changes: the pages are those of the file again
  *   dump PATH                       writes the whole memory as the process sees it
  */
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static int dump(const char *path, uint64_t bytes)
     return close(fd);
 }
 
-/* In pieces when a number is given: another protection splits the mapping. */
+/* A number splits the mapping into pieces by different protections. */
 static void map(const char *path, uint64_t bytes, const char *how)
 {
     bool shared = strcmp(how, "shared") == 0;

@@ -1,4 +1,4 @@
-/* Parts that can be wrong in ways no real process shows: maps of odd shapes, and the algebra of runs. */
+/* Cases that real processes do not show: unusual maps, and operations on runs. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void test_maps(void)
 {
     struct pieces pieces;
     uint64_t left;
-    /* Two pieces, the second at a lower address; strangers before, between and after. */
+    /* Two pieces, the second at a lower address; other mappings before, between and after. */
     assert(!read_maps("00400000-00401000 r-xp 00000000 fe:01 12                         /bin/x\n"
                       "10000000-10001000 rw-p 00003000 fe:01 77                         /data/mem file\n"
                       "20000000-20003000 rw-p 00000000 fe:01 77                         /data/mem file (deleted)\n"

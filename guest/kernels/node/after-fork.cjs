@@ -1,15 +1,16 @@
-// What the Node kernel re-seeds in a machine that was just forked, and the callbacks that user code adds.
+// Re-seeds the generators of the Node kernel after a fork, and keeps the callbacks that user code adds.
 //
-// Invariants: Math.random of every context is `random` below, so one seed covers them all. Numbers that Node draws from
-// OpenSSL ahead of use (crypto.randomUUID, randomInt) are thrown away, else siblings would hand out the same ones.
-// A fork in the middle of an eval raises a flag (refresh.c): what draws here looks at it first, and starts afresh.
+// Invariants: Math.random of every context is `random` below, so one seed covers them all. Numbers that Node
+// prefetches from OpenSSL (crypto.randomUUID, randomInt) are dropped; otherwise siblings would return the
+// same ones. A fork during an eval sets a flag (refresh.c). Every function here that draws checks it first
+// and re-seeds.
 "use strict";
 const crypto = require("node:crypto");
 const { syncBuiltinESMExports } = require("node:module");
 
 const { load, store } = Atomics;
-const UUIDS_AHEAD = 128;
-const INTS_AHEAD = 1024;
+const UUIDS_PREFETCHED = 128;
+const INTS_PREFETCHED = 1024;
 
 // xoshiro128**, two steps per number: 53 bits.
 const state = new Uint32Array(4);
@@ -27,30 +28,30 @@ function next() {
   return result;
 }
 
-/** Not 0 once the machine was forked; the addon's, where it can be had. */
+/** Not 0 after the machine was forked; memory of the addon, if there is one. */
 let forked = new Int32Array(1);
 let addon = null;
 const fresh = Buffer.alloc(64);
 
-/** What the system gives now; OpenSSL has it too. */
-function takeFresh() {
-  store(forked, 0, 0); // first: a fork in the middle of this raises it again
+/** Reads entropy of the system, also into OpenSSL. */
+function readEntropy() {
+  store(forked, 0, 0); // first, so that a fork during this function sets it again
   addon.refresh(fresh);
   return fresh;
 }
 
 function refresh() {
-  seed(takeFresh());
-  throwAway();
+  seed(readEntropy());
+  dropPrefetched();
 }
 
 function random() {
-  // A plain read, at half the cost: V8 reads elements of typed arrays anew each time, also in a loop.
+  // A plain read, at half the cost: V8 reads elements of typed arrays again each time, also in a loop.
   if (forked[0] !== 0) refresh();
   return ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
 }
 
-/** Absorb all the bytes; the same bytes always give the same sequence. */
+/** Seeds from all bytes; the same bytes always give the same sequence. */
 function seed(bytes) {
   state.set([0x666f726b, 0x64000001, bytes.length, 0x9e3779b9]);
   for (let i = 0; i < bytes.length; i++) {
@@ -68,14 +69,14 @@ let uuidsDrawn = false;
 let intsDrawn = false;
 const { randomInt, randomUUID } = crypto;
 
-/** Numbers that were drawn ahead. */
-function throwAway() {
-  if (uuidsDrawn) for (let i = 0; i < UUIDS_AHEAD; i++) randomUUID();
-  if (intsDrawn) for (let i = 0; i < INTS_AHEAD; i++) randomInt(2);
+/** Draws all prefetched numbers, so that no caller gets them. */
+function dropPrefetched() {
+  if (uuidsDrawn) for (let i = 0; i < UUIDS_PREFETCHED; i++) randomUUID();
+  if (intsDrawn) for (let i = 0; i < INTS_PREFETCHED; i++) randomInt(2);
   uuidsDrawn = intsDrawn = false;
 }
 
-/** Let a function look at the flag before it draws. */
+/** Makes a function check the flag before it draws. */
 function wrap(owner, name, note) {
   const original = owner[name];
   const wrapped = function (...args) {
@@ -102,7 +103,7 @@ function afterFork(callback) {
   return callback;
 }
 
-/** Look for forks from now on. */
+/** Uses the addon's flag from now on. */
 function watch(loaded) {
   const memory = loaded?.forked();
   if (memory === undefined) return;
@@ -110,13 +111,13 @@ function watch(loaded) {
   forked = new Int32Array(memory);
 }
 
-/** Returns whether OpenSSL was re-seeded; throws if a step fails. Callbacks are for the caller to run, in order. */
+/** Returns whether OpenSSL was re-seeded; throws if a step fails. The caller runs the callbacks, in order. */
 function reseed(entropy, loaded) {
   if (entropy.length < 16) throw new Error("too little entropy");
-  // The entropy may be older than the fork that the flag tells of.
-  seed(load(forked, 0) === 0 ? entropy : Buffer.concat([entropy, takeFresh()]));
+  // If the flag is set, the entropy may be older than the fork.
+  seed(load(forked, 0) === 0 ? entropy : Buffer.concat([entropy, readEntropy()]));
   const openssl = loaded !== null && loaded.reseed(entropy);
-  throwAway();
+  dropPrefetched();
   return openssl;
 }
 

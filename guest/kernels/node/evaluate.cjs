@@ -1,10 +1,10 @@
-// Contexts of the Node kernel: how code is run in one and how its value or error is printed.
+// Contexts of the Node kernel: run code and print its value or error.
 //
-// Code that cannot declare a lexical name or await runs as a plain script. All other code runs in V8's REPL mode (through
-// an inspector session of this thread), where await works at the top level, and let, const and class may be declared again:
-// names declared in one mode could not be declared again in the other.
+// Code without a lexical declaration or await runs as a plain script. All other code runs in V8's REPL mode
+// (through an inspector session of this thread), where await works at the top level and let, const and class
+// may be declared again: names declared in one mode could not be declared again in the other.
 //
-// Invariant: nothing here answers the host; run() reports through its callback, at most once, at once or later.
+// Invariant: nothing here replies to the host; run() calls its callback at most once, at once or later.
 "use strict";
 const fs = require("node:fs");
 const inspector = require("node:inspector");
@@ -22,14 +22,14 @@ const GROUP = "eval";
 const session = new inspector.Session();
 session.connect();
 
-/** post() of methods that answer at once. */
+/** post() for methods that return at once. */
 function call(method, params) {
   let answer;
   session.post(method, params, (error, result) => (answer = error ? undefined : result));
   return answer;
 }
 
-/** A module that lives in the working directory: where require and import() look from. */
+/** A module in the working directory: require and import() resolve names from there. */
 let home = null;
 function base() {
   const cwd = process.cwd();
@@ -51,12 +51,12 @@ for (const key of ["resolve", "cache", "extensions", "main"])
 
 const forkd = { afterFork, import: (name, options) => base().load(name, options) };
 
-function equip(target) {
+function addGlobals(target) {
   const put = (name, value) =>
     Object.defineProperty(target, name, { value, writable: true, configurable: true });
   put("require", require_);
   put("forkd", forkd);
-  put("console", globalThis.console); // a new context has one that only the inspector hears
+  put("console", globalThis.console); // the one of a new context writes only to the inspector
 }
 
 class Context {
@@ -71,24 +71,24 @@ class Context {
       const own = new Set(Object.getOwnPropertyNames(realm));
       for (const [key, value] of Object.entries(Object.getOwnPropertyDescriptors(baseline))) {
         if (own.has(key)) continue;
-        // Getters of the global object insist on being called on it.
+        // Getters of the global object work only with it as `this`.
         if (value.get) value.get = () => globalThis[key];
         if (value.get)
           value.set = (next) => Object.defineProperty(realm, key, { value: next, writable: true });
         Object.defineProperty(this.global, key, { ...value, configurable: true });
       }
       realm.Math.random = random;
-      equip(this.global);
+      addGlobals(this.global);
       const seen = (message) => {
         if (message.params.context.name === `forkd ${name}`) this.inspectorId = message.params.context.id;
       };
-      // Only for the ids: left on, it would keep what is logged.
+      // Only for the ids: if it stayed enabled, it would keep everything that is logged.
       session.on("Runtime.executionContextCreated", seen);
       call("Runtime.enable");
       call("Runtime.disable");
       session.off("Runtime.executionContextCreated", seen);
     }
-    // How values leave the inspector as themselves and not as descriptions.
+    // Passes values out of the inspector as themselves, not as descriptions.
     this.taken = undefined;
     const key = "__forkd_take__";
     Object.defineProperty(this.global, key, {
@@ -114,7 +114,7 @@ class Context {
     return value;
   }
 
-  /** Run code; done(error, value) with error = { value } if it threw. */
+  /** Runs code; calls done(error, value) with error = { value } if it threw. */
   run(code, name, done) {
     const source = prepare(code);
     if (!LEXICAL.test(source)) {
@@ -160,15 +160,15 @@ function compiles(source) {
 
 function prepare(code) {
   let source = code;
-  // As in the REPL of Node: what can be an object literal is one.
+  // As in Node's REPL: code that can be an object literal is one.
   if (/^\s*\{/.test(source) && !/;\s*$/.test(source) && compiles(`return (${source}\n)`))
     source = `(${source}\n)`;
   return source.includes("import") ? redirectImports(source) : source;
 }
 
 /**
- * Scripts have no loader for import(), so it becomes a call of forkd.import(). Whether a match is code, and not part
- * of a string or comment, is for V8 to say: it is, if the script does not compile with `#` in its place.
+ * Scripts have no loader for import(), so it becomes a call of forkd.import(). V8 decides whether a match is
+ * code and not part of a string or comment: it is code if the script does not compile with `#` in its place.
  */
 function redirectImports(source) {
   const pattern = /(?<![\w$#])(?<!(?<!\.\.)\.\s*)import(?=\s*\()/g;
@@ -180,7 +180,7 @@ function redirectImports(source) {
   return compiles(result) ? result : source;
 }
 
-/** Where a script does not parse; the error itself does not say. */
+/** The place of a syntax error, which the error itself does not contain. */
 function syntaxPlace(details, error, source, name) {
   if (details.exception?.className !== "SyntaxError" || String(error.stack).includes("<eval-")) return "";
   const line = source.split("\n")[details.lineNumber];
@@ -188,7 +188,7 @@ function syntaxPlace(details, error, source, name) {
   return `${name}:${details.lineNumber + 1}\n${line}\n${" ".repeat(details.columnNumber)}^\n\n`;
 }
 
-/** Leave out the frames below the user's: those of the kernel and of Node that led to them. Code that was not parsed has none. */
+/** Removes the frames of the kernel and of Node below the user's. Code that was not parsed has no frames. */
 function trim(text, parsed) {
   const lines = text.split("\n");
   const kept = [];
@@ -245,7 +245,7 @@ function show(value) {
   return [text, data.length <= MAX_TEXT ? data : Buffer.alloc(0)];
 }
 
-/** Text and JSON of what was thrown; calls user code. */
+/** Text and JSON of a thrown value; calls user code. */
 function explain({ value, place = "" }) {
   const isError = util.types.isNativeError(value) || value instanceof Error;
   const text = isError
@@ -256,20 +256,20 @@ function explain({ value, place = "" }) {
   return [cut(`${text}\n`), Buffer.from(JSON.stringify({ name, value: message.slice(0, 65536) }))];
 }
 
-/** Write all of it before returning: output is in the pipe before the value is sent. */
+/** Writes all of it before it returns: output is in the pipe before the value is sent. */
 function writeAll(fd, data) {
   for (let at = 0; at < data.length;) {
     try {
       at += fs.writeSync(fd, data, at);
     } catch (error) {
-      if (error.code !== "EAGAIN") throw error; // a program that shares the pipe may have made it non-blocking
+      if (error.code !== "EAGAIN") throw error; // another program may have made the shared pipe non-blocking
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
     }
   }
 }
 
-equip(globalThis);
-// What a new context gets: the globals of Node as they were before user code ran.
+addGlobals(globalThis);
+// The globals of a new context: those of Node before user code ran.
 const baseline = Object.defineProperties({}, Object.getOwnPropertyDescriptors(globalThis));
 
 module.exports = { Context, explain, show, writeAll };

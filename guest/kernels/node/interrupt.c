@@ -1,12 +1,15 @@
-/* SIGINT for the Node kernel. Node's own ways leave gaps: vm's breakOnSigint swaps signal handlers around each script (a signal
-   in between ends the process) and covers neither code after an await nor a timer's.
-
-   Here one handler is installed for good and only posts a semaphore. A thread acts on it:
-     inside guard(f), V8 is told to terminate execution; guard() undoes that and returns false;
-     else a callback is queued on the event loop. If the loop does not get to it in time, some callback runs on and on, and is
-     terminated too. (Node must run with --no-force-async-hooks-checks: its stack of async ids is then out of step.)
-   Invariant: termination is requested only with the lock held, and every change of state takes the lock and withdraws the
-   request, so none is left over to hit other code. */
+/*
+ * SIGINT for the Node kernel. Node's own mechanism has gaps: vm's breakOnSigint swaps signal handlers around
+ * each script (a signal in between kills the process) and covers neither code after an await nor a timer's.
+ *
+ * Here one permanent handler only posts a semaphore. A thread then acts:
+ * - inside guard(f), it makes V8 terminate execution; guard() cancels the termination and returns false;
+ * - otherwise it queues a callback on the event loop. If the loop does not run it in time, another callback
+ *   blocks the loop and is terminated, too. (Node must run with --no-force-async-hooks-checks, because its
+ *   stack of async ids is then inconsistent.)
+ * Invariant: termination is requested only with the lock held, and every change of state takes the lock and
+ * cancels the request, so that no late request hits other code.
+ */
 #define _GNU_SOURCE
 #include "napi.h"
 
@@ -18,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PATIENCE = 30 }; /* steps of 10 ms that the event loop has to respond */
+enum { RESPONSE_STEPS = 30 }; /* steps of 10 ms within which the event loop must respond */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static sem_t signals;
@@ -45,7 +48,7 @@ static void install(void) {
     sigaction(SIGINT, &action, NULL);
 }
 
-/* The state changes, and with it ends what an earlier interrupt was about. True if it had fired. */
+/* Changes the state, which cancels an earlier interrupt. True if that had fired. */
 static bool enter(bool guard) {
     pthread_mutex_lock(&lock);
     bool was = fired;
@@ -68,7 +71,7 @@ static void *watch(void *unused) {
         unsigned seen = turn;
         if (!guarded) {
             napi_call_threadsafe_function(notify, NULL, 0);
-            for (int i = 0; i < PATIENCE && turn == seen; i++) {
+            for (int i = 0; i < RESPONSE_STEPS && turn == seen; i++) {
                 pthread_mutex_unlock(&lock);
                 nanosleep(&step, NULL);
                 pthread_mutex_lock(&lock);
@@ -83,7 +86,7 @@ static void *watch(void *unused) {
     return NULL;
 }
 
-/* On the event loop: an interrupt came outside of guard(). */
+/* Runs on the event loop for an interrupt outside of guard(). */
 static void interrupted(napi_env env, napi_value callback, void *context, void *data) {
     napi_value self, result;
     (void)context;
@@ -96,13 +99,13 @@ static void interrupted(napi_env env, napi_value callback, void *context, void *
     napi_call_function(env, self, callback, 1, &stopped, &result);
 }
 
-/* guard(f): true if f returned, false if an interrupt came before that. f does not throw. */
+/* guard(f): true if f returned, false if it was interrupted. f does not throw. */
 static napi_value guard(napi_env env, napi_callback_info info) {
     napi_value function, self, result;
     size_t count = 1;
     napi_get_cb_info(env, info, &count, &function, NULL, NULL);
     napi_get_undefined(env, &self);
-    install(); /* user code may have put a listener in place of it */
+    install(); /* user code may have replaced the handler */
     enter(true);
     int status = napi_call_function(env, self, function, 0, NULL, &result);
     bool stopped = enter(false); /* also if f returned: the inspector swallows a termination */
@@ -112,7 +115,7 @@ static napi_value guard(napi_env env, napi_callback_info info) {
     return result;
 }
 
-/* again(): as if the signal came once more. */
+/* again(): acts as if the signal had arrived again. */
 static napi_value again(napi_env env, napi_callback_info info) {
     napi_value result;
     (void)info;
@@ -121,8 +124,10 @@ static napi_value again(napi_env env, napi_callback_info info) {
     return result;
 }
 
-/* watch(f): start; f(stopped) is called on the event loop for an interrupt outside of guard(),
-   with whether a callback had to be terminated. False if this Node cannot do it. */
+/*
+ * watch(f): starts. f(stopped) runs on the event loop for an interrupt outside of guard(); `stopped` is true
+ * if a callback was terminated. False if this Node does not support it.
+ */
 static napi_value start(napi_env env, napi_callback_info info) {
     napi_value argument, name, result;
     size_t count = 1;
@@ -138,7 +143,7 @@ static napi_value start(napi_env env, napi_callback_info info) {
         napi_create_threadsafe_function(env, argument, NULL, name, 0, 1, NULL, NULL, NULL, interrupted, &notify) == 0) {
         isolate = current();
         napi_unref_threadsafe_function(env, notify);
-        sigfillset(&all); /* signals are for the threads of Node */
+        sigfillset(&all); /* only Node's threads may receive signals */
         pthread_sigmask(SIG_BLOCK, &all, &before);
         done = pthread_create(&thread, NULL, watch, NULL) == 0;
         pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -2,9 +2,11 @@
 //
 // Invariants:
 // - One message at a time, in order: while an eval awaits, later messages wait, but the event loop runs.
-// - No exception, rejection, exit() or interrupt of user code ends the process or cuts an answer.
-// - If the addon (reseed.node, beside this file or in FORKD_RESEED) is missing, `Y` and the answer to `R` say so.
-// Start: node --no-force-async-hooks-checks kernel.cjs (without the option, code stopped in a timer aborts Node).
+// - No exception, rejection, exit() or interrupt of user code stops the process or truncates a reply.
+// - If the addon (reseed.node, beside this file or in FORKD_RESEED) is missing, `Y` and the reply to `R`
+//   report it.
+// Start: node --no-force-async-hooks-checks kernel.cjs (without the option, code stopped in a timer aborts
+// Node).
 "use strict";
 const { Console } = require("node:console");
 const fs = require("node:fs");
@@ -27,7 +29,7 @@ function loadAddon() {
     try {
       return require(place);
     } catch {
-      // the next one; that there is none is said in `Y`
+      // try the next one; `Y` reports that there is none
     }
   }
   return null;
@@ -36,9 +38,9 @@ function loadAddon() {
 const addon = loadAddon();
 watch(addon);
 
-// --- Interrupts: see interrupt.c. Without the addon, what Node offers, which leaves gaps.
+// --- Interrupts: see interrupt.c. Without the addon, Node's own mechanism, which misses some interrupts.
 
-const watched = addon !== null && addon.watch((stopped) => giveUp(stopped));
+const watched = addon !== null && addon.watch((stopped) => interruptCurrent(stopped));
 let guard = addon?.guard;
 if (!watched) {
   const key = Symbol.for("forkd.guarded");
@@ -55,7 +57,7 @@ if (!watched) {
       throw error;
     }
   };
-  process.on("SIGINT", () => giveUp());
+  process.on("SIGINT", () => interruptCurrent());
 }
 
 // --- Evals
@@ -64,7 +66,7 @@ const contexts = new Map();
 const INTERRUPTED = [Buffer.from("Interrupted\n"), Buffer.from('{"name":"Interrupted","value":""}')];
 const RESET = Symbol("reset");
 let count = 0;
-let current = null; // the eval that has no answer yet
+let current = null; // the eval that has no reply yet
 
 function context(name) {
   let found = contexts.get(name);
@@ -82,7 +84,7 @@ function evaluate(id, name, code) {
   count++;
   const whole = guard(() => {
     try {
-      // A plain script is done at once, and printed under the same guard.
+      // A plain script completes at once and is printed under the same guard.
       context(name).run(code, `<eval-${count}>`, (error, value) => {
         if (started) ended(error, value);
         else outcome = printed(error, value);
@@ -93,9 +95,9 @@ function evaluate(id, name, code) {
   });
   started = true;
   if (outcome !== null) return answerValue(job, outcome.status, outcome.shown);
-  // It may have started what goes on in microtasks: the interrupt is for that too.
+  // The interrupt must also stop microtasks that the eval may have started.
   if (!whole && watched) addon.again();
-  else if (!whole) giveUp();
+  else if (!whole) interruptCurrent();
 }
 
 function printed(error, value) {
@@ -111,7 +113,7 @@ function printed(error, value) {
   }
 }
 
-/** The end of an eval that awaited. */
+/** Replies to an eval that awaited. */
 function finish(job, error, value) {
   let outcome = null;
   guard(() => (outcome = printed(error, value)));
@@ -120,15 +122,15 @@ function finish(job, error, value) {
   pump();
 }
 
-/** An interrupt came outside of guard(). What an eval awaits may still happen, but its value is no longer wanted. */
-function giveUp(stopped = false) {
-  // An uncaught exception is what makes Node put its stack of async ids in order.
+/** Handles an interrupt outside of guard(): replies now, although the awaited work may continue. */
+function interruptCurrent(stopped = false) {
+  // An uncaught exception makes Node repair its stack of async ids.
   if (stopped)
     setImmediate(() => {
       throw RESET;
     });
   if (current === null) return;
-  if (current.forking) refuse(current.id, "interrupted");
+  if (current.forking) answerError(current.id, "interrupted");
   else answerValue(current, 3, INTERRUPTED);
   pump();
 }
@@ -158,18 +160,18 @@ function answer(kind, id, bytes) {
   send(Buffer.concat([head, bytes]));
 }
 
-function refuse(id, error) {
+function answerError(id, error) {
   const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
   answer(KIND.Z, id, Buffer.from(text.slice(0, 16384)));
 }
 
 function afterFork(id, payload) {
   const end = 6 + payload.readUInt16LE(4);
-  if (end > payload.length) throw new Error("entropy ends past the message");
+  if (end > payload.length) throw new Error("the entropy exceeds the message");
   for (const entry of payload.toString("utf8", end).split("\0")) {
     if (entry === "") continue;
     const at = entry.indexOf("=");
-    if (at < 1) throw new Error("environment entry without =");
+    if (at < 1) throw new Error("an environment entry has no =");
     process.env[entry.slice(0, at)] = entry.slice(at + 1);
   }
   const text = reseed(payload.subarray(6, end), addon) ? EMPTY : Buffer.from("openssl=not-reseeded");
@@ -178,7 +180,7 @@ function afterFork(id, payload) {
   const done = (kind, result) => {
     if (current !== job) return;
     if (kind === KIND.A) answer(kind, id, result);
-    else refuse(id, result);
+    else answerError(id, result);
     pump();
   };
   const all = async () => {
@@ -195,7 +197,7 @@ function serve(kind, payload) {
   try {
     const named = () => {
       const end = 6 + payload.readUInt16LE(4);
-      if (end > payload.length) throw new Error("name ends past the message");
+      if (end > payload.length) throw new Error("the context name exceeds the message");
       return [payload.toString("utf8", 6, end), end];
     };
     if (kind === KIND.E) {
@@ -214,7 +216,7 @@ function serve(kind, payload) {
       throw new Error("unknown message");
     }
   } catch (error) {
-    refuse(id, error);
+    answerError(id, error);
   }
 }
 
@@ -223,11 +225,11 @@ function serve(kind, payload) {
 const fd = addon === null ? 3 : Math.max(addon.moveFd(3), 3);
 let input = EMPTY;
 
-/** Serve what has arrived, up to an eval that awaits. */
+/** Handles received messages, up to an eval that awaits. */
 function pump() {
   while (current === null && input.length >= 5) {
     const length = input.readUInt32LE(1);
-    if (length > MAX_MESSAGE || length < 4) quit(`message of ${length} bytes`);
+    if (length > MAX_MESSAGE || length < 4) quit(`cannot accept a message of ${length} bytes`);
     if (input.length < 5 + length) return;
     const kind = input[0];
     const payload = input.subarray(5, 5 + length);
@@ -236,7 +238,7 @@ function pump() {
   }
 }
 
-// `onread` bypasses the machinery of streams. The buffer is used again, so what arrives is copied.
+// `onread` is faster than a stream. Its buffer is reused, so the bytes are copied.
 const socket = new net.Socket({
   fd,
   readable: true,
@@ -259,7 +261,7 @@ let queued = 0;
 
 function send(data) {
   let at = 0;
-  // A plain write does in nearly all cases; what does not fit is left to the socket, and then all that follows it.
+  // A plain write is nearly always enough. The socket sends the bytes that do not fit, and all later ones.
   while (queued === 0 && at < data.length) {
     try {
       at += fs.writeSync(fd, data, at);
@@ -273,7 +275,7 @@ function send(data) {
   socket.write(data.subarray(at), () => queued--);
 }
 
-// --- The process as user code sees it
+// --- The process object that user code sees
 
 const { exit, reallyExit } = process;
 
@@ -297,7 +299,8 @@ for (const [name, number] of [
 ]) {
   const stream = new Writable();
   stream.fd = number;
-  // Without the state of a stream: an interrupt inside it, or user code that ends it, would silence all that follows.
+  // Without the state of a stream: an interrupt inside it, or user code that ends it, would drop all later
+  // output.
   stream.write = (chunk, encoding, done) => {
     if (typeof encoding === "function") [encoding, done] = [undefined, encoding];
     writeAll(number, typeof chunk === "string" ? Buffer.from(chunk, encoding) : chunk);
@@ -311,7 +314,7 @@ for (const [name, number] of [
   stream.destroy = () => stream;
   Object.defineProperty(process, name, { value: stream, configurable: true, enumerable: true });
 }
-// Not Node's own console: that one also tells the inspector.
+// Not Node's own console, which also sends everything to the inspector.
 globalThis.console = new Console(process.stdout, process.stderr);
 
 function report(error) {

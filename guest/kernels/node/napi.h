@@ -1,5 +1,4 @@
-/* The few declarations of Node-API that the addon uses, so that it builds without Node's headers. The ABI is stable
-   across versions of Node. */
+/* Declares the parts of Node-API that the addon uses. It needs no headers of Node: the ABI never changes. */
 #ifndef FORKD_NAPI_H
 #define FORKD_NAPI_H
 #include <stdbool.h>
@@ -35,7 +34,7 @@ napi_status napi_create_threadsafe_function(napi_env, napi_value function, napi_
 napi_status napi_call_threadsafe_function(napi_threadsafe_function, void *data, int mode);
 napi_status napi_unref_threadsafe_function(napi_env, napi_threadsafe_function);
 
-/* reseed.c: mixes the bytes into OpenSSL's primary generator; from any thread. */
+/* reseed.c: mixes the bytes into OpenSSL's primary generator. Safe in any thread. */
 bool forkd_reseed_openssl(const void *bytes, size_t length);
 
 /* interrupt.c */

@@ -1,9 +1,12 @@
-/* RESEED for the Node kernel: the agent's signal that the machine was forked, also in the middle of an eval, when no JavaScript
-   of the kernel can run.
-
-   The handler does two things. It raises a flag in memory that JavaScript sees: the generators that the kernel owns look
-   at it before each draw. And it wakes a thread that re-seeds OpenSSL's primary generator, whose children in all threads
-   follow before their next output; that is for what draws without the kernel's knowledge, such as TLS. */
+/*
+ * RESEED for the Node kernel: the agent's signal after a fork, also during an eval, when no JavaScript of the
+ * kernel can run.
+ *
+ * The handler does two things. It sets a flag in memory that JavaScript reads: the kernel's own generators
+ * check it before each draw. And it wakes a thread that re-seeds OpenSSL's primary generator; the generators
+ * of all threads re-seed from it before their next output. This covers code that draws outside the kernel,
+ * such as TLS.
+ */
 #define _GNU_SOURCE
 #include "napi.h"
 
@@ -27,7 +30,7 @@ static void on_reseed(int number) {
     errno = saved;
 }
 
-static void *follow(void *unused) {
+static void *reseed_on_fork(void *unused) {
     uint8_t bytes[FRESH];
     (void)unused;
     for (;;) {
@@ -40,7 +43,7 @@ static void *follow(void *unused) {
     return NULL;
 }
 
-/* refresh(buffer): fills it with what the system gives and re-seeds OpenSSL with it. False if that could not be done. */
+/* refresh(buffer): fills it with entropy of the system and re-seeds OpenSSL with it. False on failure. */
 static napi_value refresh(napi_env env, napi_callback_info info) {
     napi_value argument, result;
     size_t count = 1, length = 0;
@@ -52,7 +55,7 @@ static napi_value refresh(napi_env env, napi_callback_info info) {
     return result;
 }
 
-/* forked(): starts; an ArrayBuffer of one int32 that is not 0 once the signal has come. Undefined if it cannot be done. */
+/* forked(): starts; returns an ArrayBuffer of one int32 that the signal sets to 1. Undefined on failure. */
 static napi_value forked(napi_env env, napi_callback_info info) {
     napi_value result, nothing;
     napi_ref kept;
@@ -62,13 +65,13 @@ static napi_value forked(napi_env env, napi_callback_info info) {
     void *memory = NULL;
     (void)info;
     napi_get_undefined(env, &nothing);
-    /* The memory of an ArrayBuffer stays where it is for as long as the buffer lives: for ever, by the reference. */
+    /* The reference keeps the ArrayBuffer, and so its memory stays at the same address. */
     if (flag != NULL || napi_create_arraybuffer(env, sizeof *flag, &memory, &result) != 0 ||
         napi_create_reference(env, result, 1, &kept) != 0 || sem_init(&forks, 0, 0) != 0)
         return nothing;
-    sigfillset(&all); /* signals are for the threads of Node */
+    sigfillset(&all); /* only Node's threads may receive signals */
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    int failed = pthread_create(&thread, NULL, follow, NULL);
+    int failed = pthread_create(&thread, NULL, reseed_on_fork, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
         return nothing;

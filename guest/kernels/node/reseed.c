@@ -1,9 +1,11 @@
-/* Addon of the Node kernel: re-seeds OpenSSL, moves the control descriptor, (interrupt.c) stops running code and (refresh.c)
-   notices that the machine was forked.
-
-   reseed(buffer) mixes the bytes into OpenSSL's primary generator and lets it poll the system. The generators of all
-   threads see that their parent was re-seeded and follow before their next output. False if it could not be done.
-   moveFd(fd) gives the descriptor a high number, not inherited by programs; -1 if it cannot. */
+/*
+ * Addon of the Node kernel: re-seeds OpenSSL, moves the control descriptor, stops running code (interrupt.c)
+ * and detects forks (refresh.c).
+ *
+ * reseed(buffer) mixes the bytes into OpenSSL's primary generator and makes it poll the system. The
+ * generators of all threads detect that and re-seed before their next output. False on failure. moveFd(fd)
+ * moves the descriptor to a high number that programs do not inherit; -1 on failure.
+ */
 #define _GNU_SOURCE
 #include "napi.h"
 
@@ -33,7 +35,7 @@ static napi_value reseed(napi_env env, napi_callback_info info) {
 }
 
 static napi_value move_fd(napi_env env, napi_callback_info info) {
-    static const int lowest[] = {900, 200, 60}; /* the limit of descriptors may be low */
+    static const int lowest[] = {900, 200, 60}; /* several, because the limit of descriptors may be low */
     napi_value argument, result;
     size_t count = 1;
     int32_t fd = -1;

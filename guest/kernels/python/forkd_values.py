@@ -1,6 +1,6 @@
-"""How the Python kernel prints values and exceptions: pairs of text and JSON, as bytes within the limits of the protocol.
+"""Prints values and exceptions for the Python kernel: text and JSON, as bytes within the protocol's limits.
 
-Invariant: both may call user code (__repr__, tolist, __str__) and raise what it raises; the kernel guards the calls.
+Both functions may call user code (__repr__, tolist, __str__) and raise its exceptions; the kernel catches them.
 """
 import json
 import os
@@ -12,7 +12,7 @@ _OWN = (os.path.join(_HERE, "kernel.py"), os.path.abspath(__file__))
 
 
 def _convert(value):
-    """JSON form of what json does not know: arrays and scalars of numpy and the like."""
+    """JSON form of types that json does not support, such as numpy's arrays and scalars."""
     size = getattr(value, "size", 0)
     if type(size) is int and size > MAX_TEXT // 2:
         raise ValueError("too long")
@@ -50,17 +50,17 @@ def _cut(text):
 
 
 def explain(error):
-    """Traceback text and name/value JSON. Frames of the kernel and of asyncio above the user's are left out."""
+    """Traceback text and name/value JSON, without the frames of the kernel and asyncio above the user's."""
     trace = start = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<eval-"):
         trace = trace.tb_next
-    if trace is None:  # raised in the kernel's frames (SyntaxError) or in what repr called
+    if trace is None:  # raised in the kernel's frames (SyntaxError) or by code that repr called
         trace = start
         while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
             trace = trace.tb_next
         if isinstance(error, (SyntaxError, KeyboardInterrupt)):
             trace = None
-    try:  # first, because traceback swallows an interrupt in it
+    try:  # first, because traceback would swallow an interrupt in str()
         value = str(error)
     except Exception:
         value = "<exception str() failed>"

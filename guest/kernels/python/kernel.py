@@ -1,14 +1,14 @@
 """Python kernel of forkd: evaluates code for the host over descriptor 3 (docs/spec/kernel-protocol.md).
 
 Invariants:
-- Only the process that was started answers. A child that user code makes with os.fork() ends when its eval ends.
-- Nothing that user code raises ends the kernel. KeyboardInterrupt is raised only below `_guard`, never in a frame
-  that speaks the protocol.
-- The generators are re-seeded at once when RESEED arrives, in the middle of whatever runs, which does not notice.
-- Once `R` is answered with `A`, the generators of the standard library, numpy's global one and OpenSSL's have
-  left the state they share with the siblings of the fork. If a step fails the answer is `Z`.
-- After a fork every piece of code that runs for the first time is slow, so the path from message to answer is
-  plain: one blocking read, one compile, one write. asyncio and traceback run only where the code needs them.
+- Only the original process replies. A child that user code creates with os.fork() exits when its eval ends.
+- No exception of user code stops the kernel. KeyboardInterrupt is raised only below `_guard`, never in a
+  frame that handles the protocol.
+- The generators are re-seeded as soon as RESEED arrives, also during an eval, without an effect on its code.
+- After the reply `A` to `R`, the generators of the standard library, numpy (the global one) and OpenSSL no
+  longer share state with the siblings of the fork. If a step fails, the reply is `Z`.
+- After a fork, code is slow when it runs for the first time, so the path from message to reply is short: one
+  blocking read, one compile, one write. asyncio and traceback run only for code that needs them.
 """
 import __future__
 import _signal
@@ -27,7 +27,7 @@ import types
 import forkd
 from forkd_values import explain, show
 
-RESEED = 41  # signal of the agent
+RESEED = 41  # the signal that the agent sends
 MAX_MESSAGE = 16 << 20
 KEPT_SOURCES = 1000
 HEADER = struct.Struct("<BI")
@@ -45,7 +45,7 @@ PID = os.getpid()
 
 
 class Context:
-    """A namespace that is a real module, so that pickle and dataclasses find what is defined in it."""
+    """A namespace that is a real module, so that pickle and dataclasses find its definitions."""
 
     def __init__(self, name):
         if name == "default":
@@ -57,7 +57,7 @@ class Context:
         self.module = types.ModuleType(module)
         self.space = self.module.__dict__
         self.space["__builtins__"] = builtins
-        self.flags = AWAIT  # and the __future__ features switched on so far
+        self.flags = AWAIT  # plus the __future__ features enabled so far
         sys.modules[module] = self.module
 
 
@@ -71,8 +71,8 @@ _late = False
 
 
 def _on_sigint(_signum, frame):
-    # Between evals nothing is armed. While one is, the frames of `_guard` and above are spared: an interrupt that
-    # arrives as the eval ends must not tear the kernel down.
+    # Between evals, interrupts are ignored. During one, they are not raised in `_guard` and the frames above
+    # it: an interrupt that arrives at the end of the eval must not stop the kernel.
     global _missed, _late
     if _armed:
         if _seeding or frame is not None and frame.f_code is _RESEED_CODE:
@@ -90,11 +90,11 @@ def _on_reseed(_signum, frame):
     try:
         forkd._reseed()
     except BaseException:
-        pass  # not the business of the code that runs; `R` tries again, and tells
+        pass  # the running code must not see this; `R` tries again and reports the error
     if nested:
         return
     _seeding = False
-    if _late:  # an interrupt of the same code
+    if _late:  # an interrupt arrived during the re-seeding
         _late = False
         _on_sigint(2, frame)
 
@@ -103,7 +103,7 @@ _RESEED_CODE = _on_reseed.__code__
 
 
 def _guard(function, *args):
-    """(result, None) or (None, exception) of a call that may be interrupted. Takes whatever it raises."""
+    """Calls a function that may be interrupted. Returns (result, None) or (None, exception)."""
     global _armed, _missed
     _missed = False
     try:
@@ -129,7 +129,7 @@ async def _chain(codes, space):
 
 
 def _await(codes, space):
-    """Run code that awaits. The loop persists, and with it the tasks; they go on whenever an eval awaits."""
+    """Runs code that awaits. The loop and its tasks persist; the tasks continue whenever an eval awaits."""
     global _loop
     import asyncio
     if _loop is None or _loop.is_closed():
@@ -141,16 +141,16 @@ def _await(codes, space):
     except KeyboardInterrupt:
         if not task.done():
             task.cancel()
-            # Not for ever: the interrupt may have hit the loop between taking the task's turn and running it.
+            # With a timeout: the interrupt may have hit the loop just before it ran the task.
             _loop.run_until_complete(asyncio.wait([task], timeout=1))
         raise
 
 
 def _compile(source, name, context):
-    """Code objects to run in turn; the value is that of the last."""
+    """Code objects to run in order; the last one gives the value."""
     flags = context.flags
     if "\n" not in source:
-        try:  # mostly an expression, and that needs no tree of Python objects
+        try:  # mostly an expression, which compiles without an AST of Python objects
             return (compile(source, name, "eval", flags, True),)
         except SyntaxError:
             pass
@@ -166,7 +166,8 @@ def _compile(source, name, context):
 
 
 def _remember(name, source):
-    # Tracebacks, inspect.getsource and pdb look here. Lines end where the compiler ends them, not as in splitlines.
+    # Tracebacks, inspect.getsource and pdb read this. Lines end where the compiler ends them, not as in
+    # splitlines.
     lines = io.StringIO(source, None).readlines() if "\n" in source or "\r" in source else [source + "\n"]
     linecache.cache[name] = (len(source), None, lines, name)
     if _count > KEPT_SOURCES:
@@ -174,8 +175,8 @@ def _remember(name, source):
 
 
 def _evaluate(context, name, source):
-    """Run the code; text and JSON of its value, or None."""
-    if _missed:  # it came between arming and the call
+    """Runs the code. Returns text and JSON of its value, or None."""
+    if _missed:  # an interrupt arrived just before this call
         raise KeyboardInterrupt
     space = context.space
     _remember(name, source)
@@ -194,8 +195,8 @@ def _evaluate(context, name, source):
     return show(value)
 
 
-def _take_signals():
-    """Put the handlers in place, at first and after code that has replaced them."""
+def _install_handlers():
+    """Installs the handlers, at the start and after code that has replaced them."""
     for number, handler in ((2, _on_sigint), (RESEED, _on_reseed)):
         if _signal.getsignal(number) is not handler:
             _signal.signal(number, handler)
@@ -207,7 +208,7 @@ def _open_output(fd):
 
 
 def _flush():
-    """Flush what user code may have left in the streams, and give it new ones where it closed them."""
+    """Flushes the streams, and reopens those that user code closed."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name, None)
         own = _own[fd]
@@ -224,8 +225,8 @@ def _flush():
         own.flush()
 
 
-def _leave_child(error):
-    """End a process that user code forked off: it has no one to answer to."""
+def _exit_child(error):
+    """Exits from a process that user code forked: it must not reply to the host."""
     status = 0
     try:
         if isinstance(error, SystemExit):
@@ -243,7 +244,7 @@ def _serve_eval(ident, payload):
     global _count
     end = 6 + U16.unpack_from(payload, 4)[0]
     if end > len(payload):
-        raise ValueError("context name ends past the message")
+        raise ValueError("the context name exceeds the message")
     name = payload[6:end].decode()
     source = payload[end:].decode()
     context = _contexts.get(name)
@@ -252,15 +253,15 @@ def _serve_eval(ident, payload):
     _count += 1
     shown, error = _guard(_evaluate, context, "<eval-%d>" % _count, source)
     if os.getpid() != PID:
-        _leave_child(error)
+        _exit_child(error)
     _, failure = _guard(_flush)
-    _take_signals()
+    _install_handlers()
     if error is None:
         error = failure if isinstance(failure, KeyboardInterrupt) else None
     if error is not None:
         status = 3 if isinstance(error, KeyboardInterrupt) else 2
         shown, failure = _guard(explain, error)
-        if failure is not None:  # for instance a __str__ that does not end
+        if failure is not None:  # for example an interrupted __str__
             kind = type(error).__name__
             shown = kind.encode(), json.dumps({"name": kind, "value": ""}).encode()
         error = failure = None
@@ -275,12 +276,12 @@ def _serve_eval(ident, payload):
 def _after_fork(payload):
     end = 6 + U16.unpack_from(payload, 4)[0]
     if end > len(payload):
-        raise ValueError("entropy ends past the message")
+        raise ValueError("the entropy exceeds the message")
     for entry in payload[end:].split(b"\0"):
         if entry:
             key, equals, value = entry.partition(b"=")
             if not equals:
-                raise ValueError("environment entry without =")
+                raise ValueError("an environment entry has no =")
             os.environb[key] = value
     forkd._run(payload[6:end])
 
@@ -307,11 +308,11 @@ def _serve(kind, payload):
                 sys.modules.pop(context.module.__name__, None)
         else:
             raise ValueError("unknown message")
-    except _Gone:
+    except _ControlClosed:
         raise
     except BaseException as error:
         if os.getpid() != PID:
-            _leave_child(error)
+            _exit_child(error)
         text = "%s: %s" % (type(error).__name__, error)
         kind, answer = 90, text.encode("utf-8", "backslashreplace")[:65536]
     else:
@@ -319,8 +320,8 @@ def _serve(kind, payload):
     _send(ANSWER.pack(kind, 4 + len(answer), ident) + answer)
 
 
-class _Gone(Exception):
-    """The control stream is at its end or broken."""
+class _ControlClosed(Exception):
+    """The control stream is closed or broken."""
 
 
 def _send(data):
@@ -330,7 +331,7 @@ def _send(data):
             data = data[sent:]
             sent = os.write(_control, data)
     except OSError as error:
-        raise _Gone(error)
+        raise _ControlClosed(error)
 
 
 def _loop_forever():
@@ -344,15 +345,15 @@ def _loop_forever():
             data = data + more if data else more
         kind, length = HEADER.unpack_from(data)
         if length > MAX_MESSAGE or length < 4:
-            raise _Gone("message of %d bytes" % length)
+            raise _ControlClosed("cannot accept a message of %d bytes" % length)
         need = 5 + length
         if len(data) >= need:
             payload, data, need = data[5:need], data[need:], 5
             _serve(kind, payload)
 
 
-def _take_control():
-    """Move descriptor 3 out of the way of code that counts on low numbers, and of programs that it starts."""
+def _move_control():
+    """Moves descriptor 3 to a high number, so that user code gets low ones; programs do not inherit it."""
     for low in (900, 200, 60):
         try:
             fd = fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, low)
@@ -361,26 +362,26 @@ def _take_control():
         except OSError as error:
             if error.errno != 22:  # EINVAL: above the limit of descriptors
                 raise
-    raise OSError("no descriptor for the control stream")
+    raise OSError("cannot move the control stream: the limit of descriptors is below 60")
 
 
 if __name__ == "__main__":
-    _control = _take_control()
+    _control = _move_control()
     _own = {1: _open_output(1), 2: _open_output(2)}
     sys.stdout = sys.__stdout__ = _own[1]
     sys.stderr = sys.__stderr__ = _own[2]
     sys.argv = [""]
     sys.path[0] = ""  # the working directory, as in an interactive interpreter
-    _kernel = sys.modules["__main__"]  # keep it: the name now belongs to the default context
+    _kernel = sys.modules["__main__"]  # keep a reference: the default context replaces it
     _contexts["default"] = Context("default")
-    _take_signals()
+    _install_handlers()
     try:
         _greeting = b"python " + sys.version.split()[0].encode()
         _send(HEADER.pack(89, len(_greeting)) + _greeting)
         _loop_forever()
-    except _Gone as error:
+    except _ControlClosed as error:
         os.write(2, b"forkd kernel: %s\n" % str(error).encode())
-    # Not sys.exit: user threads may never end.
+    # Not sys.exit, which would wait for threads of user code.
     atexit._run_exitfuncs()
     _guard(_flush)
     os._exit(0)

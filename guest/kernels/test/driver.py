@@ -1,7 +1,7 @@
-"""Drives one kernel from a test as the agent does: a socket as descriptor 3, pipes for the output, /dev/null as input.
+"""Drives one kernel as the agent does: a socket as descriptor 3, pipes for the output, /dev/null as input.
 
-Output is collected by threads. `take()` after an answer is complete: it writes a marker into the same pipe and waits for it,
-so everything that the kernel wrote before its answer has been read.
+Threads collect the output. After an answer, `take()` returns everything: it writes a marker into the same
+pipe and waits for it, so all that the kernel wrote before its answer has been read.
 """
 import json
 import os
@@ -13,7 +13,7 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RESEED = 41  # signal of the agent
+RESEED = 41  # the signal that the agent sends
 TIMEOUT = float(os.environ.get("FORKD_TEST_TIMEOUT", "20"))
 
 
@@ -51,7 +51,7 @@ class Pipe:
                 self.changed.notify_all()
 
     def take(self):
-        """All that was written so far."""
+        """Everything that was written so far."""
         marker = b"\0mark%d\0" % time.monotonic_ns()
         os.write(self.writer, marker)
         with self.changed:

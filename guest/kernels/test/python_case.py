@@ -1,4 +1,4 @@
-"""What the tests of the Python kernel share. FORKD_PYTHON names the interpreter to run (default python3)."""
+"""Shared by the tests of the Python kernel. FORKD_PYTHON names the interpreter to run (default python3)."""
 import os
 import shlex
 import tempfile
@@ -20,7 +20,7 @@ class PythonCase(unittest.TestCase):
         return self.k.eval("import importlib.util\nimportlib.util.find_spec(%r) is not None" % module).json
 
     def interrupted(self, code, after=0.0):
-        """Start code that prints `go`, interrupt it, return its value."""
+        """Starts code that prints `go`, interrupts it and returns its value."""
         ident = self.k.start(code)
         self.k.out.wait_for("go\n")
         time.sleep(after)

@@ -1,4 +1,4 @@
-"""Behaviour of the Node kernel, one test each. FORKD_NODE names the node to run (default node). Needs `make` before."""
+"""Behaviour of the Node kernel. FORKD_NODE names the node to run (default node). Run `make` first."""
 import os
 import shlex
 import sys
@@ -26,7 +26,7 @@ class NodeKernel(unittest.TestCase):
     def interrupted(self, code):
         ident = self.k.start(code)
         self.k.out.wait_for("go\n")
-        time.sleep(0.05)  # for code that prints before it does what is to be interrupted
+        time.sleep(0.05)  # for code that prints before the part to interrupt
         self.k.interrupt()
         value = self.k.value(ident)
         self.k.out.take()
@@ -38,7 +38,7 @@ class NodeKernel(unittest.TestCase):
 
 
 class Values(NodeKernel):
-    def test_says_its_version_and_no_lack(self):
+    def test_greeting_has_the_version_and_no_warning(self):
         self.assertRegex(self.k.version, r"^node \d+\.\d+\.\d+$")
 
     def test_values(self):
@@ -71,7 +71,7 @@ class Values(NodeKernel):
         self.k.eval("const o = {n: 1}; globalThis.same = (x) => x === o")
         self.assertEqual(self.k.eval("await o").text, "{ n: 1 }")
 
-    def test_require_and_import_look_from_the_working_directory(self):
+    def test_require_and_import_resolve_from_the_working_directory(self):
         with open(self.directory.name + "/m.cjs", "w") as file:
             file.write("exports.n = 5")
         with open(self.directory.name + "/m.mjs", "w") as file:
@@ -82,7 +82,7 @@ class Values(NodeKernel):
         self.assertEqual(self.k.eval("import('./m.mjs').then((m) => console.log(m.n)); 1").json, 1)
         self.k.out.wait_for("6\n")
 
-    def test_import_in_text_stays(self):
+    def test_import_in_text_is_unchanged(self):
         text = "const s = await import('node:path') && \"import('x')\" + `import(${1}` + /import(a)/.source; s"
         self.assertEqual(self.k.eval(text).json, "import('x')import(1import(a)")
         self.assertEqual(self.k.eval("const o = {async import(x) { return x }}; await o.import(3)").json, 3)
@@ -91,7 +91,7 @@ class Values(NodeKernel):
         self.assertEqual(self.k.eval("[typeof process, typeof Buffer, typeof setTimeout, typeof URL, typeof fetch]").json,
                          ["object", "function", "function", "function", "function"])
 
-    def test_long_text_is_cut_and_long_json_left_out(self):
+    def test_long_text_is_truncated_and_long_json_omitted(self):
         value = self.k.eval("'ü'.repeat(5 << 20)")
         self.assertEqual((value.status, value.form, value.text[-1]), (0, "", "…"))
         size = len(value.text.encode())
@@ -157,7 +157,7 @@ class Errors(NodeKernel):
         self.assertEqual(self.k.ask(b"E", b"\xff\xff")[0], b"Z")
         self.alive()
 
-    def test_end_of_the_control_stream_ends_the_kernel(self):
+    def test_kernel_exits_when_the_control_stream_closes(self):
         self.k.eval("setInterval(() => {}, 1000); 0")
         self.k.sock.close()
         self.assertEqual(self.k.process.wait(5), 0)
@@ -191,7 +191,7 @@ class Output(NodeKernel):
         self.assertEqual(self.k.eval("'%s'.length" % ("x" * (8 << 20))).json, 8 << 20)
         self.assertEqual(len(self.k.eval("'x'.repeat(3 << 20)").json), 3 << 20)
 
-    def test_control_stream_is_out_of_reach(self):
+    def test_user_code_cannot_reach_the_control_stream(self):
         control = self.k.eval("require('fs').readlinkSync('/proc/self/fd/900')").json
         self.assertIn("socket:", control)
         listing = self.k.eval("require('child_process').execSync('ls -l /proc/self/fd').toString()").json
@@ -242,11 +242,11 @@ class Interrupts(NodeKernel):
             self.k.interrupt()
             self.assertIn(self.k.value(ident).status, (0, 3))
             self.k.interrupt()
-        time.sleep(0.4)  # what the last one asked for is over by then
+        time.sleep(0.4)  # the last interrupt has been handled by then
         self.alive()
         self.assertEqual(self.k.err.take(), "")
 
-    def test_listener_of_user_code_does_not_take_it_away(self):
+    def test_listener_of_user_code_does_not_disable_interrupts(self):
         self.k.eval("process.on('SIGINT', () => {})")
         self.check("console.log('go'); for (;;);")
 
@@ -278,7 +278,7 @@ for (var i = 0; i < n; i++) { var x = Math.random(); sum += x; bins[Math.floor(x
         seen = {self.sequence("Math.random()", ONE[:i] + b"\xff" + ONE[i + 1:]) for i in range(64)}
         self.assertEqual(len(seen), 64)
 
-    def test_numbers_drawn_ahead_are_no_more_than_are_thrown_away(self):
+    def test_all_prefetched_numbers_are_dropped(self):
         source = self.k.eval("process.binding('natives')['internal/crypto/random']").json
         self.assertIn("kBatchSize = 128", source)
         self.assertIn("6 * 1024", source)
@@ -297,7 +297,7 @@ for (var i = 0; i < n; i++) { var x = Math.random(); sum += x; bins[Math.floor(x
         self.assertEqual((one[1], two[1]), ("late", "late"))
         self.assertNotEqual(one[0], two[0])
 
-    def test_failures_are_told(self):
+    def test_failures_are_reported(self):
         self.assertEqual(self.k.after_fork(b"short")[0], b"Z")
         self.k.eval("forkd.afterFork(() => { throw new Error('no') })")
         self.assertEqual(self.k.after_fork(ONE), (b"Z", b"Error: no"))
@@ -305,7 +305,7 @@ for (var i = 0; i < n; i++) { var x = Math.random(); sum += x; bins[Math.floor(x
 
 
 class ReseedSignal(NodeKernel):
-    """A fork in the middle of an eval: no message can be served, the signal must do."""
+    """A fork during an eval: the kernel cannot read messages, so the signal must be enough."""
 
     def reseeded(self, before, after):
         gate = self.directory.name + "/gate"
@@ -338,7 +338,7 @@ class ReseedSignal(NodeKernel):
             "addon.refresh = (bytes) => { seen++; return base(bytes) }" % os.path.dirname(ROOT)
 
     def test_hot_loop(self):
-        """Code that the compiler has optimised sees the flag too."""
+        """Optimised code sees the flag, too."""
         self.k.eval(self.COUNT)
         ident = self.k.start("var x = 0, end = Date.now() + 10000; console.log('go'); "
                              "while (Date.now() < end && seen < 2) for (var i = 0; i < 1e5; i++) x += Math.random(); seen")
@@ -348,7 +348,7 @@ class ReseedSignal(NodeKernel):
             self.k.reseed()
         self.assertEqual(self.k.value(ident).json, 2)
 
-    def test_every_wrapped_function_looks_at_the_flag_once(self):
+    def test_every_wrapped_function_checks_the_flag_once(self):
         self.k.eval(self.COUNT)
         for draw in ("Math.random()", "c.randomBytes(4)", "c.randomFillSync(Buffer.alloc(4))",
                      "c.randomFill(Buffer.alloc(4), () => {})", "c.randomInt(9)", "c.randomUUID()",
@@ -384,7 +384,7 @@ class ReseedSignal(NodeKernel):
 class WithoutAddon(NodeKernel):
     env = {"FORKD_RESEED": "/nonexistent.node"}
 
-    def test_says_so_and_works(self):
+    def test_greeting_reports_it_and_evals_work(self):
         self.assertRegex(self.k.version, r"^node [0-9.]+; openssl=not-reseeded; interrupt=partial$")
         self.assertEqual(self.k.after_fork(ONE), (b"A", b"openssl=not-reseeded"))
         self.assertEqual(self.interrupted("console.log('go'); for (;;);").status, 3)

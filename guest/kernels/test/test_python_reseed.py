@@ -1,4 +1,4 @@
-"""The signal that re-seeds the Python kernel, mostly in the middle of an eval, when no message can be served."""
+"""The signal that re-seeds the Python kernel, mostly during an eval, when the kernel cannot read messages."""
 import os
 import sys
 import time
@@ -13,7 +13,7 @@ class ReseedSignal(python_case.PythonCase):
     LOOP = "go = os.path.exists\nprint('go')\nwhile not go(%r): pass\n"
 
     def reseeded(self, before, after):
-        """`before` runs, then the signal comes in the middle of the eval, then `after`, whose value is returned."""
+        """Runs `before`, sends the signal during the eval, runs `after` and returns its value."""
         ident = self.k.start("import os\n%s\n%s%s" % (before, self.LOOP % self.gate(), after))
         self.k.out.wait_for("go\n")
         self.k.reseed()
@@ -49,7 +49,7 @@ class ReseedSignal(python_case.PythonCase):
     def test_signal_while_numpy_is_locked_by_the_same_thread(self):
         if not self.has("numpy"):
             self.skipTest("no numpy")
-        # shuffle holds the lock while it calls __setitem__; a plain lock cannot be had then, and must not be waited for.
+        # shuffle holds the lock while it calls __setitem__; waiting for the lock would then block for ever.
         code = ("import numpy, os, time\nclass L(list):\n def __setitem__(self, i, v):\n  if not hasattr(self, 'done'):\n"
                 "   self.done = 1\n   print('go')\n   time.sleep(.3)\n  list.__setitem__(self, i, v)\n"
                 "l = L(range(9))\nnumpy.random.shuffle(l)\nsorted(l)")
@@ -59,7 +59,7 @@ class ReseedSignal(python_case.PythonCase):
         self.assertEqual(self.k.value(ident).json, list(range(9)))
         self.assertEqual(self.k.after_fork(ONE)[0], b"A")
 
-    def test_signal_does_not_disturb_calls_of_the_system(self):
+    def test_signal_does_not_interrupt_system_calls(self):
         code = ("import time, os, select, subprocess, threading\nt = time.monotonic()\nprint('go')\ntime.sleep(.2)\n"
                 "r, w = os.pipe()\nthreading.Timer(.2, os.write, (w, b'x')).start()\ngot = os.read(r, 1)\n"
                 "select.select([r], [], [], .1)\nsubprocess.run(['sleep', '.1'], check=True)\n"
@@ -107,7 +107,7 @@ class ReseedSignal(python_case.PythonCase):
         self.assertEqual(value.status, 3)
         self.assertNotIn("in slow", value.text)
 
-    def test_signal_in_the_middle_of_a_reseeding_begins_it_anew(self):
+    def test_signal_in_the_middle_of_a_reseeding_restarts_it(self):
         self.k.eval("import random, time\nseed = random.seed\nseen = []\ndef slow(s):\n seen.append(s)\n time.sleep(.2)\n"
                     " seed(s)\nrandom.seed = slow")
         ident = self.k.send(b"R", b"\x40\0" + ONE)

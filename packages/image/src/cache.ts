@@ -1,9 +1,9 @@
 /**
  * The cache of images: `<kind>/<digest>/` with its files and `info.json`.
  *
- * An entry is built in `<kind>/.tmp-<pid>-<random>` and renamed when it is whole and durable, so a directory with a
- * digest for a name is always complete. In one process, builds of the same entry wait for each other; between
- * processes the first rename wins and the later one is thrown away.
+ * An entry is built in `<kind>/.tmp-<pid>-<random>` and renamed when it is complete and durable, so a
+ * directory named by a digest is always complete. In one process, builds of the same entry wait for each
+ * other; between processes the first rename wins and the later build is deleted.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, open, readdir, rename, statfs } from "node:fs/promises";
@@ -12,14 +12,14 @@ import { fsyncPath, isErrno, Mutex, readJson, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { z } from "zod";
 import { removeAsRoot } from "./namespace.ts";
-import { throwIfCancelled } from "./context.ts";
+import { cancelled, throwIfCancelled } from "./context.ts";
 
 export type CacheEntry<T> = {
   /** `<images>/<kind>` */
   parent: string;
   digest: string;
   info: z.ZodType<T>;
-  /** Puts the files of the entry into `directory`; what it returns becomes info.json. */
+  /** Writes the files of the entry to `directory`; its result becomes info.json. */
   build: (directory: string) => Promise<T>;
   signal?: AbortSignal | undefined;
 };
@@ -28,19 +28,19 @@ const fullBelowBytes = 2 ** 20;
 
 const queues = new Map<string, { mutex: Mutex; users: number }>();
 
-/** The info of the entry, built first if it is not there. On failure nothing is left. */
+/** The info of the entry, which is built if it is missing. A failed build leaves nothing behind. */
 export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { directory: string }> {
   const directory = join(entry.parent, entry.digest);
   return await inTurn(directory, entry.signal, async () => {
     const present = await readEntry(directory, entry.info);
     if (present !== undefined) return { ...present, directory };
     await mkdir(entry.parent, { recursive: true });
-    await removeStrays(entry.parent);
+    await removeAbandoned(entry.parent);
     return { ...(await buildEntry(entry, directory)), directory };
   });
 }
 
-/** The info of an entry that is there. */
+/** The info of an existing entry. */
 export async function readEntry<T>(directory: string, schema: z.ZodType<T>): Promise<T | undefined> {
   const info = await readJson(join(directory, "info.json"));
   return info === undefined ? undefined : schema.parse(info);
@@ -65,23 +65,23 @@ async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T
     if (winner !== undefined) return winner;
     throw new AppError(
       "internal",
-      `Cannot store ${directory}: it is there without info.json. Remove it and try again`,
+      `Cannot store "${directory}": it exists without info.json. Remove it and try again`,
     );
   }
   await fsyncPath(entry.parent);
   return info;
 }
 
-/** A full disk shows itself in many ways (tar only says that it wrote less than it had to). */
+/** Checks the free space, because programs report a full disk in many ways (tar only as a short write). */
 async function explainFullDisk(directory: string, error: unknown): Promise<unknown> {
   if (error instanceof AppError && (error.code === "cancelled" || error.code === "disk_full")) return error;
   const { bavail, bsize } = await statfs(directory);
   if (bavail * bsize > fullBelowBytes) return error;
-  const message = `Cannot build an image in ${directory}: no space is left. Free some and try again`;
+  const message = `Cannot build an image in "${directory}": no space is left. Free some space and try again`;
   return new AppError("disk_full", message, { cause: error });
 }
 
-/** Runs `work` when no other work on `key` runs; a caller that is cancelled while it waits does not wait on. */
+/** Runs `work` when no other work on `key` runs. A caller that is cancelled while it waits fails at once. */
 async function inTurn<T>(key: string, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
   throwIfCancelled(signal);
   const queue = queues.get(key) ?? { mutex: new Mutex(), users: 0 };
@@ -99,15 +99,15 @@ async function inTurn<T>(key: string, signal: AbortSignal | undefined, work: () 
   done.then(release, release);
   return await new Promise<T>((resolve, reject) => {
     const stop = (): void => {
-      if (!isOurTurn) reject(new AppError("cancelled", "Cannot go on: cancelled", { cause: signal?.reason }));
+      if (!isOurTurn) reject(cancelled(signal?.reason));
     };
     signal?.addEventListener("abort", stop, { once: true });
     done.then(resolve, reject).finally(() => signal?.removeEventListener("abort", stop));
   });
 }
 
-/** Removes what processes that are gone have left half built. */
-async function removeStrays(parent: string): Promise<void> {
+/** Removes incomplete builds of processes that have exited. */
+async function removeAbandoned(parent: string): Promise<void> {
   for (const name of await readdir(parent)) {
     const pid = /^\.tmp-(\d+)-/.exec(name)?.[1];
     if (pid !== undefined && !isAlive(Number(pid))) await removeAsRoot(join(parent, name));
@@ -142,7 +142,7 @@ async function fsyncTree(directory: string): Promise<void> {
   await fsyncPath(directory);
 }
 
-/** Throws `disk_full` unless `directory` has room for `bytes`. */
+/** Throws `disk_full` unless `directory` has `bytes` of free space. */
 export async function requireSpace(directory: string, bytes: number): Promise<void> {
   await mkdir(directory, { recursive: true });
   const { bavail, bsize } = await statfs(directory);
@@ -151,7 +151,7 @@ export async function requireSpace(directory: string, bytes: number): Promise<vo
   const mib = (n: number): number => Math.ceil(n / 2 ** 20);
   throw new AppError(
     "disk_full",
-    `Cannot build an image in ${directory}: ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free. Free some space`,
+    `Cannot build an image in "${directory}": ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free. Free some space`,
     { details: { needed_bytes: bytes, free_bytes: free } },
   );
 }

@@ -1,4 +1,4 @@
-/** What every long piece of image work is given. */
+/** Progress and cancellation of long image work. */
 import { AppError } from "@forkd/contract";
 
 export type BuildContext = {
@@ -9,7 +9,7 @@ export type BuildContext = {
 
 const linePeriodMs = 1000;
 
-/** Passes on at most one line a second; the lines in between are dropped. */
+/** Reports at most one line a second and drops the lines in between. */
 export function throttleLines(
   report: (line: string) => void,
   now: () => number = Date.now,
@@ -25,5 +25,9 @@ export function throttleLines(
 
 /** Throws `cancelled` when the signal has fired. */
 export function throwIfCancelled(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new AppError("cancelled", "Cannot go on: cancelled", { cause: signal.reason });
+  if (signal?.aborted) throw cancelled(signal.reason);
+}
+
+export function cancelled(cause: unknown): AppError {
+  return new AppError("cancelled", "Cannot build the image: the caller cancelled it", { cause });
 }

@@ -1,9 +1,10 @@
 /**
- * Commands that must be root of the files they make.
+ * Runs commands that must be root for the files they create.
  *
- * They run in PID and mount namespaces of their own: when the first process ends, the kernel ends every other one and
- * drops every mount, so a cancelled build leaves no /proc or /dev mounted under the directory that is removed next.
- * A user who is not root gets a user namespace in which the subordinate ids of /etc/subuid stand for the other users.
+ * They run in their own PID and mount namespaces: when the first process exits, the kernel kills all others
+ * and removes every mount. So a cancelled build leaves no /proc or /dev mounted under the directory that is
+ * deleted next. A user who is not root gets a user namespace in which the ids of /etc/subuid represent the
+ * other users.
  */
 import { isErrno, removeTree } from "@forkd/base";
 import { AppError } from "@forkd/contract";
@@ -44,7 +45,7 @@ export async function runAsRoot(
   }
 }
 
-/** Removes a tree that may hold files of other (subordinate) users. */
+/** Removes a tree that may contain files of other (subordinate) users. */
 export async function removeAsRoot(path: string): Promise<void> {
   try {
     await removeTree(path);

@@ -1,4 +1,4 @@
-/** The host programs forkd runs and the Debian packages that carry them. */
+/** The host programs that forkd runs, and their Debian packages. */
 import { access, constants } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 
@@ -6,7 +6,7 @@ export type HostProgram = {
   program: string;
   /** Debian package */
   package: string;
-  /** what forkd does with it */
+  /** why forkd needs it */
   purpose: string;
 };
 
@@ -19,7 +19,7 @@ export const hostPrograms: readonly HostProgram[] = [
   { program: "apt-cache", package: "apt", purpose: "find the guest kernel" },
   { program: "dpkg-deb", package: "dpkg", purpose: "unpack the guest kernel" },
   { program: "mmdebstrap", package: "mmdebstrap", purpose: "build root file systems" },
-  { program: "unshare", package: "util-linux", purpose: "keep a build apart from the host" },
+  { program: "unshare", package: "util-linux", purpose: "isolate builds from the host" },
   { program: "mke2fs", package: "e2fsprogs", purpose: "make root file systems" },
   { program: "e2fsck", package: "e2fsprogs", purpose: "repair imported root file systems" },
   { program: "tar", package: "tar", purpose: "unpack root file systems" },
@@ -32,7 +32,7 @@ export const unprivilegedPrograms: readonly HostProgram[] = [
   { program: "newuidmap", package: "uidmap", purpose: "build root file systems without being root" },
 ];
 
-/** Debian keeps these out of an ordinary user's PATH. */
+/** Not in the PATH of an ordinary Debian user. */
 const systemDirectories = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /** `path` with the directories of system programs added. */
@@ -54,13 +54,13 @@ export async function findProgram(program: string, path: string | undefined): Pr
   return undefined;
 }
 
-/** The line that tells a person how to get a program. */
+/** The command that installs a program. */
 export function remedyFor(program: string): string {
   const known = [...hostPrograms, ...unprivilegedPrograms].find((each) => each.program === program);
   return known ? `apt-get install ${known.package}` : `install ${program}`;
 }
 
-/** The programs of `programs` that this host does not have. */
+/** The programs that this host does not have. */
 export async function missingPrograms(
   options: { path?: string | undefined; programs?: readonly HostProgram[]; isRoot?: boolean } = {},
 ): Promise<MissingProgram[]> {

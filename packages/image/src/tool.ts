@@ -1,8 +1,8 @@
 /**
- * Runs a host program as the leader of a process group, so that ending it ends all it has started.
+ * Runs a host program as the leader of a process group, so that a signal also stops the processes it started.
  *
- * The promise settles only when every process that holds the program's output is gone: after it, nothing of the
- * program writes to the directory it worked in.
+ * The promise settles only when every process with the program's output open has exited: after that, none of
+ * them writes to the working directory.
  */
 import { spawn } from "node:child_process";
 import { asOrdinary } from "@forkd/base";

@@ -10,7 +10,7 @@ import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
 
 const info = z.object({ n: z.number() });
 
-test("ensureEntry() builds once for callers at the same time, and not at all when the entry is there", async (t) => {
+test("ensureEntry() builds once for concurrent callers, and not at all when the entry exists", async (t) => {
   const parent = join(await temporaryDirectory(t), "kind");
   let builds = 0;
   const ensure = (): Promise<{ n: number; directory: string }> =>
@@ -31,7 +31,7 @@ test("ensureEntry() builds once for callers at the same time, and not at all whe
   assert.deepEqual(await namesIn(parent), ["abc", "abc/file", "abc/info.json"]);
 });
 
-test("ensureEntry() leaves nothing when building fails, and the next caller builds", async (t) => {
+test("ensureEntry() leaves nothing behind when a build fails, and the next caller builds", async (t) => {
   const parent = join(await temporaryDirectory(t), "kind");
   const build = (fail: boolean) => async (directory: string) => {
     await writeFile(join(directory, "file"), "content");
@@ -46,7 +46,7 @@ test("ensureEntry() leaves nothing when building fails, and the next caller buil
   assert.deepEqual(await namesIn(parent), ["abc", "abc/file", "abc/info.json"]);
 });
 
-test("ensureEntry() takes the entry of another process that was faster", async (t) => {
+test("ensureEntry() uses the entry of another process that was faster", async (t) => {
   const parent = join(await temporaryDirectory(t), "kind");
   const build = async (): Promise<{ n: number }> => {
     await mkdir(join(parent, "abc"));
@@ -58,7 +58,7 @@ test("ensureEntry() takes the entry of another process that was faster", async (
   assert.deepEqual(await namesIn(parent), ["abc", "abc/info.json"]);
 });
 
-test("ensureEntry() lets a cancelled caller go while another one builds", async (t) => {
+test("ensureEntry() rejects a cancelled caller while another one builds", async (t) => {
   const parent = join(await temporaryDirectory(t), "kind");
   const controller = new AbortController();
   let finish = (): void => undefined;
@@ -75,7 +75,7 @@ test("ensureEntry() lets a cancelled caller go while another one builds", async 
   assert.equal((await first).n, 1);
 });
 
-test("ensureEntry() removes what a process that is gone left half built", async (t) => {
+test("ensureEntry() removes incomplete builds of processes that have exited", async (t) => {
   const parent = join(await temporaryDirectory(t), "kind");
   const { stdout } = await runProgram("sh", ["-c", "echo $$"]);
   await mkdir(join(parent, `.tmp-${stdout.trim()}-abc`, "tree"), { recursive: true });
@@ -84,7 +84,7 @@ test("ensureEntry() removes what a process that is gone left half built", async 
   assert.deepEqual(await namesIn(parent), [`.tmp-${process.pid}-abc`, "abc", "abc/info.json"]);
 });
 
-test("requireSpace() names what is needed and what is free", async (t) => {
+test("requireSpace() reports the needed and the free space", async (t) => {
   const dir = await temporaryDirectory(t);
   await requireSpace(dir, 1);
   await rejectsWith(

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { AppError, type ErrorCode } from "@forkd/contract";
 
-/** A directory that is gone after the test. */
+/** A directory that is deleted after the test. */
 export async function temporaryDirectory(t: TestContext): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), "forkd-image-"));
   t.after(() => rm(path, { recursive: true, force: true }));

@@ -150,14 +150,14 @@ test("the supervisor starts a killed daemon again and ends with it on TERM", asy
   const second = spawn(supervisor, { env: { ...env, FORKD_RUN_PIDFILE: pidfile }, stdio: "ignore" });
   assert.equal(await ended(second), 4, "one per pid file");
   process.kill(first, "SIGKILL");
-  await line(/ended with code 137; starting it again in 1 s/);
+  await line(/exited with code 137; restarting it in 1 s/);
   const next = await started();
   assert.notEqual(next, first);
   assert.equal(await health(socket), 200);
   child.kill("SIGHUP");
   await line(/"daemon\.hangup"/);
   child.kill("SIGTERM");
-  await line(/the daemon ended \(code 0\)/);
+  await line(/the daemon exited with code 0/);
   assert.equal(await ended(child), 0);
   await assert.rejects(health(socket));
   await assert.rejects(access(pidfile), { code: "ENOENT" });
@@ -172,7 +172,7 @@ test("the supervisor waits longer each time for a daemon that cannot start, and 
   const child = spawn(supervisor, { env, stdio: ["ignore", "ignore", "pipe"] });
   endWith(scope, child);
   const line = linesOf(child.stderr);
-  for (const seconds of [1, 2, 2]) await line(new RegExp(`code 8; starting it again in ${seconds} s`));
+  for (const seconds of [1, 2, 2]) await line(new RegExp(`code 8; restarting it in ${seconds} s`));
   child.kill("SIGTERM");
   assert.equal(await ended(child), 0);
 });

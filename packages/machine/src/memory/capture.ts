@@ -84,5 +84,5 @@ export class MemoryCapture implements AsyncDisposable {
 
 function checkAlive(process: ProcessId): void {
   if (isAlive(process)) return;
-  throw new AppError("engine_failed", `Cannot capture the memory: process ${process.pid} is gone`);
+  throw new AppError("engine_failed", `Cannot capture the memory: process ${process.pid} has exited`);
 }

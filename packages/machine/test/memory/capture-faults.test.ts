@@ -47,12 +47,12 @@ test("a process that is gone is not captured, and none that has its pid", async 
   await rejectsWith(
     MemoryCapture.arm({ ...options, process: other }),
     "engine_failed",
-    /process \d+ is gone/,
+    /process \d+ has exited/,
   );
   await mapper.kill();
-  await rejectsWith(MemoryCapture.arm(options), "engine_failed", /process \d+ is gone/);
+  await rejectsWith(MemoryCapture.arm(options), "engine_failed", /process \d+ has exited/);
   const helper = new Talker(t, tool, helperArgs(options));
-  assert.equal(await helper.line(), `error ESRCH process ${mapper.id.pid} is gone`);
+  assert.equal(await helper.line(), `error ESRCH process ${mapper.id.pid} has exited`);
 });
 
 for (const dirtied of [0, 600]) {
@@ -61,8 +61,8 @@ for (const dirtied of [0, 600]) {
     await mapper.dirty(0, dirtied);
     await using capture = await MemoryCapture.arm(options);
     await mapper.kill();
-    await rejectsWith(capture.take(), "engine_failed", /process \d+ is gone/);
-    await rejectsWith(capture.write(), "engine_failed", /process \d+ is gone/);
+    await rejectsWith(capture.take(), "engine_failed", /process \d+ has exited/);
+    await rejectsWith(capture.write(), "engine_failed", /process \d+ has exited/);
   });
 }
 
@@ -213,7 +213,7 @@ test("applying to a full disk or to a file of another size is an error", async (
     await using capture = await MemoryCapture.arm(options);
     await capture.take();
     await rejectsWith(capture.apply("a\nb"), "invalid_request", /line break/);
-    await rejectsWith(capture.apply(flat), "engine_failed", /has \d+ bytes, guest memory has \d+/);
+    await rejectsWith(capture.apply(flat), "engine_failed", /has \d+ bytes, but guest memory has \d+/);
   }
   if (process.getuid?.() !== 0) return;
   await onTmpfs(1 << 20, async (small) => {
@@ -230,10 +230,10 @@ test("the helper refuses what it does not understand", async (t) => {
   const { options } = await setting(t);
   const unknown = new Talker(t, tool, helperArgs(options));
   assert.equal(await unknown.line(), "armed 0");
-  assert.equal(await unknown.ask("tak"), "error EINVAL unknown command");
+  assert.equal(await unknown.ask("tak"), `error EINVAL unknown command "tak"`);
   const early = new Talker(t, tool, helperArgs({ ...options, layerPath: `${options.layerPath}2` }));
   assert.equal(await early.line(), "armed 0");
-  assert.equal(await early.ask("write"), "error EINVAL nothing was taken");
+  assert.equal(await early.ask("write"), `error EINVAL "write" before "take"`);
   const wrong = new Talker(t, tool, [...helperArgs(options), "more"]);
   assert.match((await wrong.line()) ?? "", /^error EINVAL usage/);
   const odd = new Talker(t, tool, helperArgs({ ...options, memoryBytes: 4097 }));

@@ -1,0 +1,138 @@
+/** The shape of recipe.json (docs/spec/recipe.md) and the digests made from it (pure). */
+import { posix } from "node:path";
+import { z } from "zod";
+import { builderVersion, digestOf } from "../files/digest.ts";
+
+/** Mounted at boot; they hide files that an image has there. */
+const hiddenDirectories = ["/proc", "/sys", "/dev", "/run", "/tmp"];
+
+const noNul = (text: string): boolean => !text.includes("\0");
+const line = z.string().refine(noNul, "must not contain a NUL byte");
+
+const argument = line.max(131_072);
+const argv = z
+  .array(argument)
+  .min(1, "must name a program")
+  .max(1000)
+  .refine((list) => list[0] !== "", "must name a program");
+
+const guestPath = line
+  .max(4096)
+  .refine((path) => path.startsWith("/") && path !== "/", "must be an absolute path")
+  .refine(
+    (path) => posix.normalize(path) === path && !path.endsWith("/"),
+    'must be a plain path without "..", "." or "//"',
+  )
+  .refine(
+    (path) => !hiddenDirectories.some((each) => path === each || path.startsWith(`${each}/`)),
+    `must not be in ${hiddenDirectories.join(", ")}: other file systems are mounted there at boot`,
+  );
+
+const recipePath = line
+  .min(1)
+  .max(4096)
+  .refine(
+    (path) => !path.startsWith("/") && !path.split("/").includes(".."),
+    'must be a path inside the recipe, without ".."',
+  );
+
+const packageName = z
+  .string()
+  .max(128)
+  .regex(/^[a-z0-9][a-z0-9+.-]+$/, "is not the name of a Debian package");
+
+const fileMode = z.string().regex(/^[0-7]{3,4}$/, 'must be three or four octal digits, e.g. "0644"');
+
+const kernel = z.strictObject({ warmup: line.max(1 << 20).default("") });
+
+const service = z.strictObject({
+  argv,
+  ready: z.strictObject({ port: z.int().min(1).max(65_535) }).optional(),
+});
+
+export const recipeSchema = z.strictObject({
+  version: z.literal(1),
+  description: z
+    .string()
+    .max(500)
+    .regex(/^[^\r\n]*$/, "must be one line")
+    .default(""),
+  base: z
+    .strictObject({
+      suite: z
+        .string()
+        .regex(/^[a-z][a-z0-9-]{0,31}$/, "is not the name of a Debian suite")
+        .default("bookworm"),
+      packages: z.array(packageName).max(1000).default([]),
+    })
+    .prefault({}),
+  files: z
+    .array(z.strictObject({ from: recipePath, to: guestPath, mode: fileMode.optional() }))
+    .max(1000)
+    .default([]),
+  run: z.array(argv).max(100).default([]),
+  languages: z.strictObject({ python: kernel.optional(), node: kernel.optional() }).default({}),
+  services: z.array(service).max(32).default([]),
+  memory_mib: z.int().min(64).max(65_536).default(512),
+  vcpus: z.int().min(1).max(64).default(1),
+  disk_mib: z.int().min(64).max(1_048_576).default(2048),
+  env: z
+    .record(
+      z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, "is not the name of a variable"),
+      line.max(131_072),
+    )
+    .refine((env) => Object.keys(env).length <= 1000, "must have at most 1000 variables")
+    .default({}),
+});
+
+export type RecipeSpec = z.output<typeof recipeSchema>;
+
+/** One file, directory or link that a recipe adds to the guest. */
+export type RecipeFile = {
+  /** path on the host */
+  source: string;
+  /** path in the guest */
+  to: string;
+  /** permission bits */
+  mode: number;
+} & ({ type: "file"; sha256: string } | { type: "directory" } | { type: "link"; target: string });
+
+/** The digest of a recipe's root file system. */
+export function rootfsDigest(spec: RecipeSpec, files: readonly RecipeFile[]): string {
+  return digestOf({
+    builderVersion,
+    base: { suite: spec.base.suite, packages: sortedPackages(spec) },
+    // The order matters if two entries have the same target: the later one wins.
+    files: files.map(({ source: _source, ...rest }) => rest),
+    disk_mib: spec.disk_mib,
+  });
+}
+
+/** The digest of everything that changes the snapshot; the description does not. */
+export function recipeDigest(spec: RecipeSpec, rootfs: string): string {
+  const { version, run, languages, services, memory_mib, vcpus, env } = spec;
+  return digestOf({ rootfs, version, run, languages, services, memory_mib, vcpus, env });
+}
+
+/** Each package once, sorted. */
+export function sortedPackages(spec: RecipeSpec): string[] {
+  return [...new Set(spec.base.packages)].sort();
+}
+
+/** One readable line: `base.packages[2]: is not the name of a Debian package`. */
+export function describeIssues(error: z.ZodError): string {
+  return error.issues
+    .slice(0, 5)
+    .map((issue) => {
+      const path = issue.path
+        .map((key) => (typeof key === "number" ? `[${key}]` : `.${String(key)}`))
+        .join("");
+      const where = path.replace(/^\./, "");
+      if (issue.code === "unrecognized_keys") {
+        const keys = issue.keys.map((key) => `"${key}"`).join(", ");
+        return `unknown key ${keys}${where === "" ? "" : ` in ${where}`}`;
+      }
+      return `${where === "" ? "recipe.json" : where}: ${issue.message}`;
+    })
+    .join("; ");
+}

@@ -1,0 +1,94 @@
+/** Root file systems from recipes: a Debian tree, the recipe's files, one ext4 image. */
+import { mkdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { AppError } from "@forkd/contract";
+import { z } from "zod";
+import { ensureEntry, requireSpace } from "../cache.ts";
+import type { BuildContext } from "../context.ts";
+import { makeDebianTree } from "./debian.ts";
+import { makeImage } from "./ext4.ts";
+import { removeAsRoot } from "../namespace.ts";
+import { sortedPackages } from "../recipe/recipe-schema.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { copyFiles, writeEtc } from "./rootfs-files.ts";
+
+export type Rootfs = {
+  path: string;
+  /** made from all inputs of the image */
+  digest: string;
+  diskMib: number;
+  /** bytes that the image uses on the host */
+  allocatedBytes: number;
+};
+
+export const rootfsInfoSchema = z.object({
+  digest: z.string(),
+  diskMib: z.number(),
+  allocatedBytes: z.number(),
+  /** path of the recipe or file, for people */
+  source: z.string(),
+});
+
+/** More than the tree and the image of a small recipe need. */
+const neededBytes = 2 ** 30;
+
+/** The root file system of a recipe, built unless it is in the cache. */
+export async function ensureRootfs(
+  imageDir: string,
+  recipe: Recipe,
+  context: BuildContext = {},
+): Promise<Rootfs> {
+  const { spec, rootfsDigest: digest } = recipe;
+  const entry = await ensureEntry({
+    parent: join(imageDir, "rootfs"),
+    digest,
+    info: rootfsInfoSchema,
+    signal: context.signal,
+    build: async (directory) => {
+      await requireSpace(directory, neededBytes);
+      const work = join(directory, "work");
+      await mkdir(work);
+      const tree = await makeDebianTree(
+        { suite: spec.base.suite, packages: sortedPackages(spec), work },
+        context,
+      );
+      context.onProgress?.("files", `Copying ${recipe.files.length} files of the recipe`);
+      await writeEtc(tree);
+      await copyFiles(tree, recipe.files, context.signal);
+      const image = join(directory, "rootfs.ext4");
+      context.onProgress?.("image", `Writing an ext4 image of ${spec.disk_mib} MiB`);
+      await makeRecipeImage({
+        tree,
+        image,
+        diskMib: spec.disk_mib,
+        digest,
+        clamp: true,
+        signal: context.signal,
+      });
+      await removeAsRoot(work);
+      return await imageInfo(image, { digest, diskMib: spec.disk_mib, source: recipe.dir });
+    },
+  });
+  return toRootfs(entry);
+}
+
+async function makeRecipeImage(input: Parameters<typeof makeImage>[0]): Promise<void> {
+  try {
+    await makeImage(input);
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "invalid_image") throw error;
+    throw new AppError("invalid_recipe", error.message, { details: { ...error.details }, cause: error });
+  }
+}
+
+export async function imageInfo(
+  image: string,
+  known: { digest: string; diskMib: number; source: string },
+): Promise<z.output<typeof rootfsInfoSchema>> {
+  return { ...known, allocatedBytes: (await stat(image)).blocks * 512 };
+}
+
+export function toRootfs(entry: z.output<typeof rootfsInfoSchema> & { directory: string }): Rootfs {
+  const { directory, digest, diskMib, allocatedBytes } = entry;
+  return { path: join(directory, "rootfs.ext4"), digest, diskMib, allocatedBytes };
+}
