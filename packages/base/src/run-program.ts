@@ -28,6 +28,8 @@ const killAfterMs = 3000;
 export class ProgramFailure extends Error {
   override readonly name = "ProgramFailure";
   readonly program: string;
+  /** how it ended, such as "exit code 3" */
+  readonly status: string;
   /** null: killed by a signal, or not started */
   readonly exitCode: number | null;
   readonly stdout: string;
@@ -35,11 +37,13 @@ export class ProgramFailure extends Error {
 
   constructor(
     program: string,
-    why: string,
+    status: string,
     facts: { exitCode?: number | null; stdout?: string; stderr?: string; cause?: unknown } = {},
   ) {
-    super(`Cannot run ${program}: ${why}`, { cause: facts.cause });
+    const tail = (facts.stderr ?? "").trim().split("\n").slice(-5).join("\n");
+    super(`Cannot run ${program}: ${status}${tail === "" ? "" : `: ${tail}`}`, { cause: facts.cause });
     this.program = program;
+    this.status = status;
     this.exitCode = facts.exitCode ?? null;
     this.stdout = facts.stdout ?? "";
     this.stderr = facts.stderr ?? "";
@@ -81,12 +85,8 @@ export async function runProgram(
     if (signal?.aborted) throw cancelled(program, signal);
     const outputs = { stdout: stdout(), stderr: stderr() };
     if (end.code === 0) return outputs;
-    const tail = outputs.stderr.trim().split("\n").slice(-5).join("\n");
     const status = end.code === null ? `killed by ${end.killer}` : `exit code ${end.code}`;
-    throw new ProgramFailure(program, tail ? `${status}: ${tail}` : status, {
-      exitCode: end.code,
-      ...outputs,
-    });
+    throw new ProgramFailure(program, status, { exitCode: end.code, ...outputs });
   } finally {
     clearTimeout(killTimer);
     signal?.removeEventListener("abort", stop);

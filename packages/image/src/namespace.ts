@@ -6,9 +6,9 @@
  * deleted next. A user who is not root gets a user namespace in which the ids of /etc/subuid represent the
  * other users.
  */
-import { isErrno, removeTree } from "@forkd/base";
+import { isErrno, removeTree, type ProgramResult } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { runTool, ToolFailure, type ToolOptions, type ToolResult } from "./tool.ts";
+import { runTool, ToolFailure, type ToolOptions } from "./tool.ts";
 
 export function isRoot(): boolean {
   return process.getuid?.() === 0;
@@ -25,7 +25,7 @@ export async function runAsRoot(
   program: string,
   args: readonly string[],
   options: ToolOptions = {},
-): Promise<ToolResult> {
+): Promise<ProgramResult> {
   try {
     return await runTool("unshare", [...namespaceArguments(isRoot()), program, ...args], options);
   } catch (error) {

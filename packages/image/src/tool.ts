@@ -1,16 +1,8 @@
-/**
- * Runs a host program as the leader of a process group, so that a signal also stops the processes it started.
- *
- * The promise settles only when every process with the program's output open has exited: after that, none of
- * them writes to the working directory.
- */
-import { spawn } from "node:child_process";
-import { asOrdinary } from "@forkd/base";
+/** Runs the host programs that images are built with, and translates their failures. */
+import { ProgramFailure, runProgram, type ProgramResult } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { throwIfCancelled } from "./context.ts";
 import { remedyFor, searchPath } from "./packages.ts";
-
-export type ToolResult = { stdout: string; stderr: string };
 
 /** Thrown when the program ran and failed; `output` is the tail of what it said. */
 export class ToolFailure extends Error {
@@ -35,73 +27,28 @@ export type ToolOptions = {
   onLine?: ((line: string) => void) | undefined;
 };
 
-const keptCharacters = 1 << 20;
-const killAfterMs = 3000;
-
 /** Throws `cancelled`, `host_not_ready` (no such program) or a ToolFailure. */
 export async function runTool(
   program: string,
   args: readonly string[],
   options: ToolOptions = {},
-): Promise<ToolResult> {
-  throwIfCancelled(options.signal);
-  const child = spawn(program, args, {
-    stdio: ["ignore", "pipe", "pipe"],
-    cwd: options.cwd,
-    env: { ...process.env, PATH: searchPath(process.env["PATH"]), LC_ALL: "C.UTF-8", ...options.env },
-    detached: true,
-  });
-  asOrdinary(child.pid);
-  const stdout = collect(child.stdout, options.onLine);
-  const stderr = collect(child.stderr, options.onLine);
-  let killTimer: NodeJS.Timeout | undefined;
-  const stop = (): void => {
-    killGroup(child.pid, "SIGTERM");
-    killTimer = setTimeout(() => killGroup(child.pid, "SIGKILL"), killAfterMs);
-  };
-  options.signal?.addEventListener("abort", stop, { once: true });
+): Promise<ProgramResult> {
+  const { env, signal } = options;
+  throwIfCancelled(signal);
   try {
-    const end = await new Promise<{ code: number | null; signal: string | null }>((resolve, reject) => {
-      child.once("error", (error) => reject(startFailure(program, error)));
-      child.once("close", (code, signal) => resolve({ code, signal }));
+    return await runProgram(program, args, {
+      ...options,
+      env: { ...process.env, PATH: searchPath(process.env["PATH"]), LC_ALL: "C.UTF-8", ...env },
     });
-    throwIfCancelled(options.signal);
-    if (end.code !== 0) {
-      const status = end.code === null ? `killed by ${end.signal}` : `exit code ${end.code}`;
-      throw new ToolFailure(program, status, `${stdout()}\n${stderr()}`, end.code);
-    }
-    return { stdout: stdout(), stderr: stderr() };
-  } finally {
-    clearTimeout(killTimer);
-    options.signal?.removeEventListener("abort", stop);
-  }
-}
-
-function collect(stream: NodeJS.ReadableStream, onLine: ToolOptions["onLine"]): () => string {
-  let text = "";
-  let line = "";
-  stream.setEncoding("utf8");
-  stream.on("data", (chunk: string) => {
-    text = (text + chunk).slice(-keptCharacters);
-    if (!onLine) return;
-    const lines = (line + chunk).split(/[\r\n]+/);
-    line = (lines.pop() ?? "").slice(-keptCharacters);
-    for (const each of lines) if (each !== "") onLine(each);
-  });
-  return () => text;
-}
-
-function killGroup(pid: number | undefined, signal: NodeJS.Signals): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(-pid, signal);
   } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+    throwIfCancelled(signal);
+    if (!(error instanceof ProgramFailure)) throw error;
+    if (error.isMissing) throw startFailure(program, error);
+    throw new ToolFailure(program, error.status, `${error.stdout}\n${error.stderr}`, error.exitCode);
   }
 }
 
-function startFailure(program: string, error: Error): Error {
-  if (!("code" in error && error.code === "ENOENT")) return error;
+function startFailure(program: string, error: Error): AppError {
   const remedy = remedyFor(program);
   return new AppError("host_not_ready", `Cannot run ${program}: it is not installed. Remedy: ${remedy}`, {
     details: { program, remedy },

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { runProgram } from "@forkd/base";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../src/cache.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { namesIn } from "./support.ts";
 
 const info = z.object({ n: z.number() });
 

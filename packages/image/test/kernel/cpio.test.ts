@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runProgram } from "@forkd/base";
 import { encodeCpio } from "../../src/kernel/cpio.ts";
-import { temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const hex = (...numbers: number[]): string => numbers.map((n) => n.toString(16).padStart(8, "0")).join("");
 

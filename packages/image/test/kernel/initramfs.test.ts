@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { runProgram } from "@forkd/base";
 import { ensureInitramfs } from "../../src/kernel/initramfs.ts";
 import { loadOrder, parseModulesDep } from "../../src/kernel/modules.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { namesIn } from "../support.ts";
 
 const names = [
   "virtio_ring",

@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { parseKernelDependency, parsePackage } from "../../src/kernel/kernel.ts";
 import { readModuleDepends } from "../../src/kernel/modules.ts";
 import { importKernel } from "../../src/kernel/user-kernel.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { namesIn } from "../support.ts";
 
 function bzImage(version: string): Buffer {
   const image = Buffer.alloc(4096);

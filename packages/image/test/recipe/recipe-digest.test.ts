@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { canonicalJson } from "../../src/files/digest.ts";
 import { readRecipe, type Recipe } from "../../src/recipe/recipe.ts";
-import { temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const base = {
   version: 1,

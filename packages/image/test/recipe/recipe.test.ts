@@ -3,7 +3,7 @@ import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { readRecipe } from "../../src/recipe/recipe.ts";
-import { rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 
 const wrong: [string, unknown, RegExp][] = [
   ["no version", {}, /version: /],

@@ -9,7 +9,8 @@ import { resolveInTree } from "../../src/rootfs/guest-path.ts";
 import { findProgram, missingPrograms } from "../../src/packages.ts";
 import { readRecipe } from "../../src/recipe/recipe.ts";
 import { ensureRootfs } from "../../src/rootfs/rootfs.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { namesIn } from "../support.ts";
 
 test("parseMirrors() returns only Debian's archives of the suite", () => {
   const targets = [

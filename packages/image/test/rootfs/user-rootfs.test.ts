@@ -15,7 +15,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runProgram } from "@forkd/base";
 import { importRootfs } from "../../src/rootfs/user-rootfs.ts";
-import { namesIn, rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { namesIn } from "../support.ts";
 
 async function makeTree(path: string): Promise<string> {
   await mkdir(join(path, "etc"), { recursive: true });
