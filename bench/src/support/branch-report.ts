@@ -1,6 +1,7 @@
 /** Rows of the branch benchmark → its report. */
 import { markdownTable, number, targetTable, type Target } from "./report.ts";
-import { median, type Row } from "./rows.ts";
+import type { Row } from "./row-shapes.ts";
+import { median } from "./rows.ts";
 
 type Shape = { memoryMib: number; divergedMib: number };
 type Facts = { facts: string; plain: Shape; inRow: number; children: number };

@@ -1,12 +1,12 @@
 /**
- * A daemon whose data directory lives as long as it does: a benchmark that makes many snapshots leaves none. Only the
- * images that snapshots are built from are shared with the other benchmarks. Ctrl-C stops the daemon, which fails
- * whatever is under way, so that the benchmark unwinds.
+ * A daemon whose data directory is removed with it, so that a benchmark that makes many snapshots leaves none. It shares only the
+ * images that snapshots are built from. Ctrl-C stops the daemon: pending calls fail, and the benchmark cleans up.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { dataDir, launchDaemon, repository, type BenchDaemon } from "./daemon.ts";
+import { launchDaemon, type BenchDaemon } from "./daemon.ts";
+import type { Run } from "./run.ts";
 
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 let interrupted = false;
@@ -14,30 +14,30 @@ let interrupted = false;
 export type ScratchDaemon = BenchDaemon & { dir: string; runtimeDir: string };
 
 export async function startScratchDaemon(
-  name: string,
+  run: Run,
   more: Record<string, string> = {},
 ): Promise<ScratchDaemon> {
-  const images = join(dataDir, "images");
-  mkdirSync(images, { recursive: true });
-  const dir = mkdtempSync(join(repository, `.cache/bench-${name}-`));
+  const dir = mkdtempSync(join(run.scratch, `bench-${run.name}-`));
   const runtimeDir = mkdtempSync(join(tmpdir(), "forkd-bench-"));
   const remove = () => {
     for (const path of [dir, runtimeDir]) rmSync(path, { recursive: true, force: true });
   };
   let daemon: BenchDaemon;
   try {
-    symlinkSync(images, join(dir, "images"));
+    symlinkSync(run.images, join(dir, "images"));
     const env = { FORKD_POOL_SIZE: "0", FORKD_DRAIN_SECS: "0", ...more };
     daemon = await launchDaemon({ dir, runtimeDir, env, detached: true });
   } catch (error) {
+    printLog(dir);
     remove();
     throw error;
   }
   let stopping: Promise<void> | undefined;
-  const stop = () => (stopping ??= stopAndTell(daemon, dir));
+  const stop = () => (stopping ??= stopAndPrint(daemon, dir));
   const interrupt = () => {
     interrupted = true;
-    void stop();
+    // Its failure is thrown when the daemon is disposed of.
+    stop().catch(() => undefined);
   };
   for (const name of signals) process.on(name, interrupt);
   return {
@@ -45,21 +45,31 @@ export async function startScratchDaemon(
     dir,
     runtimeDir,
     [Symbol.asyncDispose]: async () => {
-      await stop();
-      for (const name of signals) process.off(name, interrupt);
-      remove();
+      try {
+        await stop();
+      } finally {
+        for (const name of signals) process.off(name, interrupt);
+        remove();
+      }
     },
   };
 }
 
-/** What the daemon warned of would go with its directory. */
-async function stopAndTell(daemon: BenchDaemon, dir: string): Promise<void> {
-  await daemon[Symbol.asyncDispose]();
+async function stopAndPrint(daemon: BenchDaemon, dir: string): Promise<void> {
+  try {
+    await daemon[Symbol.asyncDispose]();
+  } finally {
+    printLog(dir);
+  }
+}
+
+/** The log is removed with the data directory. */
+function printLog(dir: string): void {
   const text = readFileSync(join(dir, "daemon.log"), "utf8");
   if (text !== "") console.error(`the daemon's log:\n${text.slice(-5000)}`);
 }
 
-/** Runs a benchmark; one that was interrupted ends quietly, once it has cleaned up. */
+/** Runs a benchmark. After an interrupt, what fails because the daemon has stopped is not reported. */
 export async function runBench(work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -68,16 +78,4 @@ export async function runBench(work: () => Promise<void>): Promise<void> {
     console.error("interrupted");
     process.exitCode = 130;
   }
-}
-
-/** The recipe of the benchmarks with another size of memory. */
-export async function buildBase({ forkd }: BenchDaemon, memoryMib: number): Promise<string> {
-  const tag = `base-${memoryMib}`;
-  console.error(`building ${tag}`);
-  await forkd.snapshots.build({
-    tag,
-    recipe: join(repository, "recipes/python-numpy"),
-    memory_mib: memoryMib,
-  });
-  return tag;
 }
