@@ -6,6 +6,7 @@
  * memory that diverged, idle CPU, the daemon's memory, the time that REST adds to an eval.
  */
 import { writeFileSync } from "node:fs";
+import { cpus } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
@@ -230,5 +231,6 @@ await runBench(async () => {
   await using daemon = await startSpawnDaemon(snapshotDir, 0);
   await measureCosts(rows, daemon);
   if (scale > 0) await measureScale(rows, daemon);
-  report(rows, { accelerator, rounds, parallel, counts, memoryMib, qemu, remarks: rows.load() + run.remark });
+  const facts = { accelerator, rounds, parallel, counts, memoryMib, qemu, cores: cpus().length };
+  report(rows, { ...facts, remarks: rows.load() + run.remark });
 });

@@ -13,8 +13,20 @@ export type Chart = {
 };
 
 const palettes = {
-  light: { text: "#1f2328", quiet: "#59636e", grid: "#d1d9e0", bars: ["#0969da", "#8c959f", "#c69a4a"] },
-  dark: { text: "#f0f6fc", quiet: "#9198a1", grid: "#3d444d", bars: ["#4493f8", "#768390", "#b08d49"] },
+  light: {
+    page: "#ffffff",
+    text: "#1f2328",
+    quiet: "#59636e",
+    grid: "#d1d9e0",
+    bars: ["#0969da", "#8c959f", "#c69a4a"],
+  },
+  dark: {
+    page: "#0d1117",
+    text: "#f0f6fc",
+    quiet: "#9198a1",
+    grid: "#30363d",
+    bars: ["#4493f8", "#768390", "#b08d49"],
+  },
 } as const;
 
 const width = 840;
@@ -29,7 +41,7 @@ const font = `font-family="system-ui, -apple-system, 'Segoe UI', Helvetica, Aria
 
 /** Milliseconds, for readers. */
 export function duration(ms: number): string {
-  if (ms >= 9_950) return `${(ms / 1000).toFixed(0)} s`;
+  if (ms >= 9_950 || ms === 1_000) return `${(ms / 1000).toFixed(0)} s`;
   if (ms >= 1_000) return `${(ms / 1000).toFixed(1)} s`;
   return `${ms.toFixed(0)} ms`;
 }
@@ -38,13 +50,21 @@ function escape(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-type TextStyle = { fill: string; size?: number; weight?: number; anchor?: "end" | "middle" };
+type TextStyle = {
+  fill: string;
+  size?: number;
+  weight?: number;
+  anchor?: "end" | "middle";
+  /** colour around the letters, where a line of the grid would cross them */
+  halo?: string;
+};
 
 function label(x: number, y: number, text: string, style: TextStyle): string {
-  const { fill, size = 13, weight = 400, anchor } = style;
+  const { fill, size = 13, weight = 400, anchor, halo } = style;
   const place = `x="${x.toFixed(1)}" y="${y.toFixed(1)}"${anchor ? ` text-anchor="${anchor}"` : ""}`;
   const weightOf = weight === 400 ? "" : ` font-weight="${weight}"`;
-  return `<text ${place} font-size="${size}"${weightOf} fill="${fill}">${escape(text)}</text>`;
+  const haloOf = halo === undefined ? "" : ` stroke="${halo}" stroke-width="4" paint-order="stroke"`;
+  return `<text ${place} font-size="${size}"${weightOf}${haloOf} fill="${fill}">${escape(text)}</text>`;
 }
 
 /** The axis starts at a power of ten that leaves the shortest bar a visible length. */
@@ -65,6 +85,19 @@ function describe({ groups }: Chart): string {
   return parts.join(" ");
 }
 
+function legendOf(series: readonly string[], palette: (typeof palettes)[Theme]): string[] {
+  let at = 0;
+  return series.flatMap((name, index) => {
+    const parts = [
+      `<rect x="${at}" y="70" width="14" height="14" rx="2" fill="${palette.bars[index] ?? palette.quiet}"/>`,
+      label(at + 21, 82, name, { fill: palette.text }),
+    ];
+    // About the width of the letters, which depends on the reader's font.
+    at += 50 + Math.ceil(name.length * 7.2);
+    return parts;
+  });
+}
+
 export function renderChart(chart: Chart, theme: Theme): string {
   const palette = palettes[theme];
   const { x, ticks } = axisOf(chart.groups.flatMap(({ bars }) => bars.map(({ value }) => value)));
@@ -80,7 +113,7 @@ export function renderChart(chart: Chart, theme: Theme): string {
       body.push(
         label(left - 10, y + 12, name, { fill: palette.text, weight, anchor: "end" }),
         `<rect x="${left}" y="${y + 1}" width="${(x(value) - left).toFixed(1)}" height="${bar.height}" rx="2" fill="${colour(series)}"/>`,
-        label(x(value) + 7, y + 12, duration(value), { fill: palette.text, weight }),
+        label(x(value) + 7, y + 12, duration(value), { fill: palette.text, weight, halo: palette.page }),
       );
       y += bar.pitch;
     }
@@ -91,21 +124,14 @@ export function renderChart(chart: Chart, theme: Theme): string {
     `<path d="M${x(tick).toFixed(1)} ${top}V${end}" stroke="${palette.grid}"/>`,
     label(x(tick), end + 18, duration(tick), { fill: palette.quiet, size: 12, anchor: "middle" }),
   ]);
-  const legend = chart.series.flatMap((name, index) => {
-    const at = index * 250;
-    return [
-      `<rect x="${at}" y="70" width="14" height="14" rx="2" fill="${colour(name)}"/>`,
-      label(at + 21, 82, name, { fill: palette.text }),
-    ];
-  });
-  const height = end + 50;
+  const height = end + 46;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-labelledby="title desc" ${font}>`,
     `<title id="title">${escape(chart.title)}</title>`,
     `<desc id="desc">${escape(`${chart.subtitle} ${describe(chart)}`)}</desc>`,
     label(0, 20, chart.title, { fill: palette.text, size: 18, weight: 600 }),
     label(0, 44, chart.subtitle, { fill: palette.quiet }),
-    ...legend,
+    ...legendOf(chart.series, palette),
     ...grid,
     ...body,
     label(left, end + 40, `${chart.axis} (logarithmic)`, { fill: palette.quiet, size: 12 }),

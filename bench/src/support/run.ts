@@ -27,7 +27,7 @@ export class Run {
   readonly write: boolean;
   /** directory of rows, report and charts */
   readonly out: string;
-  /** directory of data directories; on one file system with `baked` and `data`, for hard links */
+  /** directory of the data directories of daemons */
   readonly scratch: string;
   /** data directory with the snapshots that the tests share; a tiny run builds none */
   readonly baked = join(cache, "test-data");

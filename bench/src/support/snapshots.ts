@@ -2,8 +2,10 @@
 import { existsSync } from "node:fs";
 import { link, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { isErrno } from "@forkd/base";
 import type { Forkd } from "@forkd/sdk";
 import { launchDaemon } from "./daemon.ts";
+import { command } from "./deadline.ts";
 import { repository, type Run } from "./run.ts";
 import type { ScratchDaemon } from "./scratch-daemon.ts";
 import { withTinyRoot } from "./tiny-root.ts";
@@ -13,11 +15,19 @@ const numpyTag = "python-numpy";
 /** memory of the snapshot that the tests have baked from `numpyRecipe` */
 export const bakedMemoryMib = 512;
 
-/** Hard links to the files of a snapshot, in the data directory `dir` under the tag `tag`. */
+/** Gives the data directory `dir` the snapshot in `source` under the tag `tag`, by hard links where the file system allows. */
 export async function linkSnapshot(source: string, dir: string, tag: string): Promise<void> {
   const target = join(dir, "snapshots", tag);
   await mkdir(target, { recursive: true });
-  for (const name of await readdir(source)) await link(join(source, name), join(target, name));
+  for (const name of await readdir(source)) {
+    const [from, to] = [join(source, name), join(target, name)];
+    try {
+      await link(from, to);
+    } catch (error) {
+      if (!isErrno(error, "EXDEV")) throw error;
+      await command("cp", ["--sparse=always", from, to]);
+    }
+  }
 }
 
 async function linkBaked({ baked }: Run, { dir }: ScratchDaemon, from: string, to: string): Promise<string> {

@@ -8,6 +8,8 @@ export type SpawnFacts = {
   accelerator: string;
   rounds: number;
   parallel: number;
+  /** of the host */
+  cores: number;
   counts: readonly number[];
   memoryMib: number;
   qemu: string;
@@ -37,10 +39,10 @@ function contendersOf(rows: readonly Row[]): Contender[] {
 
 export function spawnChart(rows: readonly Row[], facts: SpawnFacts): Chart {
   const contenders = contendersOf(rows);
-  const { rounds, accelerator, parallel } = facts;
+  const { rounds, accelerator, parallel, cores } = facts;
   return {
     title: "Time until all sandboxes have answered a numpy call",
-    subtitle: `Median of ${rounds} ${rounds === 1 ? "round" : "rounds"}, ${parallel} at a time, ${accelerator === "tcg" ? "software emulation (TCG)" : "KVM"}. Shorter is better.`,
+    subtitle: `Median of ${rounds} ${rounds === 1 ? "round" : "rounds"}, ${parallel} at a time on ${cores} cores, ${accelerator === "tcg" ? "software emulation (TCG)" : "KVM"}. Shorter is better.`,
     axis: "wall time",
     series: [ours, sameVm, containers].filter((name) => contenders.some(({ series }) => series === name)),
     groups: facts.counts.map((n) => ({
