@@ -14,7 +14,7 @@ import type { Forkd, Sandbox } from "@forkd/sdk";
 import { readSnapshot, snapshotFile } from "@forkd/store";
 import { renderChart } from "./support/chart.ts";
 import { coldBoot } from "./support/cold.ts";
-import { containers, extractTree, obstacle } from "./support/containers.ts";
+import { containers, extractTree, obstacle, type Work } from "./support/containers.ts";
 import { command, poll } from "./support/deadline.ts";
 import { floor } from "./support/floor.ts";
 import { cpuSeconds, divergedBytes, pssBytes, rssBytes } from "./support/processes.ts";
@@ -51,6 +51,15 @@ const costs = run.pick({
   full: { children: 100, settleMs: 15_000, idleMs: 30_000, evals: 200 },
 });
 
+/**
+ * What contenders without a warm interpreter start. A tiny run does not wait until an emulated guest has imported numpy, or until
+ * a whole Debian is extracted.
+ */
+function coldWork(snapshotDir: string): { snapshotDir: string; argv: string[] } {
+  if (run.size !== "tiny") return { snapshotDir, argv: ["/usr/bin/python3", "-c", coldScript] };
+  return { snapshotDir: join(run.baked, "snapshots/tiny"), argv: ["/bin/echo", answer] };
+}
+
 async function startSpawnDaemon(snapshotDir: string, pool: number): Promise<ScratchDaemon> {
   const daemon = await startScratchDaemon(run, { FORKD_POOL_SIZE: String(pool) });
   try {
@@ -81,13 +90,6 @@ async function killAll(sandboxes: readonly Sandbox[]): Promise<void> {
   await Promise.all(sandboxes.map((sandbox) => sandbox.kill()));
 }
 
-/** A tiny run does not wait for an emulated guest to import numpy. */
-async function cold(snapshotDir: string): Promise<number> {
-  const { images } = run;
-  if (run.size !== "tiny") return coldBoot(snapshotDir, { images, argv: ["python3", "-c", coldScript] });
-  return coldBoot(join(run.baked, "snapshots/tiny"), { images, argv: ["echo", answer] });
-}
-
 /** One contender: how long until n have answered. */
 type Contender = { name: string; run: (n: number) => Promise<{ wall_ms: number } & Record<string, unknown>> };
 
@@ -105,13 +107,13 @@ function forkContender(name: string, { forkd }: ScratchDaemon, pool: number): Co
 }
 
 /** Records those that this host cannot run. */
-async function containerContenders(rows: Rows, tree: string): Promise<Contender[]> {
+async function containerContenders(rows: Rows, work: Work): Promise<Contender[]> {
   const usable: Contender[] = [];
   for (const container of containers) {
-    const reason = await obstacle(container, tree);
+    const reason = await obstacle(container, work);
     if (reason === undefined) {
-      const work = async (n: number) => ({ wall_ms: await container.run(tree, { n, parallel }) });
-      usable.push({ name: container.name, run: work });
+      const { name } = container;
+      usable.push({ name, run: async (n) => ({ wall_ms: await container.run(work, { n, parallel }) }) });
     } else {
       const row = { case: "absent", n: 0, wall_ms: 0, contender: container.name, reason };
       rows.add(row, `${container.name}: ${reason}`);
@@ -121,15 +123,15 @@ async function containerContenders(rows: Rows, tree: string): Promise<Contender[
 }
 
 /** Contenders take turns within each round, so that a host that becomes slower is slower for all. */
-async function compete(rows: Rows, snapshotDir: string, rootfs: string): Promise<void> {
-  await using plain = await startSpawnDaemon(snapshotDir, 0);
+async function compete(rows: Rows, plain: ScratchDaemon, snapshotDir: string): Promise<void> {
   await using pooled = await startSpawnDaemon(snapshotDir, poolSize);
-  using tree = await extractTree(rootfs);
+  const { snapshotDir: coldDir, argv } = coldWork(snapshotDir);
+  using tree = await extractTree(snapshotFile(await readSnapshot(coldDir, tag), "rootfs"));
   const contenders: Contender[] = [
     forkContender("fork", plain, 0),
     forkContender(`fork, pool of ${poolSize}`, pooled, poolSize),
     { name: "floor", run: async (n) => ({ wall_ms: await floor(snapshotDir, { n, parallel }) }) },
-    ...(await containerContenders(rows, tree.dir)),
+    ...(await containerContenders(rows, { tree: tree.dir, argv })),
   ];
   for (const n of counts) {
     for (let round = 0; round < rounds; round++) {
@@ -217,20 +219,22 @@ function report(rows: Rows, facts: SpawnFacts): void {
 
 await runBench(async () => {
   const snapshotDir = await numpySnapshot(run);
-  const snapshot = await readSnapshot(snapshotDir, tag);
-  const { accelerator, memory_mib: memoryMib } = snapshot.manifest.machine;
+  const { manifest } = await readSnapshot(snapshotDir, tag);
+  const { accelerator, memory_mib: memoryMib } = manifest.machine;
   const version = await command("qemu-system-x86_64", ["--version"]);
   const qemu = /version [\d.]+/.exec(version.stdout)?.[0].replace("version", "QEMU") ?? "QEMU";
   const rows = run.rows({ accelerator, rounds, parallel, qemu, memory_mib: memoryMib });
   console.error("cold boot");
-  for (let round = 0; round < rounds; round++)
-    rows.add({ case: "cold", n: 1, wall_ms: await cold(snapshotDir), accelerator });
+  for (let round = 0; round < rounds; round++) {
+    const wallMs = await coldBoot(coldWork(snapshotDir), run.images);
+    rows.add({ case: "cold", n: 1, wall_ms: wallMs, accelerator });
+  }
   console.error("contenders");
-  await compete(rows, snapshotDir, snapshotFile(snapshot, "rootfs"));
+  await using plain = await startSpawnDaemon(snapshotDir, 0);
+  await compete(rows, plain, snapshotDir);
   console.error("costs");
-  await using daemon = await startSpawnDaemon(snapshotDir, 0);
-  await measureCosts(rows, daemon);
-  if (scale > 0) await measureScale(rows, daemon);
+  await measureCosts(rows, plain);
+  if (scale > 0) await measureScale(rows, plain);
   const facts = { accelerator, rounds, parallel, counts, memoryMib, qemu, cores: cpus().length };
   report(rows, { ...facts, remarks: rows.load() + run.remark });
 });

@@ -13,8 +13,8 @@ import { answer } from "./turns.ts";
 
 /** Boots the root file system of a snapshot and runs `argv`; returns the time until it has answered, in ms. */
 export async function coldBoot(
-  snapshotDir: string,
-  { images, argv }: { images: string; argv: readonly string[] },
+  { snapshotDir, argv }: { snapshotDir: string; argv: readonly string[] },
+  images: string,
 ): Promise<number> {
   const snapshot = await readSnapshot(snapshotDir, "cold");
   const { machine: shape, files, kernel: recorded } = snapshot.manifest;
