@@ -5,11 +5,11 @@
  * once and branched in turns, each with an idle guest and with a heartbeat in it (support/heartbeat.ts). Then ten branches in a row
  * of one source, and children of a branch beside children of the snapshot that its source was forked from.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "@forkd/base";
 import type { Branch, Forkd, Sandbox } from "@forkd/sdk";
 import { branchReport } from "./support/branch-report.ts";
+import { rest } from "./support/deadline.ts";
 import { compileHeartbeat, Heartbeat, installHeartbeat } from "./support/heartbeat.ts";
 import { publish } from "./support/report.ts";
 import type { Rows } from "./support/rows.ts";
@@ -153,17 +153,17 @@ async function measureCell(
   order: readonly (typeof modes)[number][],
 ): Promise<void> {
   for (const mode of order) {
-    await sleep(restMs);
+    await rest(restMs);
     const { tag } = await branchOnce(rows, cell, { case: "idle", mode });
     await drop(forkd, tag);
   }
-  await sleep(restMs);
+  await rest(restMs);
   const { tag } = await branchOnce(rows, cell, { case: "no wait", mode: "live", wait: false });
   await forkd.snapshots.ready(tag);
   await drop(forkd, tag);
   await using heartbeat = await Heartbeat.start(cell.sandbox);
   for (const mode of order) {
-    await sleep(restMs + calmMs);
+    await rest(restMs + calmMs);
     const beating = await branchOnce(rows, cell, { case: "heartbeat", mode }, heartbeat);
     await drop(forkd, beating.tag);
   }
@@ -176,7 +176,7 @@ async function measureRow(forkd: Forkd, rows: Rows): Promise<void> {
     await using _sandbox = cell.sandbox;
     // The first branch of a sandbox opens what all later ones use.
     const tags = [(await cell.sandbox.branch()).tag];
-    await sleep(restMs);
+    await rest(restMs);
     for (let index = 1; index <= inRow; index++) {
       const { tag } = await branchOnce(rows, cell, { case: "in a row", mode: "live", index });
       tags.push(tag);
@@ -192,7 +192,7 @@ async function inTurns(
 ): Promise<void> {
   for (let round = 0; round < count; round++) {
     for (const work of round % 2 === 0 ? pair : pair.toReversed()) {
-      await sleep(restMs);
+      await rest(restMs);
       await work();
     }
   }

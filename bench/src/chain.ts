@@ -5,9 +5,9 @@
  * image that children map in the cache and after it was evicted; the same for a compacted copy.
  */
 import { randomBytes } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import type { Forkd } from "@forkd/sdk";
+import { rest } from "./support/deadline.ts";
 import { markdownTable, number, publish, targetTable } from "./support/report.ts";
 import type { Row } from "./support/row-shapes.ts";
 import { median, type Rows } from "./support/rows.ts";
@@ -92,7 +92,7 @@ async function compete(
 ): Promise<void> {
   for (let round = 0; round < count; round++) {
     for (const name of rotate(contenders, round)) {
-      await sleep(restMs);
+      await rest(restMs);
       await work(name);
     }
   }

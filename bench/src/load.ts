@@ -5,10 +5,10 @@
  * took (p50, p99), and how long `/version` took, a call that needs nothing but the daemon and so shows whether its event loop
  * was blocked.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { AppError, errorCodes } from "@forkd/contract";
 import type { Forkd, Sandbox } from "@forkd/sdk";
+import { rest } from "./support/deadline.ts";
 import { lossesFirst, markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
 import { cpuSeconds } from "./support/processes.ts";
 import type { Rows } from "./support/rows.ts";
@@ -61,7 +61,7 @@ const calls: Record<string, Call> = {
     let seen = 0;
     for await (const event of handle) {
       if (event.type !== "stdout") continue;
-      await sleep(200);
+      await rest(200);
       if (++seen === 5) break;
     }
   },
@@ -163,7 +163,7 @@ async function run(mix: Mix, place: Place, daemon: ScratchDaemon): Promise<Outco
       const begun = performance.now();
       await place.forkd.version();
       probe.push(performance.now() - begun);
-      await sleep(probeEveryMs);
+      await rest(probeEveryMs);
     }
   };
   await Promise.all([probing(), ...Array.from({ length: mix.clients }, (_, index) => client(index))]);

@@ -8,14 +8,13 @@
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { readSnapshot, snapshotFile } from "@forkd/store";
 import { renderChart } from "./support/chart.ts";
 import { coldBoot } from "./support/cold.ts";
 import { containers, extractTree, obstacle, type Work } from "./support/containers.ts";
-import { command, poll } from "./support/deadline.ts";
+import { command, poll, rest } from "./support/deadline.ts";
 import { floor } from "./support/floor.ts";
 import { cpuSeconds, divergedBytes, pssBytes, rssBytes } from "./support/processes.ts";
 import { publish } from "./support/report.ts";
@@ -142,9 +141,9 @@ async function compete(rows: Rows, plain: ScratchDaemon, snapshotDir: string): P
 
 /** Percent of a core that each process uses while nobody asks it anything. */
 async function idleShares(pids: readonly number[]): Promise<number[]> {
-  await sleep(costs.settleMs);
+  await rest(costs.settleMs);
   const before = pids.map(cpuSeconds);
-  await sleep(costs.idleMs);
+  await rest(costs.idleMs);
   return pids.map((pid, index) => ((cpuSeconds(pid) - (before[index] ?? 0)) / (costs.idleMs / 1000)) * 100);
 }
 

@@ -7,7 +7,7 @@ import { Scope } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { AgentClient, createOverlay, QemuEngine, shapeOf } from "@forkd/machine";
 import { readSnapshot, snapshotFile } from "@forkd/store";
-import { deadline, limits } from "./deadline.ts";
+import { deadline, ended, limits } from "./deadline.ts";
 import { repository } from "./run.ts";
 import { answer } from "./turns.ts";
 
@@ -40,11 +40,11 @@ export async function coldBoot(
     disk: { overlay, backing: [{ path: snapshotFile(snapshot, "rootfs"), format: "raw" }] },
     kernel: { path: kernel.path, initramfs: initramfs.path, commandLine: recorded.command_line },
   });
-  const machine = scope.use(await deadline("QEMU to start", limits.guest, booting));
+  const machine = scope.use(await ended("QEMU to start", limits.guest, booting));
   const agent = scope.use(
     AgentClient.open(machine.agentSocket, { atBoundary: true, helloTimeoutMs: limits.guest * 1000 }),
   );
-  await agent.ready;
+  await deadline("the agent of the cold guest", limits.guest, agent.ready);
   let text = "";
   const program = agent.start({ argv }, { onOutput: ({ bytes }) => void (text += bytes.toString()) });
   await deadline(`${argv[0]} in the cold guest`, limits.guest, program.exit);

@@ -93,9 +93,9 @@ export const containers: readonly Container[] = [
 ];
 
 /** Why a container cannot be used on this host: it is not installed, or the host forbids namespaces. */
-export async function obstacle({ run }: Container, work: Work): Promise<string | undefined> {
+export async function obstacle(container: Container, work: Work): Promise<string | undefined> {
   try {
-    await run(work, { n: 1, parallel: 1 });
+    await container.run(work, { n: 1, parallel: 1 });
     return undefined;
   } catch (error) {
     return error instanceof Error ? error.message : String(error);

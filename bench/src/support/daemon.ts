@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Forkd } from "@forkd/sdk";
 import { nodeTransport } from "@forkd/sdk/node";
-import { deadline, exitOf, limits, withCallDeadline } from "./deadline.ts";
+import { deadline, limits, stop, withCallDeadline } from "./deadline.ts";
 import { repository } from "./run.ts";
 
 export type BenchDaemon = AsyncDisposable & {
@@ -46,28 +46,25 @@ export async function launchDaemon(options: LaunchOptions): Promise<BenchDaemon>
     detached,
   });
   closeSync(log);
-  const stop = async (signal: "SIGTERM" | "SIGKILL") => {
-    if (child.exitCode === null && child.signalCode === null) {
-      child.kill(signal);
-      await exitOf("the daemon", child, limits.daemon);
-    }
+  const end = async (signal: "SIGTERM" | "SIGKILL") => {
+    await stop("the daemon", child, { signal, secs: limits.daemon });
     if (options.runtimeDir === undefined) rmSync(runtimeDir, { recursive: true, force: true });
   };
-  const ended = once(child, "exit").then(() => {
+  const exited = once(child, "exit").then(() => {
     throw new Error(`The daemon exited. Its log is ${logPath}`);
   });
-  ended.catch(() => undefined);
+  exited.catch(() => undefined);
   try {
-    const started = Promise.race([once(child, "message"), ended]);
+    const started = Promise.race([once(child, "message"), exited]);
     const [ready] = (await deadline("the daemon to listen", limits.daemon, started)) as [{ socket: string }];
     return {
       forkd: new Forkd({ transport: withCallDeadline(nodeTransport({ socket: ready.socket })) }),
       pid: child.pid ?? 0,
-      kill: () => stop("SIGKILL"),
-      [Symbol.asyncDispose]: () => stop("SIGTERM"),
+      kill: () => end("SIGKILL"),
+      [Symbol.asyncDispose]: () => end("SIGTERM"),
     };
   } catch (error) {
-    await stop("SIGKILL");
+    await end("SIGKILL");
     throw error;
   }
 }

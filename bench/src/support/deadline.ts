@@ -1,5 +1,9 @@
-/** Waits that end: each one has a deadline, and the error names what the benchmark waited for. */
+/**
+ * Waits that end: each one has a deadline, and the error names what the benchmark waited for. An interrupt ends all of them, so that
+ * the benchmark unwinds and stops what it has started.
+ */
 import type { ChildProcess } from "node:child_process";
+import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { runCommand, withDeadline, type CommandResult } from "@forkd/base";
 import type { Transport } from "@forkd/sdk";
@@ -20,9 +24,43 @@ export const limits = {
 
 export class DeadlineError extends Error {}
 
+const interruption = new AbortController();
+// Every wait listens.
+setMaxListeners(0, interruption.signal);
+
+/** Ends every wait, now and from now on. */
+export function interrupt(): void {
+  interruption.abort(new Error("interrupted"));
+}
+
+export function isInterrupted(): boolean {
+  return interruption.signal.aborted;
+}
+
 /** Waits for `work`, at most `secs`. The caller stops the work itself. */
-export function deadline<T>(what: string, secs: number, work: Promise<T>): Promise<T> {
+export async function deadline<T>(what: string, secs: number, work: Promise<T>): Promise<T> {
+  const { signal } = interruption;
+  let onAbort = (): void => undefined;
+  const interrupted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signal.reason as Error);
+    if (signal.aborted) onAbort();
+    else signal.addEventListener("abort", onAbort);
+  });
+  try {
+    return await ended(what, secs, Promise.race([work, interrupted]));
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** The same for what must end also after an interrupt. */
+export function ended<T>(what: string, secs: number, work: Promise<T>): Promise<T> {
   return withDeadline(work, secs * 1000, () => new DeadlineError(`Waited ${secs} s for ${what}`));
+}
+
+/** Does nothing for a while. */
+export async function rest(ms: number): Promise<void> {
+  await sleep(ms, undefined, { signal: interruption.signal });
 }
 
 /** Asks again and again until `check` holds, for conditions that have no event. */
@@ -34,7 +72,7 @@ export async function poll(
   const until = performance.now() + secs * 1000;
   while (!(await check())) {
     if (performance.now() > until) throw new DeadlineError(`Waited ${secs} s for ${what}`);
-    await sleep(everyMs);
+    await rest(everyMs);
   }
 }
 
@@ -54,15 +92,33 @@ export async function command(
   }
 }
 
-/** Waits until a child process has exited and its pipes are closed; kills it at the deadline. Returns its exit code. */
-export async function exitOf(what: string, child: ChildProcess, secs: number): Promise<number | null> {
-  if (child.exitCode !== null || child.signalCode !== null) return child.exitCode;
-  const closed = new Promise<number | null>((resolve, reject) => {
+function closed(child: ChildProcess): Promise<number | null> {
+  if (child.exitCode !== null || child.signalCode !== null) return Promise.resolve(child.exitCode);
+  return new Promise((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (code) => resolve(code));
   });
+}
+
+/** Waits until a child process has exited and its pipes are closed. Returns its exit code; kills it if that takes too long. */
+export async function exitOf(what: string, child: ChildProcess, secs: number): Promise<number | null> {
   try {
-    return await deadline(`${what} to exit`, secs, closed);
+    return await deadline(`${what} to exit`, secs, closed(child));
+  } catch (error) {
+    child.kill("SIGKILL");
+    throw error;
+  }
+}
+
+/** Sends a signal that must end the process, and waits for that; kills it if that takes too long. */
+export async function stop(
+  what: string,
+  child: ChildProcess,
+  { signal, secs }: { signal: "SIGTERM" | "SIGKILL"; secs: number },
+): Promise<void> {
+  child.kill(signal);
+  try {
+    await ended(`${what} to exit`, secs, closed(child));
   } catch (error) {
     child.kill("SIGKILL");
     throw error;
@@ -75,12 +131,11 @@ export function withCallDeadline(transport: Transport): Transport {
     const { method, path } = request;
     const what = `the answer to ${method} ${path}`;
     const secs = method === "POST" && path === "/v1/snapshots" ? limits.build : limits.call;
-    const { status, headers, text, body } = await deadline(what, secs, transport(request));
+    const response = await deadline(what, secs, transport(request));
     return {
-      status,
-      ...(headers && { headers }),
-      text: () => deadline(`the end of ${what}`, secs, text()),
-      body: partsOf(body, (part) => deadline(`the next part of ${what}`, secs, part)),
+      ...response,
+      text: () => deadline(`the end of ${what}`, secs, response.text()),
+      body: partsOf(response.body, (part) => deadline(`the next part of ${what}`, secs, part)),
     };
   };
 }

@@ -3,7 +3,7 @@
  * start QEMU on the snapshot's files, load the device state, write to the agent, wait for the answer to one eval. The bytes for the
  * agent and the kernel come from the clients of `@forkd/machine`, so the script speaks the protocol that the guest speaks.
  */
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { Scope } from "@forkd/base";
 import { AgentClient, createOverlay, KernelClient, restoreArgs, shapeOf } from "@forkd/machine";
 import { readSnapshot, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
-import { deadline, exitOf, limits } from "./deadline.ts";
+import { deadline, limits, stop } from "./deadline.ts";
 import { answer, code, inParallel } from "./turns.ts";
 
 function argsOf(snapshot: StoredSnapshot, place: string, overlay: string): string[] {
@@ -51,12 +51,6 @@ async function askGuest(socket: Socket, { manifest }: StoredSnapshot): Promise<v
   if (text !== answer) throw new Error(`The guest answered "${text}" instead of "${answer}"`);
 }
 
-/** Kills the VMM, also if it has not answered. */
-async function kill(qemu: ChildProcess): Promise<void> {
-  qemu.kill("SIGKILL");
-  await exitOf("a killed QEMU", qemu, limits.guest);
-}
-
 async function startChild(snapshot: StoredSnapshot, place: string, scope: Scope): Promise<void> {
   mkdirSync(place);
   const overlay = join(place, "disk.qcow2");
@@ -66,7 +60,7 @@ async function startChild(snapshot: StoredSnapshot, place: string, scope: Scope)
   const qemu = spawn("qemu-system-x86_64", argsOf(snapshot, place, overlay), {
     stdio: ["ignore", "ignore", log, "pipe", devices],
   });
-  scope.defer(() => kill(qemu));
+  scope.defer(() => stop("a killed QEMU", qemu, { signal: "SIGKILL", secs: limits.guest }));
   for (const descriptor of [devices, log]) closeSync(descriptor);
   const ended = once(qemu, "exit").then(() => {
     throw new Error(`QEMU exited: ${readFileSync(join(place, "log"), "utf8").slice(-1000)}`);

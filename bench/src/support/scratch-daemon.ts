@@ -1,15 +1,13 @@
 /**
  * A daemon whose data directory is removed with it, so that a benchmark that makes many snapshots leaves none. It shares only the
- * images that snapshots are built from. Ctrl-C stops the daemon: pending calls fail, and the benchmark cleans up.
+ * images that snapshots are built from. It does not get signals of the terminal: the benchmark unwinds and stops it.
  */
 import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launchDaemon, type BenchDaemon } from "./daemon.ts";
+import { interrupt, isInterrupted } from "./deadline.ts";
 import type { Run } from "./run.ts";
-
-const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
-let interrupted = false;
 
 export type ScratchDaemon = BenchDaemon & { dir: string; runtimeDir: string };
 
@@ -32,35 +30,19 @@ export async function startScratchDaemon(
     remove();
     throw error;
   }
-  let stopping: Promise<void> | undefined;
-  const stop = () => (stopping ??= stopAndPrint(daemon, dir));
-  const interrupt = () => {
-    interrupted = true;
-    // Its failure is thrown when the daemon is disposed of.
-    stop().catch(() => undefined);
-  };
-  for (const name of signals) process.on(name, interrupt);
   return {
     ...daemon,
     dir,
     runtimeDir,
     [Symbol.asyncDispose]: async () => {
       try {
-        await stop();
+        await daemon[Symbol.asyncDispose]();
       } finally {
-        for (const name of signals) process.off(name, interrupt);
+        printLog(dir);
         remove();
       }
     },
   };
-}
-
-async function stopAndPrint(daemon: BenchDaemon, dir: string): Promise<void> {
-  try {
-    await daemon[Symbol.asyncDispose]();
-  } finally {
-    printLog(dir);
-  }
 }
 
 /** The log is removed with the data directory. */
@@ -69,13 +51,16 @@ function printLog(dir: string): void {
   if (text !== "") console.error(`the daemon's log:\n${text.slice(-5000)}`);
 }
 
-/** Runs a benchmark. After an interrupt, what fails because the daemon has stopped is not reported. */
+/** Runs a benchmark. A signal ends its waits, so that it cleans up; what fails because of that is not reported. */
 export async function runBench(work: () => Promise<void>): Promise<void> {
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, interrupt);
   try {
     await work();
   } catch (error) {
-    if (!interrupted) throw error;
+    if (!isInterrupted()) throw error;
     console.error("interrupted");
     process.exitCode = 130;
+  } finally {
+    for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.off(name, interrupt);
   }
 }

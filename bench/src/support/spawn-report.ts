@@ -29,7 +29,7 @@ function contendersOf(rows: readonly Row[]): Contender[] {
   const all = [
     { name: "fork", label: "fork", series: ours },
     { name: pooled, label: pooled, series: ours },
-    { name: "floor", label: "bare QEMU script", series: sameVm },
+    { name: "floor", label: "floor: bare QEMU", series: sameVm },
     { name: "cold", label: "cold boot", series: sameVm },
     { name: "bubblewrap", label: "bubblewrap", series: containers },
     { name: "runc", label: "runc", series: containers },
@@ -42,7 +42,7 @@ export function spawnChart(rows: readonly Row[], facts: SpawnFacts): Chart {
   const { rounds, accelerator, parallel, cores } = facts;
   return {
     title: "Time until all sandboxes have answered a numpy call",
-    subtitle: `Median of ${rounds} ${rounds === 1 ? "round" : "rounds"}, ${parallel} at a time on ${cores} cores, ${accelerator === "tcg" ? "software emulation (TCG)" : "KVM"}. Shorter is better.`,
+    subtitle: `Median of ${roundsOf(rounds)}, ${parallel} at a time on ${cores} cores, ${accelerator === "tcg" ? "software emulation (TCG)" : "KVM"}. Shorter is better.`,
     axis: "wall time",
     series: [ours, sameVm, containers].filter((name) => contenders.some(({ series }) => series === name)),
     groups: facts.counts.map((n) => ({
@@ -52,6 +52,21 @@ export function spawnChart(rows: readonly Row[], facts: SpawnFacts): Chart {
         .filter(({ value }) => value > 0),
     })),
   };
+}
+
+function roundsOf(rounds: number): string {
+  return rounds === 1 ? "1 round" : `${rounds} rounds`;
+}
+
+/** The chart in the colours of the page, as HTML in Markdown. */
+function chartOf(contenders: readonly Contender[]): string {
+  const alt = `Wall times of ${contenders.map(({ label }) => label).join("; ")}`;
+  return [
+    "<picture>",
+    '  <source media="(prefers-color-scheme: dark)" srcset="spawn-dark.svg">',
+    `  <img src="spawn-light.svg" alt="${alt}">`,
+    "</picture>",
+  ].join("\n");
 }
 
 function targetsOf(rows: readonly Row[], largest: number): Target[] {
@@ -94,7 +109,7 @@ function targetsOf(rows: readonly Row[], largest: number): Target[] {
     { figure: "REST adds to an eval", measured: cost("eval_rest_adds_ms"), limit: 2, unit: "ms" },
     {
       figure: `last ${steps.at(-1)?.n ?? 0} / first ${steps[0]?.n ?? 0} of all children`,
-      measured: (steps.at(-1)?.wall_ms ?? Number.NaN) / (steps[0]?.wall_ms ?? Number.NaN),
+      measured: steps.length > 1 ? (steps.at(-1)?.wall_ms ?? 0) / (steps[0]?.wall_ms ?? 0) : Number.NaN,
       limit: 1.2,
     },
   ];
@@ -115,8 +130,8 @@ export function spawnReport(rows: readonly Row[], facts: SpawnFacts): string {
     ...absent.map((row) => `Not measured: ${String(row["contender"])} (${String(row["reason"])}).`),
   ];
   return [
-    `N sandboxes ready and answered, wall ms: median of ${rounds} rounds in turns, ${parallel} at a time (guest of ${memoryMib} MiB with numpy, ${accelerator}, ${qemu}, ${remarks}).`,
-    "![chart](spawn-light.svg)",
+    `N sandboxes ready and answered, wall ms: median of ${roundsOf(rounds)} in turns, ${parallel} at a time (guest of ${memoryMib} MiB with numpy, ${accelerator}, ${qemu}, ${remarks}).`,
+    chartOf(contendersOf(rows)),
     markdownTable(["ready and answered, ms", ...counts.map((n) => `N=${n}`)], lines),
     targetTable(targetsOf(rows, Math.max(...counts))),
     notes.join(" "),
