@@ -1,9 +1,10 @@
 /**
  * npm run bench -- branch [--quick | --tiny] [--rounds 5] [--parts grid,row,children] [--out DIR] [--write]
  *
- * What BRANCH costs the source, its caller and the children: guests of several sizes that changed more or less memory, all alive at
- * once and branched in turns, each with an idle guest and with a heartbeat in it (support/heartbeat.ts). Then ten branches in a row
- * of one source, and children of a branch beside children of the snapshot that its source was forked from.
+ * What BRANCH costs the source, its caller and the children: guests of several sizes that changed more or
+ * less memory, all alive at once and branched in turns, each with an idle guest and with a heartbeat in it
+ * (support/heartbeat.ts). Then ten branches in a row of one source, and children of a branch beside children
+ * of the snapshot that its source was forked from.
  */
 import { parseArgs } from "node:util";
 import { Scope } from "@forkd/base";

@@ -1,8 +1,9 @@
 /**
  * npm run bench -- chain [--quick | --tiny] [--rounds 10] [--out DIR] [--write]
  *
- * What the depth of a chain costs: fork, small change, branch, kill, ten times. Then children of each depth in turns, with the flat
- * image that children map in the cache and after it was evicted; the same for a compacted copy.
+ * What the depth of a chain costs: fork, small change, branch, kill, ten times. Then children of each depth
+ * in turns, with the flat image that children map in the cache and after it was evicted; the same for a
+ * compacted copy.
  */
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";

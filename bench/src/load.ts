@@ -1,9 +1,9 @@
 /**
  * npm run bench -- load [--quick | --tiny] [--clients 64] [--seconds 30] [--out DIR] [--write]
  *
- * Many clients at once on one daemon, in several mixes of calls, for some seconds each: which answers they got, how long a command
- * took (p50, p99), and how long `/version` took, a call that needs nothing but the daemon and so shows whether its event loop
- * was blocked.
+ * Many clients at once on one daemon, in several mixes of calls, for some seconds each: which answers they
+ * got, how long a command took (p50, p99), and how long `/version` took, a call that needs nothing but the
+ * daemon and so shows whether its event loop was blocked.
  */
 import { parseArgs } from "node:util";
 import { AppError, errorCodes } from "@forkd/contract";

@@ -1,9 +1,10 @@
 /**
  * npm run bench -- restart [--quick | --tiny] [--rounds 5] [--n 1,10,50] [--kills 50] [--out DIR] [--write]
  *
- * What a crash of the daemon costs its users: N sandboxes run, the daemon is killed with SIGKILL and started again. Measured from the
- * start of the new daemon until it listens, and until every sandbox has answered a command; beside it the time to fork as many.
- * Then tests/src/e2e/kills.test.ts kills a daemon at random moments of everything that changes something.
+ * What a crash of the daemon costs its users: N sandboxes run, the daemon is killed with SIGKILL and started
+ * again. Measured from the start of the new daemon until it listens, and until every sandbox has answered a
+ * command; beside it the time to fork as many. Then tests/src/e2e/kills.test.ts kills a daemon at random
+ * moments of everything that changes something.
  */
 import { spawn } from "node:child_process";
 import { parseArgs } from "node:util";

@@ -1,9 +1,9 @@
 /**
  * npm run bench -- soak [--quick | --tiny] [--cycles 1000] [--branches 200] [--out DIR] [--write]
  *
- * What a daemon accumulates: many children forked and killed, some at a time, and many branches of which only the last few are kept.
- * Between rounds, when nothing runs, the benchmark reads from /proc what the daemon holds. Growth from the first quarter of the
- * rounds to the last is a leak.
+ * What a daemon accumulates: many children forked and killed, some at a time, and many branches of which only
+ * the last few are kept. Between rounds, when nothing runs, the benchmark reads from /proc what the daemon
+ * holds. Growth from the first quarter of the rounds to the last is a leak.
  */
 import { parseArgs } from "node:util";
 import type { Forkd } from "@forkd/sdk";

@@ -1,9 +1,10 @@
 /**
  * npm run bench -- spawn [--quick | --tiny] [--rounds 3] [--n 1,10,100] [--scale 300] [--out DIR] [--write]
  *
- * Time until N sandboxes are ready *and have answered* one eval of numpy, beside a cold boot on the same engine, the floor (the same
- * QEMU steps without the daemon), and cold Python in bubblewrap and runc where the host can run them. Then what N children cost:
- * memory that diverged, idle CPU, the daemon's memory, the time that REST adds to an eval.
+ * Time until N sandboxes are ready *and have answered* one eval of numpy, beside a cold boot on the same
+ * engine, the floor (the same QEMU steps without the daemon), and cold Python in bubblewrap and runc where
+ * the host can run them. Then what N children cost: memory that diverged, idle CPU, the daemon's memory, the
+ * time that REST adds to an eval.
  */
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
@@ -51,8 +52,8 @@ const costs = run.pick({
 });
 
 /**
- * What contenders without a warm interpreter start. A tiny run does not wait until an emulated guest has imported numpy, or until
- * a whole Debian is extracted.
+ * What contenders without a warm interpreter start. A tiny run does not wait until an emulated guest has
+ * imported numpy, or until a whole Debian is extracted.
  */
 function coldWork(snapshotDir: string): { snapshotDir: string; argv: string[] } {
   if (run.size !== "tiny") return { snapshotDir, argv: ["/usr/bin/python3", "-c", coldScript] };

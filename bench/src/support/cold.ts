@@ -11,7 +11,9 @@ import { deadline, ended, limits } from "./deadline.ts";
 import { repository } from "./run.ts";
 import { answer } from "./turns.ts";
 
-/** Boots the root file system of a snapshot and runs `argv`; returns the time until it has answered, in ms. */
+/**
+ * Boots the root file system of a snapshot and runs `argv`; returns the time until it has answered, in ms.
+ */
 export async function coldBoot(
   { snapshotDir, argv }: { snapshotDir: string; argv: readonly string[] },
   images: string,

@@ -1,6 +1,6 @@
 /**
- * The same work in other sandboxes at native speed: bubblewrap or runc starts a program of the same root file system, which prints
- * the answer. Nothing there is warm; that is the comparison.
+ * The same work in other sandboxes at native speed: bubblewrap or runc starts a program of the same root file
+ * system, which prints the answer. Nothing there is warm; that is the comparison.
  */
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Waits that end: each one has a deadline, and the error names what the benchmark waited for. An interrupt ends all of them, so that
- * the benchmark unwinds and stops what it has started.
+ * Waits that end: each one has a deadline, and the error names what the benchmark waited for. An interrupt
+ * ends all of them, so that the benchmark unwinds and stops what it has started.
  */
 import type { ChildProcess } from "node:child_process";
 import { setMaxListeners } from "node:events";
@@ -100,7 +100,10 @@ function closed(child: ChildProcess): Promise<number | null> {
   });
 }
 
-/** Waits until a child process has exited and its pipes are closed. Returns its exit code; kills it if that takes too long. */
+/**
+ * Waits until a child process has exited and its pipes are closed. Returns its exit code; kills it if that
+ * takes too long.
+ */
 export async function exitOf(what: string, child: ChildProcess, secs: number): Promise<number | null> {
   try {
     return await deadline(`${what} to exit`, secs, closed(child));

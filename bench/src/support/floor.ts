@@ -1,7 +1,8 @@
 /**
- * The floor: the QEMU steps that the daemon takes for a child, by a bare script. No HTTP, no records, no registry, no checks, no pool:
- * start QEMU on the snapshot's files, load the device state, write to the agent, wait for the answer to one eval. The bytes for the
- * agent and the kernel come from the clients of `@forkd/machine`, so the script speaks the protocol that the guest speaks.
+ * The floor: the QEMU steps that the daemon takes for a child, by a bare script. No HTTP, no records, no
+ * registry, no checks, no pool: start QEMU on the snapshot's files, load the device state, write to the
+ * agent, wait for the answer to one eval. The bytes for the agent and the kernel come from the clients of
+ * `@forkd/machine`, so the script speaks the protocol that the guest speaks.
  */
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";

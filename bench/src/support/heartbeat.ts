@@ -1,9 +1,10 @@
 /**
  * A process in the guest that writes a line every millisecond, and the gaps that its reader sees.
  *
- * A gap is measured by two clocks. The reader's clock runs while the VM is stopped: the largest time between two arrivals is what an
- * observer sees, with everything between guest and observer. The guest's clock stops with the VM: a large gap by that clock means
- * that the guest ran but the process did not, because the host's cores were busy or pages had to be copied.
+ * A gap is measured by two clocks. The reader's clock runs while the VM is stopped: the largest time between
+ * two arrivals is what an observer sees, with everything between guest and observer. The guest's clock stops
+ * with the VM: a large gap by that clock means that the guest ran but the process did not, because the host's
+ * cores were busy or pages had to be copied.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -72,7 +73,10 @@ export class Heartbeat implements AsyncDisposable {
     return heartbeat;
   }
 
-  /** The largest gaps that overlap the time between two moments of performance.now(), beyond the median of all gaps. */
+  /**
+   * The largest gaps that overlap the time between two moments of performance.now(), beyond the median of all
+   * gaps.
+   */
   gaps(fromMs: number, toMs: number): Gaps {
     const usual = this.#pairs(-Infinity, Infinity);
     const within = this.#pairs(fromMs, toMs);

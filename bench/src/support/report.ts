@@ -51,8 +51,8 @@ export function lossesFirst(targets: readonly Target[]): Target[] {
 }
 
 /**
- * Prints the report and writes it beside the raw rows. With `--write` it also replaces the benchmark's section of RESULTS.md, and the
- * raw rows and `charts` (paths) in bench/.
+ * Prints the report and writes it beside the raw rows. With `--write` it also replaces the benchmark's
+ * section of RESULTS.md, and the raw rows and `charts` (paths) in bench/.
  */
 export function publish(run: Run, text: string, rows: Rows, charts: readonly string[] = []): void {
   console.log(`\n${text}\n\nraw rows: ${rows.path}`);

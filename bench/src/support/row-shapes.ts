@@ -1,7 +1,8 @@
 /**
- * The raw rows of every benchmark. A file has one JSON object per line: first a head with the host and the settings of the run, then
- * one row per measurement. Every row has `bench`, `case`, `n` (how many things were measured) and `wall_ms`; the case says which other
- * fields there are. `Rows` writes nothing that does not match, and tests/src/e2e/bench.test.ts checks what a run has written.
+ * The raw rows of every benchmark. A file has one JSON object per line: first a head with the host and the
+ * settings of the run, then one row per measurement. Every row has `bench`, `case`, `n` (how many things were
+ * measured) and `wall_ms`; the case says which other fields there are. `Rows` writes nothing that does not
+ * match, and tests/src/e2e/bench.test.ts checks what a run has written.
  */
 import { z } from "zod";
 

@@ -1,6 +1,7 @@
 /**
- * A daemon whose data directory is removed with it, so that a benchmark that makes many snapshots leaves none. It shares only the
- * images that snapshots are built from. It does not get signals of the terminal: the benchmark unwinds and stops it.
+ * A daemon whose data directory is removed with it, so that a benchmark that makes many snapshots leaves
+ * none. It shares only the images that snapshots are built from. It does not get signals of the terminal: the
+ * benchmark unwinds and stops it.
  */
 import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -51,7 +52,10 @@ function printLog(dir: string): void {
   if (text !== "") console.error(`the daemon's log:\n${text.slice(-5000)}`);
 }
 
-/** Runs a benchmark. A signal ends its waits, so that it cleans up; what fails because of that is not reported. */
+/**
+ * Runs a benchmark. A signal ends its waits, so that it cleans up; what fails because of that is not
+ * reported.
+ */
 export async function runBench(work: () => Promise<void>): Promise<void> {
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, interrupt);
   try {

@@ -1,4 +1,7 @@
-/** The snapshots that benchmarks fork. A tiny run links those that the tests have baked; other runs build their own. */
+/**
+ * The snapshots that benchmarks fork. A tiny run links those that the tests have baked; other runs build
+ * their own.
+ */
 import { existsSync } from "node:fs";
 import { link, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -15,7 +18,10 @@ const numpyTag = "python-numpy";
 /** memory of the snapshot that the tests have baked from `numpyRecipe` */
 export const bakedMemoryMib = 512;
 
-/** Gives the data directory `dir` the snapshot in `source` under the tag `tag`, by hard links where the file system allows. */
+/**
+ * Gives the data directory `dir` the snapshot in `source` under the tag `tag`, by hard links where the file
+ * system allows.
+ */
 export async function linkSnapshot(source: string, dir: string, tag: string): Promise<void> {
   const target = join(dir, "snapshots", tag);
   await mkdir(target, { recursive: true });

@@ -7,7 +7,9 @@ export const answer = "[0.0, 0.0, 0.0, 0.0, 0.0]";
 /** The same as a program, for contenders without a warm interpreter. */
 export const coldScript = "import numpy; print(numpy.zeros(5).tolist())";
 
-/** The order starts elsewhere in every round, because the first contender meets what the round before left. */
+/**
+ * The order starts elsewhere in every round, because the first contender meets what the round before left.
+ */
 export function rotate<T>(items: readonly T[], by: number): T[] {
   const from = by % items.length;
   return [...items.slice(from), ...items.slice(0, from)];
@@ -27,7 +29,10 @@ export function allOf(entries: readonly unknown[], n: number): Sandbox[] {
   return sandboxes;
 }
 
-/** Runs `work` n times, `parallel` at once. Starts nothing after a failure, and rejects when nothing runs any more. */
+/**
+ * Runs `work` n times, `parallel` at once. Starts nothing after a failure, and rejects when nothing runs any
+ * more.
+ */
 export async function inParallel(
   { n, parallel }: { n: number; parallel: number },
   work: (index: number) => Promise<void>,

@@ -1,4 +1,7 @@
-/** Every benchmark runs to its end at its smallest size, and writes the rows that bench/src/support/row-shapes.ts documents. */
+/**
+ * Every benchmark runs to its end at its smallest size, and writes the rows that
+ * bench/src/support/row-shapes.ts documents.
+ */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
