@@ -1,42 +1,45 @@
 /**
- * npm run bench -- branch [--quick] [--rounds 5] [--parts grid,row,children] [--write]
+ * npm run bench -- branch [--quick | --tiny] [--rounds 5] [--parts grid,row,children] [--out DIR] [--write]
  *
- * What BRANCH costs the source, its caller and the children: guests of several sizes that changed more or less memory,
- * all alive at once and branched in turns, each with an idle guest and with a heartbeat in it (support/heartbeat.ts).
- * Then ten branches in a row of one source, and children of a branch beside children of the snapshot it stems from.
+ * What BRANCH costs the source, its caller and the children: guests of several sizes that changed more or
+ * less memory, all alive at once and branched in turns, each with an idle guest and with a heartbeat in it
+ * (support/heartbeat.ts). Then ten branches in a row of one source, and children of a branch beside children
+ * of the snapshot that its source was forked from.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "@forkd/base";
-import { Sandbox, type Branch, type Forkd } from "@forkd/sdk";
+import type { Branch, Forkd, Sandbox } from "@forkd/sdk";
 import { branchReport } from "./support/branch-report.ts";
+import { rest } from "./support/deadline.ts";
 import { compileHeartbeat, Heartbeat, installHeartbeat } from "./support/heartbeat.ts";
 import { publish } from "./support/report.ts";
-import { Rows } from "./support/rows.ts";
-import { buildBase, runBench, startScratchDaemon } from "./support/scratch-daemon.ts";
-import { ask, rotate } from "./support/turns.ts";
+import type { Rows } from "./support/rows.ts";
+import { commonOptions, Run } from "./support/run.ts";
+import { runBench, startScratchDaemon } from "./support/scratch-daemon.ts";
+import { buildBase } from "./support/snapshots.ts";
+import { allOf, ask, rotate } from "./support/turns.ts";
 
 const { values: flags } = parseArgs({
   options: {
-    quick: { type: "boolean", default: false },
+    ...commonOptions,
     rounds: { type: "string" },
     parts: { type: "string", default: "grid,row,children" },
-    write: { type: "boolean", default: false },
   },
 });
-const rounds = Number(flags.rounds ?? (flags.quick ? 2 : 5));
+const run = new Run("branch", flags);
+const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 2, full: 5 }));
 const parts = flags.parts.split(",");
-const sizes = flags.quick ? [256, 512, 4096] : [256, 512, 1024, 4096];
-const amounts = flags.quick ? [0, 100] : [0, 10, 100, 500];
+const sizes = run.pick({ tiny: [512], quick: [256, 512, 4096], full: [256, 512, 1024, 4096] });
+const amounts = run.pick({ tiny: [1], quick: [0, 100], full: [0, 10, 100, 500] });
 const modes = ["live", "diff", "full"] as const;
 /** of the parts that are not about sizes */
 const plain = { memoryMib: 512, divergedMib: 10 };
-const inRow = 10;
-const children = 5;
+const inRow = run.pick({ tiny: 2, quick: 10, full: 10 });
+const children = run.pick({ tiny: 2, quick: 5, full: 5 });
 /** between two branches, so that one does not wait for the disk writes of another */
-const restMs = 200;
+const restMs = run.pick({ tiny: 20, quick: 200, full: 200 });
 /** beats before a branch */
-const calmMs = 500;
+const calmMs = run.pick({ tiny: 100, quick: 500, full: 500 });
 
 type Cell = { memoryMib: number; divergedMib: number; sandbox: Sandbox };
 type BranchOptions = { case: string; mode: (typeof modes)[number]; wait?: boolean; index?: number };
@@ -44,12 +47,12 @@ type BranchOptions = { case: string; mode: (typeof modes)[number]; wait?: boolea
 const mib = 1024 * 1024;
 let serial = 0;
 
-/** Memory that is no array's: kernel, interpreter, page cache. */
+/** Leaves room for kernel, interpreter and page cache. */
 function fits(memoryMib: number, divergedMib: number): boolean {
   return divergedMib <= memoryMib * 0.6;
 }
 
-/** Every page gets content of its own. */
+/** Every page gets different content. */
 async function dirty(sandbox: Sandbox, amountMib: number): Promise<void> {
   if (amountMib === 0) return;
   const { error } = await sandbox.eval(`_dirty = numpy.arange(${(amountMib * mib) / 8}, dtype=numpy.int64)`, {
@@ -106,7 +109,7 @@ async function gapsOf(
   await heartbeat.beatAfter(answered);
   const all = heartbeat.gaps(asked, answered);
   const stop = heartbeat.gaps(asked, asked + resumedMs);
-  // As long a time without a branch, or what there is of it, for what gaps are without one.
+  // Gaps in as much time without a branch, for comparison.
   const calm = heartbeat.gaps(asked - Math.min(answered - asked, calmMs), asked - 5);
   return {
     gap_ms: all.seen_ms,
@@ -116,7 +119,7 @@ async function gapsOf(
   };
 }
 
-/** Removes a snapshot and its flat image, so that nothing of them that is not on disk yet slows the next. */
+/** Removes a snapshot and its flat image, so that their pending disk writes do not slow the next branch. */
 async function drop(forkd: Forkd, tag: string): Promise<void> {
   await forkd.snapshots.remove(tag);
   await forkd.gc();
@@ -136,7 +139,7 @@ async function measureGrid(forkd: Forkd, rows: Rows): Promise<void> {
       cells.push(cell);
     }
   }
-  // The first branch of each memory size meets files that were never read.
+  // The first branch of a sandbox reads files that are not in the page cache.
   for (const cell of cells) await drop(forkd, (await cell.sandbox.branch({ mode: "full" })).tag);
   for (let round = 0; round < rounds; round++) {
     console.error(`grid, round ${round + 1} of ${rounds}`);
@@ -151,17 +154,17 @@ async function measureCell(
   order: readonly (typeof modes)[number][],
 ): Promise<void> {
   for (const mode of order) {
-    await sleep(restMs);
+    await rest(restMs);
     const { tag } = await branchOnce(rows, cell, { case: "idle", mode });
     await drop(forkd, tag);
   }
-  await sleep(restMs);
+  await rest(restMs);
   const { tag } = await branchOnce(rows, cell, { case: "no wait", mode: "live", wait: false });
   await forkd.snapshots.ready(tag);
   await drop(forkd, tag);
   await using heartbeat = await Heartbeat.start(cell.sandbox);
   for (const mode of order) {
-    await sleep(restMs + calmMs);
+    await rest(restMs + calmMs);
     const beating = await branchOnce(rows, cell, { case: "heartbeat", mode }, heartbeat);
     await drop(forkd, beating.tag);
   }
@@ -172,9 +175,9 @@ async function measureRow(forkd: Forkd, rows: Rows): Promise<void> {
     console.error(`${inRow} in a row, round ${round + 1} of ${rounds}`);
     const cell = await openCell(forkd, plain.memoryMib, plain.divergedMib);
     await using _sandbox = cell.sandbox;
-    // The first of a sandbox opens what all later ones use.
+    // The first branch of a sandbox opens what all later ones use.
     const tags = [(await cell.sandbox.branch()).tag];
-    await sleep(restMs);
+    await rest(restMs);
     for (let index = 1; index <= inRow; index++) {
       const { tag } = await branchOnce(rows, cell, { case: "in a row", mode: "live", index });
       tags.push(tag);
@@ -190,18 +193,17 @@ async function inTurns(
 ): Promise<void> {
   for (let round = 0; round < count; round++) {
     for (const work of round % 2 === 0 ? pair : pair.toReversed()) {
-      await sleep(restMs);
+      await rest(restMs);
       await work();
     }
   }
 }
 
 async function askAndKill(entries: readonly unknown[], started: number): Promise<number> {
-  const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
+  const sandboxes = allOf(entries, entries.length);
   await Promise.all(sandboxes.map(ask));
   const wallMs = performance.now() - started;
   await Promise.all(sandboxes.map((sandbox) => sandbox.kill()));
-  if (sandboxes.length !== entries.length) throw new Error("A child could not be made");
   return wallMs;
 }
 
@@ -236,16 +238,16 @@ async function measureChildren(forkd: Forkd, rows: Rows): Promise<void> {
 }
 
 async function main(): Promise<void> {
-  await using daemon = await startScratchDaemon("branch");
+  await using daemon = await startScratchDaemon(run);
   const { forkd } = daemon;
   const { accelerator } = await forkd.status();
-  for (const size of parts.includes("grid") ? sizes : [plain.memoryMib]) await buildBase(daemon, size);
-  const rows = new Rows("branch", { accelerator, rounds, quick: flags.quick });
+  for (const size of parts.includes("grid") ? sizes : [plain.memoryMib]) await buildBase(run, daemon, size);
+  const rows = run.rows({ accelerator, rounds });
   if (parts.includes("grid")) await measureGrid(forkd, rows);
   if (parts.includes("row")) await measureRow(forkd, rows);
   if (parts.includes("children")) await measureChildren(forkd, rows);
-  const facts = `${accelerator}, ${rounds} rounds in turns, medians, ${rows.load()}${flags.quick ? "; a quick run" : ""}`;
-  publish("branch", branchReport(rows.all, { facts, plain, inRow, children }), rows, flags.write);
+  const facts = `${accelerator}, ${rounds} rounds in turns, medians, ${rows.load()}${run.remark}`;
+  publish(run, branchReport(rows.all, { facts, plain, inRow, children }), rows);
 }
 
 await runBench(main);

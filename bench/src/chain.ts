@@ -1,36 +1,35 @@
 /**
- * npm run bench -- chain [--quick] [--rounds 10] [--write]
+ * npm run bench -- chain [--quick | --tiny] [--rounds 10] [--out DIR] [--write]
  *
- * What the depth of a chain costs: fork, small change, branch, kill, ten times over. A child of each depth in turns, once
- * with the flat image that children map in the cache and once after it was evicted; then of a compacted copy.
+ * What the depth of a chain costs: fork, small change, branch, kill, ten times. Then children of each depth
+ * in turns, with the flat image that children map in the cache and after it was evicted; the same for a
+ * compacted copy.
  */
 import { randomBytes } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import type { Forkd } from "@forkd/sdk";
+import { rest } from "./support/deadline.ts";
 import { markdownTable, number, publish, targetTable } from "./support/report.ts";
-import { median, Rows, type Row } from "./support/rows.ts";
-import { buildBase, runBench, startScratchDaemon } from "./support/scratch-daemon.ts";
+import type { Row } from "./support/row-shapes.ts";
+import { median, type Rows } from "./support/rows.ts";
+import { commonOptions, Run } from "./support/run.ts";
+import { runBench, startScratchDaemon } from "./support/scratch-daemon.ts";
+import { buildBase } from "./support/snapshots.ts";
 import { ask, rotate } from "./support/turns.ts";
 
-const { values: flags } = parseArgs({
-  options: {
-    quick: { type: "boolean", default: false },
-    rounds: { type: "string" },
-    write: { type: "boolean", default: false },
-  },
-});
-const rounds = Number(flags.rounds ?? (flags.quick ? 3 : 10));
-/** Building an image again takes longer, and its figure is no ratio of small numbers. */
+const { values: flags } = parseArgs({ options: { ...commonOptions, rounds: { type: "string" } } });
+const run = new Run("chain", flags);
+const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 3, full: 10 }));
+/** Fewer, because every round makes the images again, and the figure is not a ratio of small numbers. */
 const evictedRounds = Math.ceil(rounds / 3);
 const memoryMib = 512;
-const deepest = 10;
-const depths = [0, 1, 2, 5, deepest];
+const deepest = run.pick({ tiny: 2, quick: 10, full: 10 });
+const depths = [0, 1, 2, 5, 10].filter((depth) => depth <= deepest);
 const fileMib = 2;
 const arrayMib = 4;
 const mib = 1024 * 1024;
 const compacted = "compacted";
-const restMs = 200;
+const restMs = run.pick({ tiny: 0, quick: 200, full: 200 });
 
 type Kind = "cached" | "evicted" | "after evicted";
 
@@ -77,7 +76,7 @@ async function child(
   rows.add({ case: options.name, n: 1, wall_ms: wallMs, fork_ms: forkMs, kind: options.kind });
 }
 
-/** The deepest knows what every ancestor did. */
+/** Checks that the child has the files and the memory of every ancestor. */
 async function checkContent(forkd: Forkd, tag: string): Promise<void> {
   await using sandbox = await forkd.forkOne(tag);
   const names = Array.from({ length: deepest }, (_, index) => index + 1);
@@ -94,18 +93,18 @@ async function compete(
 ): Promise<void> {
   for (let round = 0; round < count; round++) {
     for (const name of rotate(contenders, round)) {
-      await sleep(restMs);
+      await rest(restMs);
       await work(name);
     }
   }
 }
 
 async function main(): Promise<void> {
-  await using daemon = await startScratchDaemon("chain");
+  await using daemon = await startScratchDaemon(run);
   const { forkd } = daemon;
   const { accelerator } = await forkd.status();
-  const base = await buildBase(daemon, memoryMib);
-  const rows = new Rows("chain", { accelerator, rounds, quick: flags.quick });
+  const base = await buildBase(run, daemon, memoryMib);
+  const rows = run.rows({ accelerator, rounds });
   console.error("making the chain");
   const tags = await makeChain(forkd, base, rows);
   const started = performance.now();
@@ -115,7 +114,7 @@ async function main(): Promise<void> {
   await checkContent(forkd, compacted);
   const tagOf = (name: string) => (name === compacted ? compacted : (tags[Number(name)] ?? base));
   const names = [...depths.map(String), compacted];
-  // The first use of a snapshot by a daemon compares its files; that is not what is measured.
+  // The first fork of a snapshot verifies its files, which is not what is measured.
   for (const name of names) await (await forkd.forkOne(tagOf(name))).kill();
   console.error("children of every depth");
   await compete(rounds, names, (name) => child(forkd, rows, { tag: tagOf(name), name, kind: "cached" }));
@@ -125,7 +124,7 @@ async function main(): Promise<void> {
     await child(forkd, rows, { tag: tagOf(name), name, kind: "evicted" });
     await child(forkd, rows, { tag: tagOf(name), name, kind: "after evicted" });
   });
-  publish("chain", report(rows.all, names, `${accelerator}, ${rows.load()}`), rows, flags.write);
+  publish(run, report(rows.all, names, `${accelerator}, ${rows.load()}`), rows);
 }
 
 function report(all: readonly Row[], names: readonly string[], facts: string): string {
@@ -146,7 +145,7 @@ function report(all: readonly Row[], names: readonly string[], facts: string): s
   ]);
   const compact = all.find((row) => row.case === "compact");
   return [
-    `Chains of branches, each with ${fileMib} MiB of files and ${arrayMib} MiB of memory more (guest of ${memoryMib} MiB, ${facts}, ${rounds} rounds in turns, ${evictedRounds} after eviction, medians${flags.quick ? "; a quick run" : ""}).`,
+    `Chains of branches, each with ${fileMib} MiB of files and ${arrayMib} MiB of memory more (guest of ${memoryMib} MiB, ${facts}, ${rounds} rounds in turns, ${evictedRounds} after eviction, medians${run.remark}).`,
     targetTable([
       {
         figure: `fork + eval, depth ${deepest} / depth 0`,

@@ -1,33 +1,31 @@
 /**
- * npm run bench -- load [--quick] [--clients 64] [--seconds 30] [--write]
+ * npm run bench -- load [--quick | --tiny] [--clients 64] [--seconds 30] [--out DIR] [--write]
  *
- * Many clients at once on one daemon, in several mixes of calls, for some seconds each: what was answered with what, how long a
- * command took (p50, p99), and how long a call took that needs nothing but the daemon itself (`/version`), which shows
- * whether its event loop stood still.
+ * Many clients at once on one daemon, in several mixes of calls, for some seconds each: which answers they
+ * got, how long a command took (p50, p99), and how long `/version` took, a call that needs nothing but the
+ * daemon and so shows whether its event loop was blocked.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { AppError, errorCodes } from "@forkd/contract";
-import { Sandbox, type Forkd } from "@forkd/sdk";
+import type { Forkd, Sandbox } from "@forkd/sdk";
+import { rest } from "./support/deadline.ts";
 import { lossesFirst, markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
 import { cpuSeconds } from "./support/processes.ts";
-import { Rows } from "./support/rows.ts";
-import { buildBase, runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
-import { buildTiny } from "./support/tiny.ts";
+import type { Rows } from "./support/rows.ts";
+import { commonOptions, Run } from "./support/run.ts";
+import { runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
+import { bakedMemoryMib, buildBase, buildTiny } from "./support/snapshots.ts";
+import { allOf } from "./support/turns.ts";
 
 const { values: flags } = parseArgs({
-  options: {
-    quick: { type: "boolean", default: false },
-    clients: { type: "string", default: "64" },
-    seconds: { type: "string" },
-    write: { type: "boolean", default: false },
-  },
+  options: { ...commonOptions, clients: { type: "string" }, seconds: { type: "string" } },
 });
-const clients = Number(flags.clients);
-const seconds = Number(flags.seconds ?? (flags.quick ? 6 : 30));
-const guests = 12;
+const bench = new Run("load", flags);
+const clients = Number(flags.clients ?? bench.pick({ tiny: 4, quick: 64, full: 64 }));
+const seconds = Number(flags.seconds ?? bench.pick({ tiny: 1, quick: 6, full: 30 }));
+const guests = bench.pick({ tiny: 2, quick: 12, full: 12 });
 const probeEveryMs = 25;
-/** Answers that a loaded daemon may give: there is no room at the moment. */
+/** Answers that a loaded daemon may give: it has no room at the moment. */
 const capacity = new Set(["capacity_exhausted", "disk_full"]);
 
 type Place = { forkd: Forkd; sandboxes: readonly Sandbox[]; python: Sandbox; tag: string };
@@ -51,7 +49,7 @@ const calls: Record<string, Call> = {
     const { tag } = await sandbox.branch();
     await forkd.snapshots.remove(tag);
   },
-  /** leaves in the middle of a stream */
+  /** disconnects in the middle of a stream */
   async leave(_place, sandbox) {
     const handle = await sandbox.commands.start(["yes"]);
     let seen = 0;
@@ -63,7 +61,7 @@ const calls: Record<string, Call> = {
     let seen = 0;
     for await (const event of handle) {
       if (event.type !== "stdout") continue;
-      await sleep(200);
+      await rest(200);
       if (++seen === 5) break;
     }
   },
@@ -139,10 +137,12 @@ async function run(mix: Mix, place: Place, daemon: ScratchDaemon): Promise<Outco
   const cpuBefore = cpuSeconds(daemon.pid);
   let total = 0;
   const client = async (index: number): Promise<void> => {
-    for (let turn = index; performance.now() < until; turn++) {
-      const name = pick(mix);
+    // One client makes every call once, so that none is missing in a short run.
+    const first = index === 0 ? mix.calls.map(([name]) => name) : [];
+    for (let turn = index; first.length > 0 || performance.now() < until; turn++) {
+      const name = first.shift() ?? pick(mix);
       const sandbox = place.sandboxes[turn % place.sandboxes.length];
-      if (!sandbox) throw new Error("there is no sandbox");
+      if (!sandbox) throw new Error("There is no sandbox");
       const begun = performance.now();
       total++;
       try {
@@ -163,7 +163,7 @@ async function run(mix: Mix, place: Place, daemon: ScratchDaemon): Promise<Outco
       const begun = performance.now();
       await place.forkd.version();
       probe.push(performance.now() - begun);
-      await sleep(probeEveryMs);
+      await rest(probeEveryMs);
     }
   };
   await Promise.all([probing(), ...Array.from({ length: mix.clients }, (_, index) => client(index))]);
@@ -219,13 +219,14 @@ function lineOf({ mix, total, exec, probe, elapsed, daemonCpu, answers }: Outcom
 }
 
 await runBench(async () => {
-  const rows = new Rows("load", { clients, seconds, guests, quick: flags.quick });
-  await using daemon = await startScratchDaemon("load", { FORKD_MAX_SANDBOXES: "40" });
+  const rows = bench.rows({ clients, seconds, guests });
+  await using daemon = await startScratchDaemon(bench, { FORKD_MAX_SANDBOXES: "40" });
   const { forkd } = daemon;
   const { accelerator } = await forkd.status();
-  const tag = await buildTiny(forkd);
-  const python = await forkd.forkOne(await buildBase(daemon, 256));
-  const sandboxes = (await forkd.fork(tag, { n: guests })).filter((entry) => entry instanceof Sandbox);
+  const tag = await buildTiny(bench, daemon);
+  const memoryMib = bench.pick({ tiny: bakedMemoryMib, quick: 256, full: 256 });
+  const python = await forkd.forkOne(await buildBase(bench, daemon, memoryMib));
+  const sandboxes = allOf(await forkd.fork(tag, { n: guests }), guests);
   const place = { forkd, sandboxes, python, tag };
   const outcomes: Outcome[] = [];
   for (const mix of mixes) {
@@ -260,10 +261,10 @@ await runBench(async () => {
     "other answers",
   ];
   const text = [
-    `${clients} clients on ${guests} guests of 96 MiB and one with Python, ${seconds} s each mix (${accelerator}, ${rows.load()}${flags.quick ? "; a quick run" : ""}). Times in ms as the client sees them; the clients run on the same machine.`,
+    `${clients} clients on ${guests} guests of 96 MiB and one with Python, ${seconds} s each mix (${accelerator}, ${rows.load()}${bench.remark}). Times in ms as the client sees them; the clients run on the same machine.`,
     targetTable(lossesFirst(targets)),
     markdownTable(head, outcomes.map(lineOf)),
     `All ${alive.length} guests answered afterwards.`,
   ].join("\n\n");
-  publish("load", text, rows, flags.write);
+  publish(bench, text, rows);
 });

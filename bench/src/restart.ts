@@ -1,34 +1,37 @@
 /**
- * npm run bench -- restart [--quick] [--rounds 5] [--n 1,10,50] [--kills 50] [--write]
+ * npm run bench -- restart [--quick | --tiny] [--rounds 5] [--n 1,10,50] [--kills 50] [--out DIR] [--write]
  *
- * What the end of a daemon costs those who use it: N sandboxes run, the daemon is killed with SIGKILL and started again. Measured
- * from the start of the new one to the moment it listens, and to the moment when every sandbox has answered a command; beside it
- * what it takes to fork as many. Then the daemon is killed at random moments of everything that changes something, by the test
- * that holds it, as often as asked.
+ * What a crash of the daemon costs its users: N sandboxes run, the daemon is killed with SIGKILL and started
+ * again. Measured from the start of the new daemon until it listens, and until every sandbox has answered a
+ * command; beside it the time to fork as many. Then tests/src/e2e/kills.test.ts kills a daemon at random
+ * moments of everything that changes something.
  */
 import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { Sandbox, type Forkd } from "@forkd/sdk";
-import { launchDaemon, repository } from "./support/daemon.ts";
+import type { Forkd } from "@forkd/sdk";
+import { launchDaemon } from "./support/daemon.ts";
+import { exitOf } from "./support/deadline.ts";
 import { lossesFirst, markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
-import { Rows } from "./support/rows.ts";
+import { median, type Rows } from "./support/rows.ts";
+import { commonOptions, repository, Run } from "./support/run.ts";
 import { runBench, startScratchDaemon } from "./support/scratch-daemon.ts";
-import { buildTiny } from "./support/tiny.ts";
+import { buildTiny } from "./support/snapshots.ts";
+import { allOf } from "./support/turns.ts";
 
 const { values: flags } = parseArgs({
   options: {
-    quick: { type: "boolean", default: false },
+    ...commonOptions,
     rounds: { type: "string" },
     n: { type: "string" },
     kills: { type: "string" },
-    write: { type: "boolean", default: false },
   },
 });
-const rounds = Number(flags.rounds ?? (flags.quick ? 2 : 5));
-const counts = (flags.n ?? (flags.quick ? "1,10" : "1,10,50")).split(",").map(Number);
-const kills = Number(flags.kills ?? (flags.quick ? 9 : 50));
+const run = new Run("restart", flags);
+const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 2, full: 5 }));
+const counts = (flags.n ?? run.pick({ tiny: "2", quick: "1,10", full: "1,10,50" })).split(",").map(Number);
+const kills = Number(flags.kills ?? run.pick({ tiny: 1, quick: 9, full: 50 }));
+/** seconds of the test that kills, beside 60 for each kill */
+const testSecs = 300;
 
 async function allAnswer(forkd: Forkd, ids: readonly string[]): Promise<void> {
   await Promise.all(
@@ -42,12 +45,10 @@ async function allAnswer(forkd: Forkd, ids: readonly string[]): Promise<void> {
 async function restarts(rows: Rows): Promise<void> {
   for (let round = 0; round < rounds; round++) {
     for (const n of counts) {
-      await using first = await startScratchDaemon("restart");
-      const tag = await buildTiny(first.forkd);
+      await using first = await startScratchDaemon(run);
+      const tag = await buildTiny(run, first);
       const forkedAt = performance.now();
-      const children = (await first.forkd.fork(tag, { n })).filter((entry) => entry instanceof Sandbox);
-      const ids = children.map(({ id }) => id);
-      if (ids.length < n) throw new Error(`only ${ids.length} of ${n} children came to be`);
+      const ids = allOf(await first.forkd.fork(tag, { n }), n).map(({ id }) => id);
       await allAnswer(first.forkd, ids);
       const forkMs = performance.now() - forkedAt;
       await first.kill();
@@ -70,56 +71,53 @@ async function restarts(rows: Rows): Promise<void> {
   }
 }
 
-/** Gives how long it took, in ms. */
+/** Returns how long it took, in ms. */
 async function killAtRandom(): Promise<number> {
-  await run("tests/dist/bake.js", [], {});
+  if (run.size !== "tiny") await runNode(["tests/dist/bake.js"], {}, 3 * testSecs);
   const started = performance.now();
-  await run("--test", ["tests/dist/e2e/kills.test.js"], { FORKD_TEST_KILLS: String(kills) });
+  const env = { FORKD_TEST_KILLS: String(kills) };
+  await runNode(["--test", "tests/dist/e2e/kills.test.js"], env, testSecs + 60 * kills);
   return performance.now() - started;
 }
 
-async function run(program: string, args: readonly string[], env: Record<string, string>): Promise<void> {
-  const path = program.startsWith("--") ? program : join(repository, program);
-  const child = spawn(process.execPath, [path, ...args], {
+async function runNode(args: readonly string[], env: Record<string, string>, secs: number): Promise<void> {
+  const child = spawn(process.execPath, args, {
     cwd: repository,
-    env: { ...process.env, ...env },
+    // A test runner below another one runs nothing unless this variable is unset.
+    env: { ...process.env, ...env, NODE_TEST_CONTEXT: undefined },
     stdio: ["ignore", 2, 2],
   });
-  const [code] = (await once(child, "exit")) as [number | null];
-  if (code !== 0) throw new Error(`${program} ${args.join(" ")} failed`);
+  const code = await exitOf(args.join(" "), child, secs);
+  if (code !== 0) throw new Error(`node ${args.join(" ")} failed`);
 }
 
 await runBench(async () => {
-  const rows = new Rows("restart", { rounds, counts, kills, quick: flags.quick });
+  const rows = run.rows({ rounds, counts, kills });
   await restarts(rows);
   const killsMs = await killAtRandom();
   rows.add({ case: "kills at random moments, all held", n: kills, wall_ms: killsMs });
-  const median = (n: number, field: string) => {
-    const values = rows.all
-      .filter((row) => row.case === "restart" && row.n === n)
-      .map((row) => Number(row[field]));
-    return values.sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
-  };
+  const middle = (n: number, field: string) =>
+    median(rows.all.filter((row) => row.case === "restart" && row.n === n).map((row) => Number(row[field])));
   const most = Math.max(...counts);
   const targets: Target[] = [
     {
       figure: `${most} sandboxes back / forking ${most}`,
-      measured: median(most, "wall_ms") / median(most, "fork_ms"),
+      measured: middle(most, "wall_ms") / middle(most, "fork_ms"),
       limit: 1,
-      detail: `${number(median(most, "wall_ms"), 0)} / ${number(median(most, "fork_ms"), 0)} ms`,
+      detail: `${number(middle(most, "wall_ms"), 0)} / ${number(middle(most, "fork_ms"), 0)} ms`,
     },
   ];
   const table = markdownTable(
     ["sandboxes", "daemon listens, ms", "all have answered, ms", "forking them took, ms"],
     counts.map((n) => [
       String(n),
-      ...["listens_ms", "wall_ms", "fork_ms"].map((field) => number(median(n, field), 0)),
+      ...["listens_ms", "wall_ms", "fork_ms"].map((field) => number(middle(n, field), 0)),
     ]),
   );
   const text = [
-    `A daemon killed and started again, medians of ${rounds} rounds (${rows.load()}). Killed ${kills} times at random moments of fork, branch, kill, pause, resume, compact and rewind: every sandbox that had been handed out was there and answered, nothing half made was seen, nothing was left (${number(killsMs / 1000, 0)} s).`,
+    `A daemon killed and started again, medians of ${rounds} rounds (${rows.load()}${run.remark}). Killed ${kills} times at random moments of fork, branch, kill, pause, resume, compact and rewind: every sandbox that a caller had received was there and answered, nothing was half made, nothing was left behind (${number(killsMs / 1000, 0)} s).`,
     targetTable(lossesFirst(targets)),
     table,
   ].join("\n\n");
-  publish("restart", text, rows, flags.write);
+  publish(run, text, rows);
 });

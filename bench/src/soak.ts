@@ -1,31 +1,29 @@
 /**
- * npm run bench -- soak [--quick] [--cycles 1000] [--branches 200] [--write]
+ * npm run bench -- soak [--quick | --tiny] [--cycles 1000] [--branches 200] [--out DIR] [--write]
  *
- * What a daemon gathers while it works: many children forked and killed, some at a time, and many branches of which only the
- * last few are kept. Between rounds, when nothing runs, the host is asked what the daemon holds; what grows from the first
- * quarter of the rounds to the last is a leak.
+ * What a daemon accumulates: many children forked and killed, some at a time, and many branches of which only
+ * the last few are kept. Between rounds, when nothing runs, the benchmark reads from /proc what the daemon
+ * holds. Growth from the first quarter of the rounds to the last is a leak.
  */
 import { parseArgs } from "node:util";
-import { Sandbox, type Forkd } from "@forkd/sdk";
+import type { Forkd } from "@forkd/sdk";
 import { factsOf, type DaemonFacts } from "./support/daemon-facts.ts";
 import { lossesFirst, markdownTable, number, publish, targetTable, type Target } from "./support/report.ts";
-import { median, Rows } from "./support/rows.ts";
+import { median, type Rows } from "./support/rows.ts";
+import { commonOptions, Run } from "./support/run.ts";
 import { runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
-import { buildTiny } from "./support/tiny.ts";
+import { buildTiny } from "./support/snapshots.ts";
+import { allOf } from "./support/turns.ts";
 
 const { values: flags } = parseArgs({
-  options: {
-    quick: { type: "boolean", default: false },
-    cycles: { type: "string" },
-    branches: { type: "string" },
-    write: { type: "boolean", default: false },
-  },
+  options: { ...commonOptions, cycles: { type: "string" }, branches: { type: "string" } },
 });
-const cycles = Number(flags.cycles ?? (flags.quick ? 80 : 1000));
-const branches = Number(flags.branches ?? (flags.quick ? 16 : 200));
+const run = new Run("soak", flags);
+const cycles = Number(flags.cycles ?? run.pick({ tiny: 8, quick: 80, full: 1000 }));
+const branches = Number(flags.branches ?? run.pick({ tiny: 2, quick: 16, full: 200 }));
 const atOnce = 4;
 /** measures of each part */
-const rounds = Math.min(40, Math.floor(cycles / atOnce / 2));
+const rounds = Math.max(1, Math.min(40, Math.floor(cycles / atOnce / 2)));
 const keptBranches = 3;
 const mib = 1024 * 1024;
 const measured = ["rss_bytes", "anonymous_bytes", "descriptors", "threads", "processes", "files"] as const;
@@ -41,10 +39,9 @@ function measure(daemon: ScratchDaemon, part: string, done: number, wallMs: numb
   return { ...facts, part, done, wallMs };
 }
 
-/** Children are asked something, so that every part of a child's life takes place. */
+/** Every child runs a command, so that nothing of a child's life is left out. */
 async function forkAndKill(forkd: Forkd, tag: string): Promise<void> {
-  const children = (await forkd.fork(tag, { n: atOnce })).filter((entry) => entry instanceof Sandbox);
-  if (children.length < atOnce) throw new Error(`only ${children.length} of ${atOnce} children came to be`);
+  const children = allOf(await forkd.fork(tag, { n: atOnce }), atOnce);
   await Promise.all(
     children.map(async (child) => {
       await child.commands.run(["true"], { check: true });
@@ -77,10 +74,7 @@ async function soakBranches(daemon: ScratchDaemon, tag: string, rows: Rows): Pro
   await using source = await forkd.forkOne(tag);
   for (let count = 1; count <= branches; count++) {
     const branch = await source.branch({ tag: `soak-${count}`, n: 1 });
-    for (const child of branch.children) {
-      if (!(child instanceof Sandbox)) throw child;
-      await child.kill();
-    }
+    for (const child of allOf(branch.children, 1)) await child.kill();
     kept.push(branch.tag);
     if (kept.length > keptBranches) await forkd.snapshots.remove(kept.shift() ?? "");
     if (count % every !== 0) continue;
@@ -92,7 +86,7 @@ async function soakBranches(daemon: ScratchDaemon, tag: string, rows: Rows): Pro
   return measures;
 }
 
-/** Of a quarter of the rounds, the first or the last. */
+/** Median of the first or the last quarter of the rounds. */
 function quarter(
   measures: readonly Measure[],
   which: "first" | "last",
@@ -128,7 +122,7 @@ function targetsOf(measures: readonly Measure[]): Target[] {
   ];
   return limits.map(([field, limit]) => ({
     figure: `${part}: ${field.replace("_bytes", "")}, last / first quarter`,
-    // Nothing that stays nothing has not grown.
+    // From 0 to 0 is no growth; the ratio is undefined.
     measured:
       quarter(measures, "first", field) === 0
         ? quarter(measures, "last", field) + 1
@@ -138,15 +132,15 @@ function targetsOf(measures: readonly Measure[]): Target[] {
 }
 
 await runBench(async () => {
-  const rows = new Rows("soak", { cycles, branches, at_once: atOnce, quick: flags.quick });
-  await using daemon = await startScratchDaemon("soak");
+  const rows = run.rows({ cycles, branches, at_once: atOnce });
+  await using daemon = await startScratchDaemon(run);
   const { accelerator } = await daemon.forkd.status();
-  const tag = await buildTiny(daemon.forkd);
+  const tag = await buildTiny(run, daemon);
   const forks = await soakForks(daemon, tag, rows);
   const taken = await soakBranches(daemon, tag, rows);
   const after = factsOf(daemon.pid, [daemon.dir, daemon.runtimeDir]);
   const text = [
-    `${cycles} children forked, asked and killed, ${atOnce} at a time, then ${branches} branches of one sandbox, each with a child, the last ${keptBranches} kept (guest of 96 MiB, ${accelerator}, ${rows.load()}${flags.quick ? "; a quick run" : ""}). Measured ${forks.length} and ${taken.length} times between calls; medians of the first and of the last quarter, without the first two.`,
+    `${cycles} children forked, asked and killed, ${atOnce} at a time, then ${branches} branches of one sandbox, each with a child, the last ${keptBranches} kept (guest of 96 MiB, ${accelerator}, ${rows.load()}${run.remark}). Measured ${forks.length} and ${taken.length} times between calls; medians of the first and of the last quarter, without the first two.`,
     targetTable(lossesFirst([...targetsOf(forks), ...targetsOf(taken)])),
     markdownTable(
       ["part", "", "first quarter", "last quarter", "growth"],
@@ -154,5 +148,5 @@ await runBench(async () => {
     ),
     `At the end, with no sandbox: ${number(after.rss_bytes / mib)} MiB, ${after.descriptors} descriptors, ${after.processes} processes.`,
   ].join("\n\n");
-  publish("soak", text, rows, flags.write);
+  publish(run, text, rows);
 });

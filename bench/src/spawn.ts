@@ -1,39 +1,79 @@
 /**
- * npm run bench -- spawn [--rounds 3] [--n 1,10,100] [--scale 300]
+ * npm run bench -- spawn [--quick | --tiny] [--rounds 3] [--n 1,10,100] [--scale 300] [--out DIR] [--write]
  *
- * Time until N sandboxes are ready *and have answered* one eval of numpy, beside a cold boot on the same engine, the floor
- * (the same QEMU steps without daemon), and cold Python in bubblewrap and runc where they are installed. Then what N
- * children cost: memory that diverged, idle CPU, the daemon's memory, the price of an eval through REST.
+ * Time until N sandboxes are ready *and have answered* one eval of numpy, beside a cold boot on the same
+ * engine, the floor (the same QEMU steps without the daemon), and cold Python in bubblewrap and runc where
+ * the host can run them. Then what N children cost: memory that diverged, idle CPU, the daemon's memory, the
+ * time that REST adds to an eval.
  */
 import { writeFileSync } from "node:fs";
+import { cpus } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { Sandbox, type Forkd } from "@forkd/sdk";
-import { barChart } from "./support/chart.ts";
+import type { Forkd, Sandbox } from "@forkd/sdk";
+import { readSnapshot, snapshotFile } from "@forkd/store";
+import { renderChart } from "./support/chart.ts";
 import { coldBoot } from "./support/cold.ts";
-import { bubblewrap, extractTree, isInstalled, runc } from "./support/containers.ts";
-import { answer, code, dataDir, ensureSnapshot, startDaemon, type BenchDaemon } from "./support/daemon.ts";
+import { containers, extractTree, obstacle, type Work } from "./support/containers.ts";
+import { command, poll, rest } from "./support/deadline.ts";
 import { floor } from "./support/floor.ts";
 import { cpuSeconds, divergedBytes, pssBytes, rssBytes } from "./support/processes.ts";
-import { median, resultsDir, Rows, table } from "./support/rows.ts";
+import { publish } from "./support/report.ts";
+import { median, type Rows } from "./support/rows.ts";
+import { commonOptions, Run } from "./support/run.ts";
+import { runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
+import { linkSnapshot, numpySnapshot } from "./support/snapshots.ts";
+import { spawnChart, spawnReport, type SpawnFacts } from "./support/spawn-report.ts";
+import { allOf, answer, ask, code, coldScript } from "./support/turns.ts";
 
 const { values: flags } = parseArgs({
   options: {
-    rounds: { type: "string", default: "3" },
-    n: { type: "string", default: "1,10,100" },
-    scale: { type: "string", default: "300" },
+    ...commonOptions,
+    rounds: { type: "string" },
+    n: { type: "string" },
+    scale: { type: "string" },
   },
 });
-const rounds = Number(flags.rounds);
-const counts = flags.n.split(",").map(Number);
+const run = new Run("spawn", flags);
+const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 1, full: 3 }));
+const counts = (flags.n ?? run.pick({ tiny: "1,2", quick: "1,10", full: "1,10,100" })).split(",").map(Number);
+const scale = Number(flags.scale ?? run.pick({ tiny: 2, quick: 0, full: 300 }));
+const scaleStep = run.pick({ tiny: 1, quick: 100, full: 100 });
 const tag = "python-numpy";
 const mib = 1024 * 1024;
-/** At the same time, for every contender: as many as the daemon starts on two cores. */
+/** of every contender, at the same time: as many as the daemon starts on two cores */
 const parallel = 2;
-const poolSize = 16;
-const pooledName = `fork, pool of ${poolSize}`;
+const poolSize = run.pick({ tiny: 2, quick: 16, full: 16 });
+/** of the children whose costs are measured */
+const costs = run.pick({
+  tiny: { children: 2, settleMs: 100, idleMs: 500, evals: 5 },
+  quick: { children: 20, settleMs: 5_000, idleMs: 10_000, evals: 50 },
+  full: { children: 100, settleMs: 15_000, idleMs: 30_000, evals: 200 },
+});
 
-/** Forks n and asks each; the children are left to the caller. */
+/**
+ * What contenders without a warm interpreter start. A tiny run does not wait until an emulated guest has
+ * imported numpy, or until a whole Debian is extracted.
+ */
+function coldWork(snapshotDir: string): { snapshotDir: string; argv: string[] } {
+  if (run.size !== "tiny") return { snapshotDir, argv: ["/usr/bin/python3", "-c", coldScript] };
+  return { snapshotDir: join(run.baked, "snapshots/tiny"), argv: ["/bin/echo", answer] };
+}
+
+async function startSpawnDaemon(snapshotDir: string, pool: number): Promise<ScratchDaemon> {
+  const daemon = await startScratchDaemon(run, { FORKD_POOL_SIZE: String(pool) });
+  try {
+    await linkSnapshot(snapshotDir, daemon.dir, tag);
+    // The first fork of a snapshot verifies its files, which is not what is measured.
+    await killAll((await forkAndAsk(daemon.forkd, 1)).sandboxes);
+    return daemon;
+  } catch (error) {
+    await daemon[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** Forks n and asks each. The caller kills them. */
 async function forkAndAsk(
   forkd: Forkd,
   n: number,
@@ -41,12 +81,9 @@ async function forkAndAsk(
   const started = performance.now();
   const entries = await forkd.fork(tag, { n });
   const forkMs = performance.now() - started;
-  const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
-  const results = await Promise.all(sandboxes.map((sandbox) => sandbox.eval(code)));
-  const wallMs = performance.now() - started;
-  if (results.length !== n || results.some(({ result }) => result !== answer))
-    throw new Error("A child did not answer");
-  return { wallMs, forkMs, sandboxes };
+  const sandboxes = allOf(entries, n);
+  await Promise.all(sandboxes.map(ask));
+  return { wallMs: performance.now() - started, forkMs, sandboxes };
 }
 
 async function killAll(sandboxes: readonly Sandbox[]): Promise<void> {
@@ -56,195 +93,148 @@ async function killAll(sandboxes: readonly Sandbox[]): Promise<void> {
 /** One contender: how long until n have answered. */
 type Contender = { name: string; run: (n: number) => Promise<{ wall_ms: number } & Record<string, unknown>> };
 
-function forkContender(name: string, { forkd }: BenchDaemon, poolSize: number): Contender {
+function forkContender(name: string, { forkd }: ScratchDaemon, pool: number): Contender {
   return {
     name,
     run: async (n) => {
-      await poolFull(forkd, poolSize);
+      // The pool fills in the background, and no event says that it is full.
+      await poll("the pool to be full", async () => ((await forkd.status()).pool[tag] ?? 0) >= pool);
       const { wallMs, forkMs, sandboxes } = await forkAndAsk(forkd, n);
       await killAll(sandboxes);
-      return { wall_ms: wallMs, fork_ms: forkMs, pool_size: poolSize };
+      return { wall_ms: wallMs, fork_ms: forkMs, pool_size: pool };
     },
   };
 }
 
-/** Contenders take turns within each round, so that a machine that becomes slower is slower for all. */
-async function compete(rows: Rows, contenders: readonly Contender[]): Promise<void> {
+/** Records those that this host cannot run. */
+async function containerContenders(rows: Rows, work: Work): Promise<Contender[]> {
+  const usable: Contender[] = [];
+  for (const container of containers) {
+    const reason = await obstacle(container, work);
+    if (reason === undefined) {
+      const { name } = container;
+      usable.push({ name, run: async (n) => ({ wall_ms: await container.run(work, { n, parallel }) }) });
+    } else {
+      const row = { case: "absent", n: 0, wall_ms: 0, contender: container.name, reason };
+      rows.add(row, `${container.name}: ${reason}`);
+    }
+  }
+  return usable;
+}
+
+/** Contenders take turns within each round, so that a host that becomes slower is slower for all. */
+async function compete(rows: Rows, plain: ScratchDaemon, snapshotDir: string): Promise<void> {
+  await using pooled = await startSpawnDaemon(snapshotDir, poolSize);
+  const { snapshotDir: coldDir, argv } = coldWork(snapshotDir);
+  using tree = await extractTree(snapshotFile(await readSnapshot(coldDir, tag), "rootfs"));
+  const contenders: Contender[] = [
+    forkContender("fork", plain, 0),
+    forkContender(`fork, pool of ${poolSize}`, pooled, poolSize),
+    { name: "floor", run: async (n) => ({ wall_ms: await floor(snapshotDir, { n, parallel }) }) },
+    ...(await containerContenders(rows, { tree: tree.dir, argv })),
+  ];
   for (const n of counts) {
     for (let round = 0; round < rounds; round++) {
-      for (const { name, run } of contenders) rows.add({ case: name, n, ...(await run(n)) });
+      for (const contender of contenders) rows.add({ case: contender.name, n, ...(await contender.run(n)) });
     }
   }
 }
 
-/** The pool fills in the background and has no event of its own on the wire. */
-async function poolFull(forkd: Forkd, size: number): Promise<void> {
-  while (((await forkd.status()).pool[tag] ?? 0) < size) await sleep(50);
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
-type Costs = Record<string, number>;
-
-/** What children cost once they are there. */
-async function measureCosts(rows: Rows): Promise<Costs> {
-  await using daemon = await startDaemon({ FORKD_POOL_SIZE: "0" });
-  const { sandboxes } = await forkAndAsk(daemon.forkd, 100);
-  const pids = sandboxes.map(({ info }) => info.pid ?? 0);
-  const costs: Costs = {
-    diverged_mib_per_child: median(pids.map(divergedBytes)) / mib,
-    pss_mib_per_child: median(pids.map(pssBytes)) / mib,
-    daemon_rss_mib_100: rssBytes(daemon.pid) / mib,
-  };
-  await sleep(15_000);
+/** Percent of a core that each process uses while nobody asks it anything. */
+async function idleShares(pids: readonly number[]): Promise<number[]> {
+  await rest(costs.settleMs);
   const before = pids.map(cpuSeconds);
-  const windowSecs = 30;
-  await sleep(windowSecs * 1000);
-  costs["idle_percent_of_core"] =
-    (median(pids.map((pid, index) => cpuSeconds(pid) - (before[index] ?? 0))) / windowSecs) * 100;
-  const all = pids.reduce((sum, pid, index) => sum + cpuSeconds(pid) - (before[index] ?? 0), 0);
-  costs["idle_percent_of_core_mean"] = (all / pids.length / windowSecs) * 100;
-  const one = sandboxes[0];
-  if (!one) throw new Error("No child");
+  await rest(costs.idleMs);
+  return pids.map((pid, index) => ((cpuSeconds(pid) - (before[index] ?? 0)) / (costs.idleMs / 1000)) * 100);
+}
+
+/** Medians of one eval: what the agent and the interpreter take, and what REST adds. */
+async function evalCosts(sandbox: Sandbox): Promise<{ eval_agent_ms: number; eval_rest_adds_ms: number }> {
   const trips: { wall: number; agent: number }[] = [];
-  for (let i = 0; i < 200; i++) {
+  for (let i = 0; i < costs.evals; i++) {
     const started = performance.now();
-    const { duration_ms: agent } = await one.eval(code);
+    const { duration_ms: agent } = await sandbox.eval(code);
     trips.push({ wall: performance.now() - started, agent });
   }
-  costs["eval_agent_ms"] = median(trips.map(({ agent }) => agent));
-  costs["eval_rest_adds_ms"] = median(trips.map(({ wall, agent }) => wall - agent));
-  const started = performance.now();
-  await Promise.all(sandboxes.map((sandbox) => sandbox.eval(code)));
-  rows.add({ case: "100 live children, one eval each", n: 100, wall_ms: performance.now() - started });
-  await killAll(sandboxes);
-  return costs;
+  return {
+    eval_agent_ms: median(trips.map(({ agent }) => agent)),
+    eval_rest_adds_ms: median(trips.map(({ wall, agent }) => wall - agent)),
+  };
 }
 
-async function measureScale(rows: Rows, n: number): Promise<Costs> {
-  await using daemon = await startDaemon({ FORKD_POOL_SIZE: "0" });
+async function askAll(rows: Rows, sandboxes: readonly Sandbox[]): Promise<void> {
+  const n = sandboxes.length;
+  const started = performance.now();
+  await Promise.all(sandboxes.map(ask));
+  rows.add({ case: `${n} live children, one eval each`, n, wall_ms: performance.now() - started });
+}
+
+async function measureCosts(rows: Rows, daemon: ScratchDaemon): Promise<void> {
+  const started = performance.now();
+  const { sandboxes } = await forkAndAsk(daemon.forkd, costs.children);
+  const pids = sandboxes.map(({ info }) => info.pid ?? 0);
+  const memory = {
+    diverged_mib_per_child: median(pids.map(divergedBytes)) / mib,
+    pss_mib_per_child: median(pids.map(pssBytes)) / mib,
+    daemon_rss_mib: rssBytes(daemon.pid) / mib,
+  };
+  const idle = await idleShares(pids);
+  const [one] = sandboxes;
+  if (!one) throw new Error("There is no child");
+  rows.add({
+    case: "costs",
+    n: costs.children,
+    ...memory,
+    idle_percent_of_core: median(idle),
+    idle_percent_of_core_mean: idle.reduce((sum, share) => sum + share, 0) / idle.length,
+    ...(await evalCosts(one)),
+    wall_ms: performance.now() - started,
+  });
+  await askAll(rows, sandboxes);
+  await killAll(sandboxes);
+}
+
+/** Children in steps, all of which stay: whether the last are as fast as the first. */
+async function measureScale(rows: Rows, { forkd }: ScratchDaemon): Promise<void> {
   const all: Sandbox[] = [];
-  const steps: number[] = [];
-  for (let have = 0; have < n; have += 100) {
-    const { wallMs, sandboxes } = await forkAndAsk(daemon.forkd, Math.min(100, n - have));
-    rows.add({
-      case: `children ${have + 1} to ${have + sandboxes.length}`,
-      n: sandboxes.length,
-      wall_ms: wallMs,
-    });
-    steps.push(wallMs);
+  while (all.length < scale) {
+    const { wallMs, sandboxes } = await forkAndAsk(forkd, Math.min(scaleStep, scale - all.length));
+    const name = `children ${all.length + 1} to ${all.length + sandboxes.length}`;
+    rows.add({ case: name, n: sandboxes.length, wall_ms: wallMs });
     all.push(...sandboxes);
   }
-  const started = performance.now();
-  const results = await Promise.all(all.map((sandbox) => sandbox.eval(code)));
-  rows.add({ case: `${n} live children, one eval each`, n, wall_ms: performance.now() - started });
-  if (results.some(({ result }) => result !== answer)) throw new Error("A child did not answer");
+  await askAll(rows, all);
   await killAll(all);
-  return { scale_last_to_first_100: (steps.at(-1) ?? 0) / (steps[0] ?? 1) };
 }
 
-async function main(): Promise<void> {
-  let accelerator = "";
-  {
-    await using daemon = await startDaemon({});
-    await ensureSnapshot(daemon.forkd);
-    ({ accelerator } = await daemon.forkd.status());
-  }
-  const snapshotDir = join(dataDir, "snapshots", tag);
-  const rows = new Rows("spawn", { accelerator, rounds, parallel });
+function report(rows: Rows, facts: SpawnFacts): void {
+  const chart = spawnChart(rows.all, facts);
+  const charts = (["light", "dark"] as const).map((theme) => {
+    const path = join(run.out, `spawn-${theme}.svg`);
+    writeFileSync(path, renderChart(chart, theme));
+    return path;
+  });
+  publish(run, spawnReport(rows.all, facts), rows, charts);
+}
+
+await runBench(async () => {
+  const snapshotDir = await numpySnapshot(run);
+  const { manifest } = await readSnapshot(snapshotDir, tag);
+  const { accelerator, memory_mib: memoryMib } = manifest.machine;
+  const version = await command("qemu-system-x86_64", ["--version"]);
+  const qemu = /version [\d.]+/.exec(version.stdout)?.[0].replace("version", "QEMU") ?? "QEMU";
+  const rows = run.rows({ accelerator, rounds, parallel, qemu, memory_mib: memoryMib });
   console.error("cold boot");
-  for (let round = 0; round < rounds; round++)
-    rows.add({ case: "cold", n: 1, wall_ms: await coldBoot(snapshotDir, answer), accelerator });
-  const others: string[] = [];
-  {
-    await using plain = await startDaemon({ FORKD_POOL_SIZE: "0" });
-    await using pooled = await startDaemon({ FORKD_POOL_SIZE: String(poolSize) }, "pool");
-    // The first fork of a daemon checks the files of the snapshot; that is not what is measured.
-    for (const { forkd } of [plain, pooled]) await killAll((await forkAndAsk(forkd, 1)).sandboxes);
-    using tree = await extractTree(join(snapshotDir, "rootfs.ext4"));
-    const contenders: Contender[] = [
-      forkContender("fork", plain, 0),
-      forkContender(pooledName, pooled, poolSize),
-      {
-        name: "floor",
-        run: async (n) => ({ wall_ms: await floor(snapshotDir, { n, parallel, code, answer }) }),
-      },
-    ];
-    for (const [name, program, work] of [
-      ["bubblewrap", "bwrap", bubblewrap],
-      ["runc", "runc", runc],
-    ] as const) {
-      if (!(await isInstalled(program))) {
-        console.error(`${name} is not installed: its rows are missing`);
-        continue;
-      }
-      others.push(name);
-      contenders.push({
-        name,
-        run: async (n) => ({ wall_ms: await work(tree.dir, { n, parallel, answer }) }),
-      });
-    }
-    await compete(rows, contenders);
+  for (let round = 0; round < rounds; round++) {
+    const wallMs = await coldBoot(coldWork(snapshotDir), run.images);
+    rows.add({ case: "cold", n: 1, wall_ms: wallMs, accelerator });
   }
+  console.error("contenders");
+  await using plain = await startSpawnDaemon(snapshotDir, 0);
+  await compete(rows, plain, snapshotDir);
   console.error("costs");
-  const costs = {
-    ...(await measureCosts(rows)),
-    ...(Number(flags.scale) > 0 ? await measureScale(rows, Number(flags.scale)) : {}),
-  };
-  report(rows, costs, others, accelerator);
-}
-
-function report(rows: Rows, costs: Costs, others: readonly string[], accelerator: string): void {
-  const cold = rows.median("cold", 1);
-  const names = ["fork", pooledName, "floor", ...others];
-  const lines = names.map((name) => [name, ...counts.map((n) => rows.median(name, n).toFixed(0))]);
-  console.log(
-    `\nReady and answered, median wall ms of ${rounds} rounds (${accelerator}, ${parallel} at a time). Cold boot + import: ${cold.toFixed(0)} ms\n`,
-  );
-  console.log(table(["", ...counts.map((n) => `N=${n}`)], lines));
-  const largest = counts.at(-1) ?? 1;
-  const ratio = (a: number, b: number) => (a / b).toFixed(2);
-  const ratios: string[][] = [
-    ["cold / fork, N=1", ratio(cold, rows.median("fork", 1)), ">= 50"],
-    ["cold / fork with pool, N=1", ratio(cold, rows.median(pooledName, 1)), ">= 50"],
-    [
-      `fork / floor, N=${largest}`,
-      ratio(rows.median("fork", largest), rows.median("floor", largest)),
-      "<= 1.10",
-    ],
-    ...others.flatMap((name) => [
-      [
-        `fork / ${name}, N=${largest}`,
-        ratio(rows.median("fork", largest), rows.median(name, largest)),
-        name === "bubblewrap" ? "<= 1, aim 0.75" : "",
-      ],
-      [
-        `fork with pool / ${name}, N=${largest}`,
-        ratio(rows.median(pooledName, largest), rows.median(name, largest)),
-        "",
-      ],
-    ]),
-    ["guest memory diverged per child, MiB", (costs["diverged_mib_per_child"] ?? 0).toFixed(2), "<= 1.5"],
-    ["PSS per child, MiB", (costs["pss_mib_per_child"] ?? 0).toFixed(1), ""],
-    ["idle child, % of a core", (costs["idle_percent_of_core"] ?? 0).toFixed(2), "<= 0.5"],
-    ["daemon RSS with 100 children, MiB", (costs["daemon_rss_mib_100"] ?? 0).toFixed(0), "<= 143 (150 MB)"],
-    ["eval through REST adds, ms", (costs["eval_rest_adds_ms"] ?? 0).toFixed(2), "<= 2"],
-    ["eval, the agent's own, ms", (costs["eval_agent_ms"] ?? 0).toFixed(2), ""],
-    ["last 100 / first 100 of all children", (costs["scale_last_to_first_100"] ?? 0).toFixed(2), "about 1"],
-  ];
-  console.log(`\n${table(["ratio or figure", "measured", "to reach"], ratios)}\n\nraw rows: ${rows.path}`);
-  const bars = [
-    { label: "cold boot + import, N=1", value: cold },
-    ...counts.flatMap((n) =>
-      names.map((name) => ({ label: `${name}, N=${n}`, value: rows.median(name, n) })),
-    ),
-  ];
-  const chart = join(resultsDir, "spawn.svg");
-  writeFileSync(chart, barChart(`Ready and answered (${accelerator})`, "ms", bars));
-  writeFileSync(join(resultsDir, "spawn-summary.json"), JSON.stringify({ costs, ratios }, null, 2));
-  console.log(`chart: ${chart}`);
-}
-
-await main();
+  await measureCosts(rows, plain);
+  if (scale > 0) await measureScale(rows, plain);
+  const facts = { accelerator, rounds, parallel, counts, memoryMib, qemu, cores: cpus().length };
+  report(rows, { ...facts, remarks: rows.load() + run.remark });
+});

@@ -1,6 +1,7 @@
 /** Rows of the branch benchmark → its report. */
 import { markdownTable, number, targetTable, type Target } from "./report.ts";
-import { median, type Row } from "./rows.ts";
+import type { Row } from "./row-shapes.ts";
+import { median } from "./rows.ts";
 
 type Shape = { memoryMib: number; divergedMib: number };
 type Facts = { facts: string; plain: Shape; inRow: number; children: number };
@@ -27,19 +28,33 @@ class Selection {
   }
 }
 
-export function branchReport(all: readonly Row[], { facts, plain, inRow, children }: Facts): string {
-  const of = (fields: Record<string, unknown>) => new Selection(all, fields);
+type Select = (fields: Record<string, unknown>) => Selection;
+
+function cellOf({ memoryMib, divergedMib }: Shape): Record<string, unknown> {
+  return { memory_mib: memoryMib, diverged_mib: divergedMib };
+}
+
+export function branchReport(all: readonly Row[], facts: Facts): string {
+  const of: Select = (fields) => new Selection(all, fields);
   const shapes = shapesOf(all);
-  const cellOf = ({ memoryMib, divergedMib }: Shape) => ({
-    memory_mib: memoryMib,
-    diverged_mib: divergedMib,
-  });
+  const targets = [
+    ...pauseTargets(of, shapes),
+    ...gapTargets(of, shapes),
+    ...rowTargets(of, facts.inRow),
+    ...answerTargets(of, shapes),
+    ...childTargets(of, facts.children),
+    ...sizeTargets(of, shapes),
+  ];
+  return [
+    `BRANCH of a running sandbox (${facts.facts}). Branches in a row and children: ${name(facts.plain)}.`,
+    targetTable(targets.filter(({ measured }) => Number.isFinite(measured))),
+    ...(shapes.length === 0 ? [] : [...cellTable(of, shapes), ...partTable(of, shapes)]),
+  ].join("\n\n");
+}
+
+function pauseTargets(of: Select, shapes: readonly Shape[]): Target[] {
   const pause = (shape: Shape) => of({ case: "idle", mode: "live", ...cellOf(shape) }).median("pause_ms");
-  const gapRatio = (shape: Shape, figure: string) =>
-    of({ case: "heartbeat", mode: "live", ...cellOf(shape) }).median(
-      (row) => Number(row[figure]) / Number(row["pause_ms"]),
-    );
-  const targets: Target[] = [
+  return [
     {
       figure: "stop→cont, idle, 512 MiB",
       measured: pause({ memoryMib: 512, divergedMib: 0 }),
@@ -61,29 +76,47 @@ export function branchReport(all: readonly Row[], { facts, plain, inRow, childre
         measured: pause({ memoryMib: 4096, divergedMib }) / pause({ memoryMib: 256, divergedMib }),
         limit: 2,
       })),
-    ...shapes.map((shape) => ({
-      figure: `largest gap seen / stop→cont, ${name(shape)}`,
-      measured: gapRatio(shape, "gap_ms"),
+  ];
+}
+
+function gapTargets(of: Select, shapes: readonly Shape[]): Target[] {
+  const gapRatio = (shape: Shape, figure: string) =>
+    of({ case: "heartbeat", mode: "live", ...cellOf(shape) }).median(
+      (row) => Number(row[figure]) / Number(row["pause_ms"]),
+    );
+  return shapes.map((shape) => ({
+    figure: `largest gap seen / stop→cont, ${name(shape)}`,
+    measured: gapRatio(shape, "gap_ms"),
+    limit: 1.3,
+    detail: `at the stop alone ${number(gapRatio(shape, "gap_at_stop_ms"), 2)}`,
+  }));
+}
+
+function rowTargets(of: Select, inRow: number): Target[] {
+  return ["pause_ms", "total_ms"].map((figure) => {
+    const first = of({ case: "in a row", index: 1 }).median(figure);
+    const last = of({ case: "in a row", index: inRow }).median(figure);
+    const label = figure === "pause_ms" ? "stop→cont" : "total";
+    return {
+      figure: `${inRow} in a row, last / first, ${label}`,
+      measured: last / first,
       limit: 1.3,
-      detail: `at the stop alone ${number(gapRatio(shape, "gap_at_stop_ms"), 2)}`,
-    })),
-    ...["pause_ms", "total_ms"].map((figure) => {
-      const first = of({ case: "in a row", index: 1 }).median(figure);
-      const last = of({ case: "in a row", index: inRow }).median(figure);
-      const label = figure === "pause_ms" ? "stop→cont" : "total";
-      return {
-        figure: `${inRow} in a row, last / first, ${label}`,
-        measured: last / first,
-        limit: 1.3,
-        detail: `${number(first)} → ${number(last)} ms`,
-      };
-    }),
-    ...shapes.map((shape) => ({
-      figure: `wait: false, cont → answer, ${name(shape)}`,
-      measured: of({ case: "no wait", ...cellOf(shape) }).median("answered_after_ms"),
-      limit: 10,
-      unit: "ms",
-    })),
+      detail: `${number(first)} → ${number(last)} ms`,
+    };
+  });
+}
+
+function answerTargets(of: Select, shapes: readonly Shape[]): Target[] {
+  return shapes.map((shape) => ({
+    figure: `wait: false, cont → answer, ${name(shape)}`,
+    measured: of({ case: "no wait", ...cellOf(shape) }).median("answered_after_ms"),
+    limit: 10,
+    unit: "ms",
+  }));
+}
+
+function childTargets(of: Select, children: number): Target[] {
+  return [
     ratio("child right after a waiting branch / of the base", 1.1, [
       of({ case: "fork right after a branch", n: 1 }).median("wall_ms"),
       of({ case: "fork of base", n: 1 }).median("wall_ms"),
@@ -92,16 +125,21 @@ export function branchReport(all: readonly Row[], { facts, plain, inRow, childre
       of({ case: "branch with children", n: children }).median("wall_ms"),
       of({ case: "fork of base", n: children }).median("wall_ms"),
     ]),
-    ...shapes.map((shape) => ({
-      figure: `layer on disk / diverged, ${name(shape)}`,
-      measured: of({ case: "idle", mode: "live", ...cellOf(shape) }).median(
-        (row) => Number(row["physical_bytes"]) / Number(row["logical_bytes"]),
-      ),
-      limit: 1.1,
-    })),
   ];
-  const measured = targets.filter(({ measured: value }) => Number.isFinite(value));
-  const cells = shapes.flatMap((shape) =>
+}
+
+function sizeTargets(of: Select, shapes: readonly Shape[]): Target[] {
+  return shapes.map((shape) => ({
+    figure: `layer on disk / diverged, ${name(shape)}`,
+    measured: of({ case: "idle", mode: "live", ...cellOf(shape) }).median(
+      (row) => Number(row["physical_bytes"]) / Number(row["logical_bytes"]),
+    ),
+    limit: 1.1,
+  }));
+}
+
+function cellTable(of: Select, shapes: readonly Shape[]): string[] {
+  const lines = shapes.flatMap((shape) =>
     modes.map((mode) => {
       const idle = of({ case: "idle", mode, ...cellOf(shape) });
       const beating = of({ case: "heartbeat", mode, ...cellOf(shape) });
@@ -117,47 +155,36 @@ export function branchReport(all: readonly Row[], { facts, plain, inRow, childre
       ];
     }),
   );
+  const head = [
+    "MiB",
+    "diverged",
+    "mode",
+    ...["least pause", "pause", "resumed", "stall", "total"],
+    ...["beating: pause", "stall", "seen", "stop", "calm", "guest"],
+  ];
+  return [
+    "Milliseconds, for an idle guest and for one with a heartbeat of 1 ms. Seen: the largest time between two beats at the reader from request to answer, less the usual time; stop: the same until the source runs again; calm: the same in as much time before the request; guest: the largest time by the guest's clock, which stops with the VM.",
+    markdownTable(head, lines),
+  ];
+}
+
+function partTable(of: Select, shapes: readonly Shape[]): string[] {
   const partNames = [...new Set(of({ case: "idle" }).rows.flatMap((row) => Object.keys(timings(row))))];
-  const parts = shapes.map((shape) => {
+  const lines = shapes.map((shape) => {
     const idle = of({ case: "idle", mode: "live", ...cellOf(shape) });
+    const median = (figure: (row: Row) => number, digits?: number) => number(idle.median(figure), digits);
     return [
       String(shape.memoryMib),
       String(shape.divergedMib),
-      number(idle.median((row) => Number(row["logical_bytes"]) / mib)),
+      median((row) => Number(row["logical_bytes"]) / mib),
       number(idle.median("resumed_ms") - idle.median("pause_ms")),
-      ...partNames.map((part) =>
-        number(
-          idle.median((row) => timing(row, part)),
-          2,
-        ),
-      ),
-      number(
-        idle.median((row) => Number(row["pause_ms"]) - sumOfTimings(row)),
-        2,
-      ),
-      number(idle.median((row) => Number(row["total_ms"]) - Number(row["resumed_ms"]))),
+      ...partNames.map((part) => median((row) => timing(row, part), 2)),
+      median((row) => Number(row["pause_ms"]) - sumOfTimings(row), 2),
+      median((row) => Number(row["total_ms"]) - Number(row["resumed_ms"])),
     ];
   });
-  const tables = [
-    "Milliseconds, of an idle guest and of one with a heartbeat of 1 ms. Seen: the largest time between two beats at the reader from the request to the answer, less the usual; stop: the same up to the moment when the source runs again; calm: in as long a time before; guest: the largest by the guest's clock, which stands still with the VM.",
-    markdownTable(
-      [
-        "MiB",
-        "diverged",
-        "mode",
-        ...["least pause", "pause", "resumed", "stall", "total"],
-        ...["beating: pause", "stall", "seen", "stop", "calm", "guest"],
-      ],
-      cells,
-    ),
-    "Where the time goes, mode live, ms.",
-    markdownTable(["MiB", "diverged", "layer MiB", "before stop", ...partNames, "cont", "after cont"], parts),
-  ];
-  return [
-    `BRANCH of a running sandbox (${facts}). Ten in a row and children: ${name(plain)}.`,
-    targetTable(measured),
-    ...(shapes.length === 0 ? [] : tables),
-  ].join("\n\n");
+  const head = ["MiB", "diverged", "layer MiB", "before stop", ...partNames, "cont", "after cont"];
+  return ["Where the time goes, mode live, ms.", markdownTable(head, lines)];
 }
 
 function ratio(figure: string, limit: number, [above, below]: readonly [number, number]): Target {

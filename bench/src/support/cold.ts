@@ -1,50 +1,55 @@
-/** A cold boot on the same engine: kernel to user space, start Python, import numpy, print. */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { open } from "node:fs/promises";
+/** A cold boot on the same engine: kernel to user space, start a program, wait for what it prints. */
+import { mkdtempSync } from "node:fs";
+import { open, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Scope } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { AgentClient, createOverlay, QemuEngine, shapeOf } from "@forkd/machine";
-import { manifestSchema } from "@forkd/store";
-import { dataDir, repository } from "./daemon.ts";
+import { readSnapshot, snapshotFile } from "@forkd/store";
+import { deadline, ended, limits } from "./deadline.ts";
+import { repository } from "./run.ts";
+import { answer } from "./turns.ts";
 
-export async function coldBoot(snapshotDir: string, answer: string): Promise<number> {
-  const manifest = manifestSchema.parse(JSON.parse(readFileSync(join(snapshotDir, "manifest.json"), "utf8")));
-  const images = join(dataDir, "images");
-  const kernel = await ensureKernel(images);
-  const initramfs = await ensureInitramfs(images, {
-    agentPath: join(repository, "guest/build/forkd-agent"),
-    modulesDir: kernel.modulesDir,
+/**
+ * Boots the root file system of a snapshot and runs `argv`; returns the time until it has answered, in ms.
+ */
+export async function coldBoot(
+  { snapshotDir, argv }: { snapshotDir: string; argv: readonly string[] },
+  images: string,
+): Promise<number> {
+  const snapshot = await readSnapshot(snapshotDir, "cold");
+  const { machine: shape, files, kernel: recorded } = snapshot.manifest;
+  const kernel = await deadline("the guest kernel", limits.command, ensureKernel(images));
+  const agentPath = join(repository, "guest/build/forkd-agent");
+  const packed = ensureInitramfs(images, { agentPath, modulesDir: kernel.modulesDir });
+  const initramfs = await deadline("the initramfs", limits.command, packed);
+  const engine = await deadline("the version of QEMU", limits.command, QemuEngine.open("qemu-system-x86_64"));
+  await using scope = new Scope();
+  const dir = mkdtempSync(join(tmpdir(), "forkd-cold-"));
+  scope.defer(() => rm(dir, { recursive: true, force: true }));
+  const memoryFile = join(dir, "memory");
+  const memory = await open(memoryFile, "w");
+  await memory.truncate(shape.memory_mib * 1024 * 1024);
+  await memory.close();
+  const overlay = join(dir, "disk.qcow2");
+  await createOverlay(overlay, files.rootfs.bytes);
+  const started = performance.now();
+  const booting = engine.boot({
+    shape: shapeOf({ vcpus: shape.vcpus, memoryMib: shape.memory_mib, accelerator: shape.accelerator }),
+    place: { socketDir: dir, consolePath: join(dir, "console"), logPath: join(dir, "log") },
+    memoryFile,
+    disk: { overlay, backing: [{ path: snapshotFile(snapshot, "rootfs"), format: "raw" }] },
+    kernel: { path: kernel.path, initramfs: initramfs.path, commandLine: recorded.command_line },
   });
-  const engine = await QemuEngine.open("qemu-system-x86_64");
-  const dir = mkdtempSync("/tmp/forkd-cold-");
-  try {
-    const { machine: shape, files } = manifest;
-    const memory = await open(join(dir, "memory"), "w");
-    await memory.truncate(shape.memory_mib * 1024 * 1024);
-    await memory.close();
-    await createOverlay(join(dir, "disk.qcow2"), files.rootfs.bytes);
-    const started = performance.now();
-    await using machine = await engine.boot({
-      shape: shapeOf({ vcpus: shape.vcpus, memoryMib: shape.memory_mib, accelerator: shape.accelerator }),
-      place: { socketDir: dir, consolePath: join(dir, "console"), logPath: join(dir, "log") },
-      memoryFile: join(dir, "memory"),
-      disk: {
-        overlay: join(dir, "disk.qcow2"),
-        backing: [{ path: join(snapshotDir, "rootfs.ext4"), format: "raw" }],
-      },
-      kernel: { path: kernel.path, initramfs: initramfs.path, commandLine: manifest.kernel.command_line },
-    });
-    await using agent = AgentClient.open(machine.agentSocket, { atBoundary: true, helloTimeoutMs: 120_000 });
-    await agent.ready;
-    let text = "";
-    const python = agent.start(
-      { argv: ["python3", "-c", "import numpy; print(numpy.zeros(5).tolist())"] },
-      { onOutput: ({ bytes }) => void (text += bytes.toString()) },
-    );
-    await python.exit;
-    if (!text.includes(answer)) throw new Error(`The cold guest did not answer: ${text}`);
-    return performance.now() - started;
-  } finally {
-    rmSync(dir, { recursive: true, force: true });
-  }
+  const machine = scope.use(await ended("QEMU to start", limits.guest, booting));
+  const agent = scope.use(
+    AgentClient.open(machine.agentSocket, { atBoundary: true, helloTimeoutMs: limits.guest * 1000 }),
+  );
+  await deadline("the agent of the cold guest", limits.guest, agent.ready);
+  let text = "";
+  const program = agent.start({ argv }, { onOutput: ({ bytes }) => void (text += bytes.toString()) });
+  await deadline(`${argv[0]} in the cold guest`, limits.guest, program.exit);
+  if (!text.includes(answer)) throw new Error(`The cold guest did not answer: ${text}`);
+  return performance.now() - started;
 }

@@ -1,4 +1,4 @@
-/** What a daemon holds, as the host sees it. */
+/** What a daemon holds, from /proc and its directories. */
 import { readdirSync, readFileSync } from "node:fs";
 import { isErrno } from "@forkd/base";
 import { rssBytes } from "./processes.ts";
@@ -11,16 +11,16 @@ export type DaemonFacts = {
   threads: number;
   /** processes below it, VMMs among them */
   processes: number;
-  /** files and directories below its data and runtime directories, images and snapshots' own files included */
+  /** files and directories below its data and runtime directories, with those of images and snapshots */
   files: number;
 };
 
-function count(dir: string): number {
+function count(dir: string, attempts = 20): number {
   try {
     return readdirSync(dir, { recursive: true }).length;
   } catch (error) {
-    // Something went away while it was read.
-    if (isErrno(error, "ENOENT")) return count(dir);
+    // A directory was removed while this read it.
+    if (isErrno(error, "ENOENT") && attempts > 1) return count(dir, attempts - 1);
     throw error;
   }
 }

@@ -1,47 +1,36 @@
-/** A daemon of the benchmark's own, on the benchmark's data directory. */
+/** A daemon that the benchmark starts and stops, and a client of it whose calls have deadlines. */
 import { fork as forkProcess } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdirSync, openSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { runProgram } from "@forkd/base";
-import type { Forkd } from "@forkd/sdk";
-import { connect } from "@forkd/sdk/node";
-
-export const repository = fileURLToPath(new URL("../../..", import.meta.url));
-export const dataDir = join(repository, ".cache/bench-data");
-export const runtimeDir = "/tmp/forkd-bench";
-export const code = "numpy.zeros(5).tolist()";
-export const answer = "[0.0, 0.0, 0.0, 0.0, 0.0]";
+import { Forkd } from "@forkd/sdk";
+import { nodeTransport } from "@forkd/sdk/node";
+import { deadline, limits, stop, withCallDeadline } from "./deadline.ts";
+import { repository } from "./run.ts";
 
 export type BenchDaemon = AsyncDisposable & {
   forkd: Forkd;
   pid: number;
-  /** kill -9; its sandboxes live on */
+  /** SIGKILL; its sandboxes keep running */
   kill(): Promise<void>;
 };
 
-/** `copy` names a second data directory with hard links to the snapshots of the first, for a daemon beside it. */
-export async function startDaemon(env: Record<string, string>, copy?: string): Promise<BenchDaemon> {
-  const dir = copy === undefined ? dataDir : `${dataDir}-${copy}`;
-  mkdirSync(dir, { recursive: true });
-  if (copy !== undefined) {
-    rmSync(join(dir, "snapshots"), { recursive: true, force: true });
-    await runProgram("cp", ["-al", join(dataDir, "snapshots"), dir]);
-  }
-  return launchDaemon({ dir, runtimeDir: `${runtimeDir}${copy ?? ""}`, env });
-}
-
 export type LaunchOptions = {
+  /** data directory */
   dir: string;
-  runtimeDir: string;
+  /** default: a new one, removed with the daemon */
+  runtimeDir?: string;
   env: Record<string, string>;
-  /** signals of the terminal do not reach it: whoever started it stops it */
+  /** signals of the terminal do not reach it: the benchmark stops it */
   detached?: boolean;
 };
 
-export async function launchDaemon({ dir, runtimeDir, env, detached }: LaunchOptions): Promise<BenchDaemon> {
-  const log = openSync(join(dir, "daemon.log"), "w");
+export async function launchDaemon(options: LaunchOptions): Promise<BenchDaemon> {
+  const { dir, env, detached = false } = options;
+  const runtimeDir = options.runtimeDir ?? mkdtempSync(join(tmpdir(), "forkd-bench-"));
+  const logPath = join(dir, "daemon.log");
+  const log = openSync(logPath, "w");
   const child = forkProcess(join(repository, "packages/cli/dist/src/main.js"), ["serve"], {
     env: {
       ...process.env,
@@ -52,36 +41,30 @@ export async function launchDaemon({ dir, runtimeDir, env, detached }: LaunchOpt
       FORKD_ON_STOP: "stop",
       ...env,
     },
+    execArgv: [],
     stdio: ["ignore", log, log, "ipc"],
-    detached: detached === true,
+    detached,
   });
   closeSync(log);
-  const exited = once(child, "exit");
-  const ended = exited.then(() => {
-    throw new Error(`The daemon ended, see ${join(dir, "daemon.log")}`);
-  });
-  ended.catch(() => undefined);
-  const [ready] = (await Promise.race([once(child, "message"), ended])) as [{ socket: string }];
-  return {
-    forkd: await connect({ socket: ready.socket }),
-    pid: child.pid ?? 0,
-    kill: async () => {
-      child.kill("SIGKILL");
-      await exited;
-    },
-    [Symbol.asyncDispose]: async () => {
-      child.kill("SIGTERM");
-      await exited;
-    },
+  const end = async (signal: "SIGTERM" | "SIGKILL") => {
+    await stop("the daemon", child, { signal, secs: limits.daemon });
+    if (options.runtimeDir === undefined) rmSync(runtimeDir, { recursive: true, force: true });
   };
-}
-
-/** The snapshot that is measured, built if it is not there. */
-export async function ensureSnapshot(forkd: Forkd): Promise<void> {
-  const tags = (await forkd.snapshots.list()).filter(({ bootable }) => bootable).map(({ tag }) => tag);
-  if (tags.includes("python-numpy")) return;
-  await forkd.snapshots.build(
-    { tag: "python-numpy", recipe: join(repository, "recipes/python-numpy"), force: true },
-    { onProgress: (event) => console.error(`    ${event.step}: ${event.message}`) },
-  );
+  const exited = once(child, "exit").then(() => {
+    throw new Error(`The daemon exited. Its log is ${logPath}`);
+  });
+  exited.catch(() => undefined);
+  try {
+    const started = Promise.race([once(child, "message"), exited]);
+    const [ready] = (await deadline("the daemon to listen", limits.daemon, started)) as [{ socket: string }];
+    return {
+      forkd: new Forkd({ transport: withCallDeadline(nodeTransport({ socket: ready.socket })) }),
+      pid: child.pid ?? 0,
+      kill: () => end("SIGKILL"),
+      [Symbol.asyncDispose]: () => end("SIGTERM"),
+    };
+  } catch (error) {
+    await end("SIGKILL");
+    throw error;
+  }
 }

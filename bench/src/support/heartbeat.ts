@@ -1,20 +1,19 @@
 /**
- * A process in the guest that writes a line every millisecond, and what its reader sees of a pause.
+ * A process in the guest that writes a line every millisecond, and the gaps that its reader sees.
  *
- * Two clocks tell of a gap. The reader's runs on while the VM is stopped: the largest time between two arrivals is what
- * an observer sees, with everything that lies between guest and observer. The guest's own stands still with the VM: by
- * it a pause takes no time at all, and a large gap means that the guest ran but the process did not, as when the host's
- * cores are taken or pages have to be copied.
+ * A gap is measured by two clocks. The reader's clock runs while the VM is stopped: the largest time between
+ * two arrivals is what an observer sees, with everything between guest and observer. The guest's clock stops
+ * with the VM: a large gap by that clock means that the guest ran but the process did not, because the host's
+ * cores were busy or pages had to be copied.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
-import { runProgram } from "@forkd/base";
 import type { Sandbox } from "@forkd/sdk";
-import { repository } from "./daemon.ts";
+import { command, deadline, limits, poll } from "./deadline.ts";
 import { median } from "./rows.ts";
+import { repository } from "./run.ts";
 
 type Beat = { sequence: number; guestMs: number; arrivedMs: number };
 export type Gaps = {
@@ -24,7 +23,6 @@ export type Gaps = {
   guest_ms: number;
 };
 
-const patienceMs = 10_000;
 const guestPath = "/usr/local/bin/heartbeat";
 
 /** The program, linked statically. */
@@ -32,7 +30,7 @@ export async function compileHeartbeat(): Promise<Uint8Array> {
   const dir = mkdtempSync(join(tmpdir(), "forkd-heartbeat-"));
   try {
     const program = join(dir, "heartbeat");
-    await runProgram("gcc", ["-O2", "-static", "-o", program, join(repository, "bench/guest/heartbeat.c")]);
+    await command("gcc", ["-O2", "-static", "-o", program, join(repository, "bench/guest/heartbeat.c")]);
     return await readFile(program);
   } finally {
     rmSync(dir, { recursive: true, force: true });
@@ -51,16 +49,16 @@ export class Heartbeat implements AsyncDisposable {
   private constructor(abort: AbortController, reading: (beats: Beat[]) => Promise<void>) {
     this.#abort = abort;
     this.#reading = reading(this.#beats);
-    // Its failure is met when it is stopped.
+    // A failure is thrown on disposal.
     this.#reading.catch(() => undefined);
   }
 
   static async start(sandbox: Sandbox): Promise<Heartbeat> {
     const abort = new AbortController();
-    const command = await sandbox.commands.start([guestPath], { signal: abort.signal });
-    return new Heartbeat(abort, async (beats) => {
+    const output = await sandbox.commands.start([guestPath], { signal: abort.signal });
+    const heartbeat = new Heartbeat(abort, async (beats) => {
       let partial = "";
-      for await (const event of command) {
+      for await (const event of output) {
         const arrivedMs = performance.now();
         if (event.type !== "stdout") continue;
         const lines = (partial + event.data).split("\n");
@@ -71,9 +69,14 @@ export class Heartbeat implements AsyncDisposable {
         }
       }
     });
+    await heartbeat.beatAfter(-Infinity);
+    return heartbeat;
   }
 
-  /** The largest gaps that overlap the time between two moments of performance.now(), beyond the median of all gaps. */
+  /**
+   * The largest gaps that overlap the time between two moments of performance.now(), beyond the median of all
+   * gaps.
+   */
   gaps(fromMs: number, toMs: number): Gaps {
     const usual = this.#pairs(-Infinity, Infinity);
     const within = this.#pairs(fromMs, toMs);
@@ -85,11 +88,8 @@ export class Heartbeat implements AsyncDisposable {
 
   /** Waits for a beat that arrives after a moment of performance.now(). */
   async beatAfter(momentMs: number): Promise<void> {
-    const deadline = performance.now() + patienceMs;
-    while ((this.#beats.at(-1)?.arrivedMs ?? -Infinity) <= momentMs) {
-      if (performance.now() > deadline) throw new Error("The heartbeat stopped");
-      await sleep(2);
-    }
+    const arrived = () => (this.#beats.at(-1)?.arrivedMs ?? -Infinity) > momentMs;
+    await poll("a beat of the heartbeat", arrived, { everyMs: 2 });
   }
 
   #pairs(fromMs: number, toMs: number): { seen: number; guest: number }[] {
@@ -103,7 +103,7 @@ export class Heartbeat implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#abort.abort();
-    await this.#reading.catch((error: unknown) => {
+    await deadline("the heartbeat to end", limits.guest, this.#reading).catch((error: unknown) => {
       if (!(error instanceof Error && "code" in error && error.code === "cancelled")) throw error;
     });
   }

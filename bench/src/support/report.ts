@@ -1,11 +1,18 @@
-/** What a benchmark says in the end: tables in markdown, targets met or missed, and its part of RESULTS.md. */
+/** The end of a benchmark: tables in Markdown, targets met or missed, and its section of RESULTS.md. */
 import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { repository } from "./daemon.ts";
+import { basename, join } from "node:path";
 import type { Rows } from "./rows.ts";
+import { repository, type Run } from "./run.ts";
 
-/** A figure that must not be larger than its limit. */
-export type Target = { figure: string; measured: number; limit: number; unit?: string; detail?: string };
+/** A figure that must not be above its limit, or with `atLeast` not below it. */
+export type Target = {
+  figure: string;
+  measured: number;
+  limit: number;
+  atLeast?: boolean;
+  unit?: string;
+  detail?: string;
+};
 
 export function markdownTable(head: readonly string[], lines: readonly (readonly string[])[]): string {
   const render = (line: readonly string[]) => `| ${line.join(" | ")} |`;
@@ -17,15 +24,20 @@ export function number(value: number, digits = 1): string {
   return Number.isFinite(value) ? value.toFixed(digits) : "–";
 }
 
+function isMet({ measured, limit, atLeast = false }: Target): boolean {
+  return atLeast ? measured >= limit : measured <= limit;
+}
+
 export function targetTable(targets: readonly Target[]): string {
-  const lines = targets.map(({ figure, measured, limit, unit = "", detail = "" }) => {
+  const lines = targets.map((target) => {
+    const { figure, measured, limit, atLeast = false, unit = "", detail = "" } = target;
     const digits = unit === "" ? 2 : 1;
     const suffix = unit === "" ? "" : ` ${unit}`;
-    const outcome = Number.isFinite(measured) ? (measured <= limit ? "met" : "**MISSED**") : "not measured";
+    const outcome = Number.isFinite(measured) ? (isMet(target) ? "met" : "**MISSED**") : "not measured";
     return [
       figure,
       number(measured, digits) + suffix,
-      `≤ ${number(limit, digits)}${suffix}`,
+      `${atLeast ? "≥" : "≤"} ${number(limit, digits)}${suffix}`,
       outcome,
       detail,
     ];
@@ -33,21 +45,28 @@ export function targetTable(targets: readonly Target[]): string {
   return markdownTable(["figure", "measured", "wanted", "", ""], lines);
 }
 
-/** Those that were missed come first. */
+/** Missed targets first. */
 export function lossesFirst(targets: readonly Target[]): Target[] {
-  const isMet = ({ measured, limit }: Target) => Number(measured <= limit);
-  return [...targets].sort((one, other) => isMet(one) - isMet(other));
+  return [...targets].sort((one, other) => Number(isMet(one)) - Number(isMet(other)));
 }
 
-/** Prints the report; with `write` puts it into RESULTS.md in place of the last one of the same name, with its raw rows. */
-export function publish(name: string, text: string, rows: Rows, write: boolean): void {
+/**
+ * Prints the report and writes it beside the raw rows. With `--write` it also replaces the benchmark's
+ * section of RESULTS.md, and the raw rows and `charts` (paths) in bench/.
+ */
+export function publish(run: Run, text: string, rows: Rows, charts: readonly string[] = []): void {
   console.log(`\n${text}\n\nraw rows: ${rows.path}`);
-  if (!write) return;
-  const kept = `${name}-rows.jsonl`;
-  copyFileSync(rows.path, join(repository, "bench", kept));
-  const path = join(repository, "bench/RESULTS.md");
-  const section = `# Results: ${name}\n\n${text}\n\nRaw rows: [${kept}](${kept}).\n`;
-  writeFileSync(path, withSection(readFileSync(path, "utf8"), `# Results: ${name}`, section));
+  writeFileSync(join(run.out, `${run.name}-report.md`), `${text}\n`);
+  for (const chart of charts) console.log(`chart: ${chart}`);
+  if (!run.write) return;
+  const kept = `${run.name}-rows.jsonl`;
+  const bench = join(repository, "bench");
+  copyFileSync(rows.path, join(bench, kept));
+  for (const chart of charts) copyFileSync(chart, join(bench, basename(chart)));
+  const path = join(bench, "RESULTS.md");
+  const heading = `# Results: ${run.name}`;
+  const section = `${heading}\n\n${text}\n\nRaw rows: [${kept}](${kept}).\n`;
+  writeFileSync(path, withSection(readFileSync(path, "utf8"), heading, section));
   console.log(`written to ${path}`);
 }
 

@@ -1,12 +1,8 @@
-/** Rows of a benchmark: kept raw as JSON lines, shown as medians and ratios. */
-import { appendFileSync, mkdirSync } from "node:fs";
+/** Rows of a benchmark: written raw as JSON lines, shown as medians and ratios. */
+import { appendFileSync } from "node:fs";
 import { cpus, loadavg, release, totalmem } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-
-export type Row = { bench: string; case: string; n: number; wall_ms: number } & Record<string, unknown>;
-
-export const resultsDir = fileURLToPath(new URL("../../results", import.meta.url));
+import { checkHead, checkRow, type BenchName, type Row } from "./row-shapes.ts";
 
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
@@ -15,23 +11,36 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? high : (high + (sorted[middle - 1] ?? high)) / 2;
 }
 
+/** Median time of one case. */
+export function medianOf(rows: readonly Row[], name: string, n: number): number {
+  return median(rows.filter((row) => row.case === name && row.n === n).map((row) => row.wall_ms));
+}
+
 export class Rows {
   readonly path: string;
   readonly all: Row[] = [];
-  readonly #bench: string;
+  readonly #bench: BenchName;
   readonly #loadBefore = currentLoad();
 
-  constructor(bench: string, facts: Record<string, unknown>) {
-    mkdirSync(resultsDir, { recursive: true });
+  constructor(bench: BenchName, dir: string, facts: Record<string, unknown>) {
     this.#bench = bench;
-    this.path = join(resultsDir, `${bench}-${new Date().toISOString().replaceAll(/[:.]/g, "-")}.jsonl`);
-    const host = { cores: cpus().length, cpu: cpus()[0]?.model, memory_bytes: totalmem(), kernel: release() };
-    appendFileSync(this.path, `${JSON.stringify({ bench, host, load: this.#loadBefore, ...facts })}\n`);
+    this.path = join(dir, `${bench}-${new Date().toISOString().replaceAll(/[:.]/g, "-")}.jsonl`);
+    const [cpu] = cpus();
+    const host = {
+      cores: cpus().length,
+      cpu: cpu?.model ?? "unknown",
+      memory_bytes: totalmem(),
+      kernel: release(),
+    };
+    const head = { bench, host, load: this.#loadBefore, ...facts };
+    checkHead(bench, head);
+    appendFileSync(this.path, `${JSON.stringify(head)}\n`);
   }
 
-  /** `note`: for whoever watches */
+  /** Throws if the row does not match the shape in row-shapes.ts. `note` is printed, not kept. */
   add(row: Omit<Row, "bench">, note = ""): void {
     const full = { bench: this.#bench, ...row } as Row;
+    checkRow(this.#bench, full);
     this.all.push(full);
     appendFileSync(this.path, `${JSON.stringify(full)}\n`);
     console.error(
@@ -39,29 +48,16 @@ export class Rows {
     );
   }
 
-  /** Of one minute; the first is that of others. */
+  /** Load of one minute. The first figure is the load that other programs made. */
   load(): string {
     return `load ${this.#loadBefore.toFixed(1)} before, ${currentLoad().toFixed(1)} after`;
   }
 
   median(name: string, n: number): number {
-    return median(this.all.filter((row) => row.case === name && row.n === n).map((row) => row.wall_ms));
+    return medianOf(this.all, name, n);
   }
 }
 
 function currentLoad(): number {
-  return loadavg()[0] ?? Number.NaN;
-}
-
-/** A plain table for the terminal. */
-export function table(head: readonly string[], lines: readonly (readonly string[])[]): string {
-  const widths = head.map((title, column) =>
-    Math.max(title.length, ...lines.map((line) => (line[column] ?? "").length)),
-  );
-  const render = (line: readonly string[]) =>
-    line
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join("  ")
-      .trimEnd();
-  return [render(head), render(widths.map((width) => "-".repeat(width))), ...lines.map(render)].join("\n");
+  return loadavg()[0] ?? 0;
 }

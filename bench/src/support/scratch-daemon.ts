@@ -1,83 +1,70 @@
 /**
- * A daemon whose data directory lives as long as it does: a benchmark that makes many snapshots leaves none. Only the
- * images that snapshots are built from are shared with the other benchmarks. Ctrl-C stops the daemon, which fails
- * whatever is under way, so that the benchmark unwinds.
+ * A daemon whose data directory is removed with it, so that a benchmark that makes many snapshots leaves
+ * none. It shares only the images that snapshots are built from. It does not get signals of the terminal: the
+ * benchmark unwinds and stops it.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { dataDir, launchDaemon, repository, type BenchDaemon } from "./daemon.ts";
-
-const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
-let interrupted = false;
+import { launchDaemon, type BenchDaemon } from "./daemon.ts";
+import { interrupt, isInterrupted } from "./deadline.ts";
+import type { Run } from "./run.ts";
 
 export type ScratchDaemon = BenchDaemon & { dir: string; runtimeDir: string };
 
 export async function startScratchDaemon(
-  name: string,
+  run: Run,
   more: Record<string, string> = {},
 ): Promise<ScratchDaemon> {
-  const images = join(dataDir, "images");
-  mkdirSync(images, { recursive: true });
-  const dir = mkdtempSync(join(repository, `.cache/bench-${name}-`));
+  const dir = mkdtempSync(join(run.scratch, `bench-${run.name}-`));
   const runtimeDir = mkdtempSync(join(tmpdir(), "forkd-bench-"));
   const remove = () => {
     for (const path of [dir, runtimeDir]) rmSync(path, { recursive: true, force: true });
   };
   let daemon: BenchDaemon;
   try {
-    symlinkSync(images, join(dir, "images"));
+    symlinkSync(run.images, join(dir, "images"));
     const env = { FORKD_POOL_SIZE: "0", FORKD_DRAIN_SECS: "0", ...more };
     daemon = await launchDaemon({ dir, runtimeDir, env, detached: true });
   } catch (error) {
+    printLog(dir);
     remove();
     throw error;
   }
-  let stopping: Promise<void> | undefined;
-  const stop = () => (stopping ??= stopAndTell(daemon, dir));
-  const interrupt = () => {
-    interrupted = true;
-    void stop();
-  };
-  for (const name of signals) process.on(name, interrupt);
   return {
     ...daemon,
     dir,
     runtimeDir,
     [Symbol.asyncDispose]: async () => {
-      await stop();
-      for (const name of signals) process.off(name, interrupt);
-      remove();
+      try {
+        await daemon[Symbol.asyncDispose]();
+      } finally {
+        printLog(dir);
+        remove();
+      }
     },
   };
 }
 
-/** What the daemon warned of would go with its directory. */
-async function stopAndTell(daemon: BenchDaemon, dir: string): Promise<void> {
-  await daemon[Symbol.asyncDispose]();
+/** The log is removed with the data directory. */
+function printLog(dir: string): void {
   const text = readFileSync(join(dir, "daemon.log"), "utf8");
   if (text !== "") console.error(`the daemon's log:\n${text.slice(-5000)}`);
 }
 
-/** Runs a benchmark; one that was interrupted ends quietly, once it has cleaned up. */
+/**
+ * Runs a benchmark. A signal ends its waits, so that it cleans up; what fails because of that is not
+ * reported.
+ */
 export async function runBench(work: () => Promise<void>): Promise<void> {
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, interrupt);
   try {
     await work();
   } catch (error) {
-    if (!interrupted) throw error;
+    if (!isInterrupted()) throw error;
     console.error("interrupted");
     process.exitCode = 130;
+  } finally {
+    for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.off(name, interrupt);
   }
-}
-
-/** The recipe of the benchmarks with another size of memory. */
-export async function buildBase({ forkd }: BenchDaemon, memoryMib: number): Promise<string> {
-  const tag = `base-${memoryMib}`;
-  console.error(`building ${tag}`);
-  await forkd.snapshots.build({
-    tag,
-    recipe: join(repository, "recipes/python-numpy"),
-    memory_mib: memoryMib,
-  });
-  return tag;
 }

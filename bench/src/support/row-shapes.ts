@@ -1,0 +1,225 @@
+/**
+ * The raw rows of every benchmark. A file has one JSON object per line: first a head with the host and the
+ * settings of the run, then one row per measurement. Every row has `bench`, `case`, `n` (how many things were
+ * measured) and `wall_ms`; the case says which other fields there are. `Rows` writes nothing that does not
+ * match, and tests/src/e2e/bench.test.ts checks what a run has written.
+ */
+import { z } from "zod";
+
+export const benchNames = ["branch", "chain", "load", "restart", "soak", "spawn"] as const;
+export type BenchName = (typeof benchNames)[number];
+
+type Kind = {
+  /** value of `case` */
+  case: string | RegExp;
+  fields: z.ZodRawShape;
+  /** rows of this kind are not in every run */
+  optional?: boolean;
+};
+type BenchShape = { head: z.ZodRawShape; kinds: Readonly<Record<string, Kind>> };
+
+const ms = z.number().nonnegative();
+const count = z.int().nonnegative();
+const amount = z.number().nonnegative();
+const size = z.enum(["tiny", "quick", "full"]);
+const accelerator = z.enum(["kvm", "tcg"]);
+const mode = z.enum(["live", "diff", "full"]);
+const timings = z.record(z.string(), ms);
+
+/** of the host, in the head of every file */
+const host = z.strictObject({ cores: count, cpu: z.string(), memory_bytes: count, kernel: z.string() });
+
+const branched = {
+  memory_mib: count,
+  diverged_mib: count,
+  mode,
+  wait: z.boolean(),
+  index: count,
+  /** stop to cont of the source */
+  pause_ms: ms,
+  /** request to cont */
+  resumed_ms: ms,
+  /** the pause by the guest's wall clock */
+  stall_ms: ms.nullish(),
+  total_ms: ms.nullish(),
+  /** parts of the pause */
+  timings_ms: timings,
+  /** cont to answer, by the clock of the caller */
+  answered_after_ms: z.number(),
+  logical_bytes: count.nullish(),
+  physical_bytes: count.nullish(),
+};
+
+/** largest gap between two beats of the heartbeat, less the usual gap */
+const gaps = {
+  /** from request to answer */
+  gap_ms: z.number(),
+  /** from request to cont */
+  gap_at_stop_ms: z.number(),
+  /** in as much time before the request */
+  gap_calm_ms: z.number(),
+  /** by the guest's own clock */
+  gap_guest_clock_ms: z.number(),
+};
+
+const mix = {
+  exec_p99_ms: ms,
+  exec_count: count,
+  exec_max_ms: ms,
+  probe_p50_ms: ms,
+  probe_p99_ms: ms,
+  calls: count,
+  seconds: ms,
+  daemon_cpu_seconds: ms,
+  /** answers by error code, `ok` among them */
+  answers: z.record(z.string(), count),
+  /** 5xx that are not about capacity */
+  faults: z.array(z.string()),
+};
+
+const held = {
+  rss_bytes: count,
+  anonymous_bytes: count,
+  descriptors: count,
+  threads: count,
+  processes: count,
+  files: count,
+};
+
+const child = { fork_ms: ms, kind: z.enum(["cached", "evicted", "after evicted"]) };
+
+const shapes: Readonly<Record<BenchName, BenchShape>> = {
+  branch: {
+    head: { accelerator, rounds: count },
+    kinds: {
+      idle: { case: "idle", fields: branched },
+      "no wait": { case: "no wait", fields: branched },
+      heartbeat: { case: "heartbeat", fields: { ...branched, ...gaps } },
+      "in a row": { case: "in a row", fields: branched },
+      "fork of base": { case: "fork of base", fields: {} },
+      "fork right after a branch": { case: "fork right after a branch", fields: {} },
+      "branch with children": { case: "branch with children", fields: {} },
+    },
+  },
+  chain: {
+    head: { accelerator, rounds: count },
+    kinds: {
+      branch: {
+        case: "branch",
+        fields: {
+          depth: count,
+          pause_ms: ms,
+          resumed_ms: ms,
+          total_ms: ms,
+          timings_ms: timings,
+          logical_bytes: count,
+          physical_bytes: count,
+          snapshot_bytes: count,
+        },
+      },
+      compact: { case: "compact", fields: {} },
+      depth: { case: /^\d+$/, fields: child },
+      compacted: { case: "compacted", fields: child },
+    },
+  },
+  load: {
+    head: { clients: count, seconds: amount, guests: count },
+    // wall_ms is the median of exec, n the number of clients
+    kinds: {
+      "one client": { case: "one client", fields: mix },
+      "exec only": { case: "exec only", fields: mix },
+      calls: { case: "calls", fields: mix },
+      everything: { case: "everything", fields: mix },
+    },
+  },
+  restart: {
+    head: { rounds: count, counts: z.array(count), kills: count },
+    kinds: {
+      restart: { case: "restart", fields: { listens_ms: ms, fork_ms: ms } },
+      kills: { case: "kills at random moments, all held", fields: {} },
+    },
+  },
+  soak: {
+    head: { cycles: count, branches: count, at_once: count },
+    // wall_ms is the mean of the calls since the row before, n what was done so far
+    kinds: {
+      forks: { case: "forks", fields: held },
+      branches: { case: "branches", fields: held },
+    },
+  },
+  spawn: {
+    head: { accelerator, rounds: count, parallel: count, qemu: z.string(), memory_mib: count },
+    kinds: {
+      cold: { case: "cold", fields: { accelerator } },
+      fork: { case: "fork", fields: { fork_ms: ms, pool_size: z.literal(0) } },
+      pool: { case: /^fork, pool of \d+$/, fields: { fork_ms: ms, pool_size: count } },
+      floor: { case: "floor", fields: {} },
+      bubblewrap: { case: "bubblewrap", fields: {} },
+      runc: { case: "runc", fields: {} },
+      /** a contender that this host cannot run */
+      absent: {
+        case: "absent",
+        fields: { contender: z.enum(["bubblewrap", "runc"]), reason: z.string() },
+        optional: true,
+      },
+      /** of n children that live at once */
+      costs: {
+        case: "costs",
+        fields: {
+          diverged_mib_per_child: amount,
+          pss_mib_per_child: amount,
+          daemon_rss_mib: amount,
+          idle_percent_of_core: amount,
+          idle_percent_of_core_mean: amount,
+          eval_agent_ms: ms,
+          eval_rest_adds_ms: z.number(),
+        },
+      },
+      children: { case: /^children \d+ to \d+$/, fields: {} },
+      "live children": { case: /^\d+ live children, one eval each$/, fields: {} },
+    },
+  },
+};
+
+export type Row = { bench: string; case: string; n: number; wall_ms: number } & Record<string, unknown>;
+
+function fits(kind: Kind, name: string): boolean {
+  return typeof kind.case === "string" ? kind.case === name : kind.case.test(name);
+}
+
+function problem(what: string, error: z.ZodError): Error {
+  return new Error(`${what} does not match its documented shape: ${z.prettifyError(error)}`);
+}
+
+export function checkHead(bench: BenchName, head: unknown): void {
+  const shape = z.strictObject({ bench: z.literal(bench), host, load: amount, size, ...shapes[bench].head });
+  const { error } = shape.safeParse(head);
+  if (error) throw problem(`The head of ${bench}`, error);
+}
+
+/** Returns the name of the row's kind. */
+export function checkRow(bench: BenchName, row: unknown): string {
+  const basis = { bench: z.literal(bench), case: z.string(), n: count, wall_ms: ms };
+  const { data, error } = z.looseObject(basis).safeParse(row);
+  if (error) throw problem(`A row of ${bench}`, error);
+  const found = Object.entries(shapes[bench].kinds).find(([, kind]) => fits(kind, data.case));
+  if (!found) throw new Error(`A row of ${bench} has the case "${data.case}", which is not documented`);
+  const [name, { fields }] = found;
+  const checked = z.strictObject({ ...basis, ...fields }).safeParse(row);
+  if (checked.error) throw problem(`A row "${data.case}" of ${bench}`, checked.error);
+  return name;
+}
+
+/** Checks a whole file. Returns the kinds that are neither there nor recorded as absent. */
+export function checkRowsFile(bench: BenchName, text: string): string[] {
+  const [head, ...rows] = text
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  checkHead(bench, head);
+  const seen = new Set(rows.map((row) => checkRow(bench, row)));
+  const absent = new Set(rows.map((row) => row["contender"]));
+  return Object.entries(shapes[bench].kinds)
+    .filter(([name, { optional }]) => optional !== true && !seen.has(name) && !absent.has(name))
+    .map(([name]) => name);
+}
