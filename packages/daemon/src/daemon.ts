@@ -3,7 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope, type Logger, type Priority } from "@forkd/base";
 import { hostBootId, identify } from "@forkd/runtime";
-import type { Config } from "./settings/config.ts";
+import type { Config } from "./settings/load.ts";
 import { lockDataDir } from "./host/data-dir-lock.ts";
 import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";

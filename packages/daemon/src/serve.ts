@@ -2,7 +2,7 @@
 import { createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
-import { loadConfig, type Config, type Flags, type Settings } from "./settings/config.ts";
+import { loadConfig, type Config, type Flags, type Settings } from "./settings/load.ts";
 import { quotaOf } from "./settings/quota.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http/metrics.ts";

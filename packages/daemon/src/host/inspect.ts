@@ -1,7 +1,7 @@
 /** The doctor without a daemon, and the mending of what it finds. */
 import { toAppError, type DoctorReport } from "@forkd/contract";
 import { fail, idleFindings, ok, toCheck, type Finding } from "@forkd/runtime";
-import { loadConfig, type Config, type Environment } from "../settings/config.ts";
+import { loadConfig, type Config, type Environment } from "../settings/load.ts";
 import { runtimeConfig } from "../serve.ts";
 import { placeFindings } from "./findings.ts";
 

@@ -14,7 +14,7 @@ import {
   type Config,
   type Environment,
   type SettingName,
-} from "./config.ts";
+} from "./load.ts";
 import { settingMeanings } from "./meanings.ts";
 
 /** Names whose values are not shown; none of today's settings holds a secret itself. */

@@ -1,6 +1,6 @@
 /** Settings → what sandboxes may take. */
 import type { QuotaSettings } from "@forkd/runtime";
-import type { Settings } from "./config.ts";
+import type { Settings } from "./load.ts";
 
 export function quotaOf(values: Settings): QuotaSettings {
   const { default_memory_limit_mib: memory, default_cpu_percent: cpu, default_disk_limit_mib: disk } = values;

@@ -3,7 +3,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
-import { loadConfig, settingNames } from "../../src/settings/config.ts";
+import { loadConfig, settingNames } from "../../src/settings/load.ts";
 import { describeSettings, requireSetting, setSettings, unsetSettings } from "../../src/settings/edit.ts";
 import { temporaryDir } from "../support.ts";
 

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
-import { loadConfig } from "../../src/settings/config.ts";
+import { loadConfig } from "../../src/settings/load.ts";
 import { temporaryDir } from "../support.ts";
 
 test("loadConfig() prefers flags over environment over file over defaults", async () => {
