@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { Scope, type Logger, type Priority } from "@forkd/base";
 import { hostBootId, identify } from "@forkd/runtime";
 import type { Config } from "./settings/load.ts";
+import { withoutSecrets } from "./settings/table.ts";
 import { lockDataDir } from "./host/data-dir-lock.ts";
 import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
@@ -81,7 +82,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     socket: settings.socket,
     url,
     priority: options.priority,
-    settings,
+    settings: withoutSecrets(settings),
     sources: options.config.sources,
     durationMs: Math.round(performance.now() - startedAt),
   });

@@ -1,6 +1,7 @@
 export { serve } from "./serve.ts";
 export type { ServeOptions } from "./serve.ts";
-export { configFileOf, loadConfig, settingNames } from "./settings/load.ts";
+export { configFileOf, loadConfig } from "./settings/load.ts";
+export { flagsOf, settingNames, settingTable, variableOf, type SettingFlag } from "./settings/table.ts";
 export {
   describeSettings,
   requireSetting,

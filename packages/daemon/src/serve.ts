@@ -1,9 +1,8 @@
 /** The daemon as a process: settings, signals, exit code. */
 import { createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
-import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
-import { loadConfig, type Config, type Flags, type Settings } from "./settings/load.ts";
-import { quotaOf } from "./settings/quota.ts";
+import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runtime";
+import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/router.ts";
@@ -44,7 +43,7 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   process.on("SIGTERM", onSignal);
   try {
     const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
-      const runtime = await openRuntime(runtimeConfig(config), log);
+      const runtime = await openRuntime(runtimeConfig(values), log);
       // A daemon that cannot start, for a port that is taken, say, ends no sandbox.
       const { onStop } = runtime;
       runtime.onStop = "keep";
@@ -101,24 +100,4 @@ function hangUp(reopens: readonly (() => void)[], log: Logger): void {
     }
   }
   log.info({ event: "daemon.hangup", outcome: "ok" });
-}
-
-export function runtimeConfig({ values }: Config): RuntimeConfig {
-  return {
-    dataDir: values.data_dir,
-    runtimeDir: values.runtime_dir,
-    guestDir: values.guest_dir,
-    accelerator: values.accelerator,
-    qemuPath: values.qemu_path,
-    poolSize: values.pool_size,
-    forkParallelism: values.fork_parallelism,
-    maxSandboxes: values.max_sandboxes,
-    branchConcurrency: values.branch_concurrency,
-    memoryCacheMib: values.memory_cache_mib,
-    onStop: values.on_stop,
-    bootTimeoutMs: values.boot_timeout_secs * 1000,
-    readyTimeoutMs: values.ready_timeout_secs * 1000,
-    machinesGroup: values.machines_cgroup === "own" ? undefined : values.machines_cgroup,
-    quota: quotaOf(values),
-  };
 }

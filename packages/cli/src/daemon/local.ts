@@ -17,7 +17,8 @@ const otherVariables = /^FORKD_(URL|TOKEN|CA|RECIPES_DIR|COMMAND|RUN_[A-Z_]+)$/;
 
 /** Names of variables that look like settings and are none: most often misspelt ones. */
 export async function strayVariables(env: Environment): Promise<string[]> {
-  const known = new Set((await settingNames()).map((name) => `FORKD_${name.toUpperCase()}`));
+  const { settingNames: names, variableOf } = await import("@forkd/daemon");
+  const known = new Set(names.map(variableOf));
   return Object.keys(env).filter(
     (name) => name.startsWith("FORKD_") && !known.has(name) && !otherVariables.test(name),
   );

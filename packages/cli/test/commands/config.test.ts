@@ -21,7 +21,7 @@ test("config shows every setting with its origin, and says what a running daemon
   const alone = await runCli(["config"], { env });
   assert.equal(alone.code, 0, alone.stderr);
   assert.match(alone.stdout, /^SETTING +VALUE +FROM +ALLOWED +MEANING\n/);
-  assert.match(alone.stdout, /^pool_size +4 +default +0 to 1000 +machines started ahead/m);
+  assert.match(alone.stdout, /^pool_size +4 +default +0 to 1000 +VMMs to keep ready/m);
   assert.match(alone.stdout, /^data_dir .* environment /m);
   const both = await runCli(["config"], { env, socket: daemon.socket });
   assert.match(both.stderr, /running daemon \(pid 4711\) uses pool_size = 9, not 4\./);

@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { flagsOf, settingTable } from "@forkd/daemon";
 import { runCli } from "../run-cli.ts";
 
 test("serve --set gives any setting, as a flag", async (t) => {
@@ -26,4 +27,20 @@ test("serve --set gives any setting, as a flag", async (t) => {
     assert.match(stderr, message, args.join(" "));
     assert.equal(code, 2, args.join(" "));
   }
+});
+
+test("every flag of serve is the setting of its name", async () => {
+  const refused = Object.entries(settingTable).flatMap(([name, { schema }]) => {
+    const option = flagsOf()
+      .find((flag) => flag.name === name)
+      ?.option.split(" ");
+    if (option?.length !== 2) return [];
+    const value = ["", "many", "http://x"].find((text) => !schema.safeParse(text).success);
+    return [{ name, args: [option[0] ?? "", value ?? assert.fail(name)] }];
+  });
+  const { code, stderr } = await runCli(["serve", ...refused.flatMap(({ args }) => args)]);
+  assert.equal(code, 2);
+  for (const { name } of refused) assert.ok(stderr.includes(`${name} (from flag)`), name);
+  const plain = ["--allow-plain-http", "--set", "allow_plain_http=true"];
+  assert.match((await runCli(["serve", ...plain])).stderr, /The setting allow_plain_http is given twice/);
 });

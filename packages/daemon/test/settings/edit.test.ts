@@ -3,8 +3,9 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
-import { loadConfig, settingNames } from "../../src/settings/load.ts";
 import { describeSettings, requireSetting, setSettings, unsetSettings } from "../../src/settings/edit.ts";
+import { loadConfig } from "../../src/settings/load.ts";
+import { settingNames } from "../../src/settings/table.ts";
 import { temporaryDir } from "../support.ts";
 
 test("every setting has a meaning, a range and a variable", async () => {
