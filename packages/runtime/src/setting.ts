@@ -20,20 +20,17 @@ export type Setting<Schema extends z.ZodType = z.ZodType> = {
   readonly usually?: string;
   /** one sentence for the user */
   readonly meaning: string;
-  /** of a number; names of units are part of the documentation */
+  /** shown after the range of a number */
   readonly unit?: "MiB" | "seconds" | "days" | "percent";
   /** the allowed values in words, where the schema's range or choices are not enough */
   readonly allowed?: string;
-  /** gives the setting its own flag of `forkd serve`; every other setting is given by --set */
+  /** gives the setting its own flag of `forkd serve` */
   readonly flag?: {
     /** placeholder of the value; a flag without one means "true" */
     readonly value?: string;
     readonly help: string;
   };
-  /**
-   * How a running daemon takes up a change of the file that the setting names. No setting itself changes
-   * before a restart.
-   */
+  /** what the running daemon does with the named file; a new value of the setting itself needs a restart */
   readonly reload?: "reopen" | "reread" | "watch";
   /** hides the value from every listing */
   readonly secret?: boolean;
