@@ -9,8 +9,7 @@ import { dirname, join, relative } from "node:path";
 import { Command } from "commander";
 import { verbs } from "../packages/cli/dist/src/verbs.js";
 import { routes } from "../packages/contract/dist/src/index.js";
-import { describeSettings, loadConfig } from "../packages/daemon/dist/src/index.js";
-import { settingMeanings } from "../packages/daemon/dist/src/settings/meanings.js";
+import { settingsTable } from "./settings-table.mjs";
 import { avoidedWords } from "./vocabulary.mjs";
 
 /**
@@ -145,21 +144,4 @@ function routesTable() {
         `| \`${method.toUpperCase()} ${path}\` | ${scope === "open" ? "" : scope} | ${summary} | [${group}](#${anchor(group)}) |\n`,
     ),
   ].join("");
-}
-
-async function settingsTable() {
-  const rows = describeSettings(await loadConfig({}, { FORKD_DATA_DIR: "/nonexistent" })).map((setting) => {
-    if (setting.meaning === "") {
-      report(`packages/daemon/src/settings/meanings.ts: no entry for ${setting.name}`);
-    }
-    const usual = settingMeanings[setting.name]?.usually ?? setting.default;
-    const cells = [
-      `\`${setting.name}\``,
-      usual === null || usual === "[]" ? "" : usual,
-      setting.allowed,
-      setting.meaning,
-    ];
-    return `| ${cells.join(" | ")} |\n`;
-  });
-  return `| setting | default | allowed | meaning |\n|---|---|---|---|\n${rows.join("")}`;
 }

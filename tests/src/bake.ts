@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { nullLogger, readJson, removeTree, runProgram } from "@forkd/base";
-import { createSnapshot, openRuntime, runtimeDefaults, type Runtime } from "@forkd/runtime";
+import { createSnapshot, defaultRuntimeConfig, openRuntime, type Runtime } from "@forkd/runtime";
 import { guestDir, repository, sharedData, testPrefix } from "./support/places.ts";
 
 const stampPath = join(sharedData, "stamp.json");
@@ -104,7 +104,7 @@ if (JSON.stringify(await readJson(stampPath)) === JSON.stringify({ stamp: wanted
   const dir = await mkdtemp(testPrefix);
   try {
     const config = {
-      ...runtimeDefaults,
+      ...defaultRuntimeConfig(),
       dataDir: sharedData,
       runtimeDir: join(dir, "run"),
       guestDir,

@@ -1,9 +1,10 @@
-/** The life of a daemon: lock, access, handlers, listen, tell where; wait; drain, undo all in reverse. */
+/** Runs the daemon: locks the data directory, opens access, handlers and server, publishes the address, waits, drains, closes. */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope, type Logger, type Priority } from "@forkd/base";
 import { hostBootId, identify } from "@forkd/runtime";
-import type { Config } from "./settings/config.ts";
+import type { Config } from "./settings/load.ts";
+import { withoutSecrets } from "./settings/table.ts";
 import { lockDataDir } from "./host/data-dir-lock.ts";
 import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
@@ -13,12 +14,12 @@ import { publishDaemonRecord } from "./host/daemon-record.ts";
 
 export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
-  /** the callers that are still there are about to be cut off */
+  /** called before the server closes the remaining connections */
   readonly beforeCut?: () => void;
   readonly observe?: RouterOptions["observe"];
-  /** called when the daemon takes requests: what is disposed of before has never served anybody */
+  /** called when the daemon accepts requests */
   readonly started?: () => void;
-  /** called when the daemon stops taking requests */
+  /** called when the daemon stops accepting requests */
   readonly stopping?: () => void;
 };
 export type { Access } from "./access/open-access.ts";
@@ -26,11 +27,11 @@ export type DaemonOptions = {
   readonly config: Config;
   readonly log: Logger;
   readonly version: string;
-  /** Called once the data directory is locked; `stop` makes the daemon stop. */
+  /** Called when the data directory is locked; `stop` stops the daemon. */
   readonly open: (stop: () => void, access: Access) => Promise<OpenedHandlers>;
-  /** what the daemon has, for the log */
+  /** its scheduling priority, for the log */
   readonly priority?: Priority | undefined;
-  /** Asks the daemon to stop, as `stop` does. */
+  /** Stops the daemon, as `stop` does. */
   readonly signal?: AbortSignal;
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
 };
@@ -81,7 +82,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     socket: settings.socket,
     url,
     priority: options.priority,
-    settings,
+    settings: withoutSecrets(settings),
     sources: options.config.sources,
     durationMs: Math.round(performance.now() - startedAt),
   });

@@ -1,9 +1,8 @@
 /** The daemon as a process: settings, signals, exit code. */
 import { createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
-import { forkdVersion as version, openRuntime, type RuntimeConfig } from "@forkd/runtime";
-import { loadConfig, type Config, type Flags, type Settings } from "./settings/config.ts";
-import { quotaOf } from "./settings/quota.ts";
+import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runtime";
+import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/router.ts";
@@ -11,12 +10,12 @@ import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
 export type ServeOptions = {
   readonly flags?: Flags;
-  /** settings that nobody has given, instead of the usual ones */
+  /** replace the usual defaults */
   readonly defaults?: Flags;
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
 };
 
-/** Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal ends it at once. */
+/** Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal exits at once. */
 export async function serve(options: ServeOptions = {}): Promise<number> {
   const config = await loadConfig(options.flags, process.env, {
     ...(options.defaults && { defaults: options.defaults }),
@@ -32,10 +31,10 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     if (stop.signal.aborted) process.exit(1);
     stop.abort();
   };
-  // A promise that nobody looked after is a defect to be seen, not a reason to take every sandbox down.
+  // An unhandled rejection is a defect to log, not a reason to stop every sandbox.
   const onUnhandled = (error: unknown) => log.error({ event: "daemon.unhandled", error });
   process.on("unhandledRejection", onUnhandled);
-  // What SIGHUP opens anew. One that fails keeps what it has, and does not keep the others from theirs.
+  // What SIGHUP reopens. If one fails, it keeps its old file, and the others are still reopened.
   const hangups: (() => void)[] = [];
   if (logFile) hangups.push(() => logFile.reopen());
   const onHangup = () => hangUp(hangups, log);
@@ -44,8 +43,8 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   process.on("SIGTERM", onSignal);
   try {
     const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
-      const runtime = await openRuntime(runtimeConfig(config), log);
-      // A daemon that cannot start, for a port that is taken, say, ends no sandbox.
+      const runtime = await openRuntime(runtimeConfig(values), log);
+      // A daemon that fails to start, for example because its port is in use, must not stop sandboxes.
       const { onStop } = runtime;
       runtime.onStop = "keep";
       const http = new HttpMetrics();
@@ -67,7 +66,7 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     log.info({ event: "daemon.stop", outcome: "ok" });
     return 0;
   } catch (error) {
-    // Ctrl-C at a terminal reaches the programs too that a start runs.
+    // Ctrl-C in a terminal also stops the programs that the start runs, so the start fails.
     if (stop.signal.aborted && !isReady) {
       log.info({ event: "daemon.stop", outcome: "interrupted", error });
       return 0;
@@ -75,7 +74,7 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     const failure = toAppError(error);
     const record = { event: "daemon.stop", outcome: "failed", errorCode: failure.code, err: failure };
     log.error(record);
-    // Whoever started it looks at stderr.
+    // The process that started the daemon reads stderr.
     if (logFile && !logFile.isSameAs(2)) createLogger({ level: "error" }).error(record);
     return errorCodes[failure.code].exit;
   } finally {
@@ -101,24 +100,4 @@ function hangUp(reopens: readonly (() => void)[], log: Logger): void {
     }
   }
   log.info({ event: "daemon.hangup", outcome: "ok" });
-}
-
-export function runtimeConfig({ values }: Config): RuntimeConfig {
-  return {
-    dataDir: values.data_dir,
-    runtimeDir: values.runtime_dir,
-    guestDir: values.guest_dir,
-    accelerator: values.accelerator,
-    qemuPath: values.qemu_path,
-    poolSize: values.pool_size,
-    forkParallelism: values.fork_parallelism,
-    maxSandboxes: values.max_sandboxes,
-    branchConcurrency: values.branch_concurrency,
-    memoryCacheMib: values.memory_cache_mib,
-    onStop: values.on_stop,
-    bootTimeoutMs: values.boot_timeout_secs * 1000,
-    readyTimeoutMs: values.ready_timeout_secs * 1000,
-    machinesGroup: values.machines_cgroup === "own" ? undefined : values.machines_cgroup,
-    quota: quotaOf(values),
-  };
 }

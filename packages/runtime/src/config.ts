@@ -1,51 +1,282 @@
-/** Settings of the runtime, already resolved and checked by whoever opens it. */
+/**
+ * The settings of the runtime. A new one needs its entry in this table, and nothing else: the type
+ * RuntimeConfig, the daemon's settings and the documentation follow from it.
+ */
 import { join } from "node:path";
-import type { QuotaSettings } from "./quota-settings.ts";
+import { fileURLToPath } from "node:url";
+import {
+  defaultDataDir,
+  defaultRuntimeDir,
+  limitsSchema,
+  type DirectoryFacts,
+  type LimitName,
+} from "@forkd/contract";
+import { z } from "zod";
+import {
+  count,
+  defaultsOf,
+  hostFacts,
+  path,
+  runtimeSetting as setting,
+  type RuntimeSetting,
+} from "./setting.ts";
 
-/** keep: their machines run on for the next daemon; stop: they end, workspaces are saved before */
-export type OnStop = "keep" | "stop";
+const maxMib = 1 << 30;
 
-export type RuntimeConfig = {
-  /** snapshots, images, sandboxes */
-  dataDir: string;
-  /** sockets; a short path */
-  runtimeDir: string;
-  /** the guest's parts: build/forkd-agent, kernels/ */
-  guestDir: string;
-  accelerator: "auto" | "kvm" | "tcg";
-  qemuPath: string;
-  /** VMM processes kept ready per snapshot in use; 0 switches it off */
-  poolSize: number;
-  /** children started at the same time */
-  forkParallelism: number;
-  maxSandboxes: number;
-  /** branches under way at the same time */
-  branchConcurrency: number;
-  /** what flat images may take on disk before the least recently used ones go */
-  memoryCacheMib: number;
-  /** what becomes of running sandboxes when the daemon stops */
-  onStop: OnStop;
-  /** how long a guest may take to boot */
-  bootTimeoutMs: number;
-  /** how long a child may take to answer */
-  readyTimeoutMs: number;
-  /** control group for machines alone, as a path that is seen from the daemon's own; undefined: below the daemon's own */
-  machinesGroup?: string | undefined;
-  /** what sandboxes may take */
-  quota?: Partial<QuotaSettings> | undefined;
+/** 0 for none, or a limit that a request may ask for: otherwise the sandbox's record could not be read again. */
+const limitOrNone = (name: LimitName, max: number) =>
+  count(0, max).refine((value) => value === 0 || limitsSchema.safeParse({ [name]: value }).success, {
+    error: ({ input }) => {
+      const issue = limitsSchema.safeParse({ [name]: input }).error?.issues[0];
+      return `${issue?.message ?? "is not a limit"}, or 0 for none`;
+    },
+  });
+
+const defaultLimit =
+  <Name extends LimitName>(name: Name) =>
+  (value: number) => ({
+    // Cast: the type of an object with a computed key has any string as its key.
+    quota: { defaultLimits: (value > 0 ? { [name]: value } : {}) as { [N in Name]?: number } },
+  });
+
+/** In the order in which the documentation lists them. */
+export const runtimeSettings = {
+  data_dir: setting({
+    schema: path,
+    default: defaultDataDir,
+    usually: "/var/lib/forkd for root, otherwise forkd in $XDG_DATA_HOME or ~/.local/share",
+    meaning:
+      "Directory for snapshots, images, sandboxes, the token and config.json; config.json cannot set it.",
+    flag: { value: "dir", help: "directory for snapshots, records and the token" },
+    becomes: (dataDir) => ({ dataDir }),
+  }),
+  runtime_dir: setting({
+    schema: path,
+    default: defaultRuntimeDir,
+    usually: "/run/forkd for root, otherwise forkd in $XDG_RUNTIME_DIR or /tmp/forkd-UID",
+    meaning: "Directory for sockets, with a path of at most 60 characters and best on a tmpfs.",
+    flag: { value: "dir", help: "directory for sockets" },
+    becomes: (runtimeDir) => ({ runtimeDir }),
+  }),
+  guest_dir: setting({
+    schema: path,
+    default: () => fileURLToPath(new URL("../../../../guest", import.meta.url)),
+    usually: "guest in the source tree",
+    meaning: "Directory with the guest agent and the language kernels.",
+    becomes: (guestDir) => ({ guestDir }),
+  }),
+  accelerator: setting({
+    schema: z.enum(["auto", "kvm", "tcg"]),
+    default: "auto",
+    meaning: "How QEMU runs guests; auto uses KVM if a test guest boots with it.",
+    flag: { value: "name", help: "auto, kvm or tcg" },
+    becomes: (accelerator) => ({ accelerator }),
+  }),
+  qemu_path: setting({
+    schema: z.string().min(1),
+    default: "qemu-system-x86_64",
+    meaning: "QEMU program, as a path or a name in PATH.",
+    becomes: (qemuPath) => ({ qemuPath }),
+  }),
+  pool_size: setting({
+    schema: count(0, 1000),
+    default: 4,
+    meaning: "VMMs to keep ready for each snapshot in use; 0 for none.",
+    flag: { value: "count", help: "VMMs to keep ready for each snapshot in use" },
+    becomes: (poolSize) => ({ poolSize }),
+  }),
+  fork_parallelism: setting({
+    schema: count(1, 1000),
+    default: ({ cores }) => Math.max(2, cores),
+    usually: "number of cores, at least 2",
+    meaning: "Maximum number of children that start at the same time.",
+    flag: { value: "count", help: "maximum number of children starting at once" },
+    becomes: (forkParallelism) => ({ forkParallelism }),
+  }),
+  max_sandboxes: setting({
+    schema: count(1, 100_000),
+    default: 1000,
+    meaning: "Maximum number of live sandboxes.",
+    flag: { value: "count", help: "maximum number of live sandboxes" },
+    becomes: (maxSandboxes) => ({ maxSandboxes }),
+  }),
+  branch_concurrency: setting({
+    schema: count(1, 1000),
+    default: 8,
+    meaning: "Maximum number of branches in progress; the daemon refuses one more.",
+    flag: { value: "count", help: "maximum number of branches in progress" },
+    becomes: (branchConcurrency) => ({ branchConcurrency }),
+  }),
+  memory_cache_mib: setting({
+    schema: count(1, maxMib),
+    default: 16_384,
+    unit: "MiB",
+    meaning: "Maximum size on disk of all flat images; the least recently used ones are removed first.",
+    flag: { value: "mib", help: "maximum size of all flat images on disk" },
+    becomes: (memoryCacheMib) => ({ memoryCacheMib }),
+  }),
+  boot_timeout_secs: setting({
+    schema: count(1, 3600),
+    default: 180,
+    unit: "seconds",
+    meaning: "Maximum time for a guest to boot.",
+    becomes: (seconds) => ({ bootTimeoutMs: seconds * 1000 }),
+  }),
+  ready_timeout_secs: setting({
+    schema: count(1, 3600),
+    default: 60,
+    unit: "seconds",
+    meaning: "Maximum time for the agent in a new child to answer.",
+    becomes: (seconds) => ({ readyTimeoutMs: seconds * 1000 }),
+  }),
+  on_stop: setting({
+    schema: z.enum(["keep", "stop"]),
+    default: "keep",
+    meaning:
+      "What happens to running sandboxes when the daemon stops: keep leaves them for the next daemon to adopt, stop saves workspaces and stops the other sandboxes.",
+    flag: { value: "what", help: "keep or stop running sandboxes when the daemon stops" },
+    becomes: (onStop) => ({ onStop }),
+  }),
+  machines_cgroup: setting({
+    schema: z.string().min(1),
+    default: "own",
+    allowed: '"own", or a path relative to the daemon\'s own group, such as ../forkd-machines.service',
+    meaning:
+      "Parent of the control groups (version 2) of machines with limits: the daemon's own group, or one only for machines.",
+    becomes: (group): { machinesGroup?: string | undefined } =>
+      group === "own" ? {} : { machinesGroup: group },
+  }),
+  default_memory_limit_mib: setting({
+    schema: limitOrNone("memory_mib", 1 << 24),
+    default: 0,
+    unit: "MiB",
+    meaning: "Limit of host memory for each sandbox that is forked without one; 0 for none.",
+    becomes: defaultLimit("memory_mib"),
+  }),
+  default_cpu_percent: setting({
+    schema: limitOrNone("cpu_percent", 1_000_000),
+    default: 0,
+    unit: "percent",
+    meaning:
+      "Limit of CPU time for each sandbox that is forked without one, where 100 is one core; 0 for none.",
+    becomes: defaultLimit("cpu_percent"),
+  }),
+  default_disk_limit_mib: setting({
+    schema: limitOrNone("disk_mib", 1 << 24),
+    default: 0,
+    unit: "MiB",
+    meaning: "Limit of disk space for each sandbox that is forked without one; 0 for none.",
+    becomes: defaultLimit("disk_mib"),
+  }),
+  max_memory_mib: setting({
+    schema: count(0, maxMib),
+    default: 0,
+    unit: "MiB",
+    meaning: "Maximum memory of all running sandboxes together; 0 for no limit.",
+    becomes: (maxMemoryMib) => ({ quota: { maxMemoryMib } }),
+  }),
+  max_disk_mib: setting({
+    schema: count(0, maxMib),
+    default: 0,
+    unit: "MiB",
+    meaning: "Maximum size to which the disks of all sandboxes together may grow; 0 for no limit.",
+    becomes: (maxDiskMib) => ({ quota: { maxDiskMib } }),
+  }),
+  memory_reserve_mib: setting({
+    schema: count(0, maxMib),
+    default: 256,
+    unit: "MiB",
+    meaning: "Host memory that forks leave free.",
+    becomes: (memoryReserveMib) => ({ quota: { memoryReserveMib } }),
+  }),
+  disk_reserve_mib: setting({
+    schema: count(0, maxMib),
+    default: 64,
+    unit: "MiB",
+    meaning: "Disk space in the data directory that forks leave free.",
+    becomes: (diskReserveMib) => ({ quota: { diskReserveMib } }),
+  }),
+  memory_overcommit: setting({
+    schema: count(1, 1000),
+    default: 16,
+    meaning:
+      "Divisor for the memory that a new child is expected to write: 16 means one sixteenth of its memory.",
+    becomes: (memoryOvercommit) => ({ quota: { memoryOvercommit } }),
+  }),
+  max_pending_forks: setting({
+    schema: count(1, 1_000_000),
+    default: 2000,
+    meaning: "Maximum number of requested children that have not started yet; the daemon refuses more.",
+    becomes: (maxPendingForks) => ({ quota: { maxPendingForks } }),
+  }),
+  gc_interval_secs: setting({
+    schema: count(0, 2_000_000),
+    default: 0,
+    unit: "seconds",
+    meaning:
+      "Time between two collections of branches, if retention_max_age_days or retention_keep_last is set; 0 for never.",
+    becomes: (gcIntervalSecs) => ({ quota: { gcIntervalSecs } }),
+  }),
+  retention_max_age_days: setting({
+    schema: count(0, 36_500),
+    default: 0,
+    unit: "days",
+    meaning: "Age at which a collection removes an unused branch; 0 to ignore the age.",
+    becomes: (maxAgeDays) => ({ quota: { retention: { maxAgeDays } } }),
+  }),
+  retention_keep_last: setting({
+    schema: count(0, 1_000_000),
+    default: 0,
+    meaning: "Number of newest branches that a collection keeps; 0 to ignore the number.",
+    becomes: (keepLast) => ({ quota: { retention: { keepLast } } }),
+  }),
 };
 
-export const runtimeDefaults = {
-  accelerator: "auto",
-  qemuPath: "qemu-system-x86_64",
-  poolSize: 4,
-  maxSandboxes: 1000,
-  branchConcurrency: 8,
-  memoryCacheMib: 16_384,
-  onStop: "keep",
-  bootTimeoutMs: 180_000,
-  readyTimeoutMs: 60_000,
-} as const;
+type RuntimeTable = typeof runtimeSettings;
+
+type PartOf<Entry> = Entry extends RuntimeSetting<z.ZodType, infer Part> ? Part : never;
+type Intersection<Union> = (Union extends unknown ? (each: Union) => void : never) extends (
+  all: infer All,
+) => void
+  ? All
+  : never;
+type Flat<T> = T extends object ? { [Key in keyof T]: Flat<T[Key]> } : T;
+
+/** Parsed values, by the names of the settings. */
+export type RuntimeValues = { readonly [Name in keyof RuntimeTable]: z.output<RuntimeTable[Name]["schema"]> };
+/** What all entries of the table become together. */
+export type RuntimeConfig = Flat<Intersection<PartOf<RuntimeTable[keyof RuntimeTable]>>>;
+export type OnStop = RuntimeConfig["onStop"];
+/** What sandboxes may use. */
+export type QuotaSettings = RuntimeConfig["quota"];
+
+export function runtimeConfig(values: RuntimeValues, table: RuntimeTable = runtimeSettings): RuntimeConfig {
+  const entries: Readonly<Record<string, RuntimeSetting>> = table;
+  const given: Readonly<Record<string, unknown>> = values;
+  let config: Record<string, unknown> = {};
+  for (const [name, entry] of Object.entries(entries)) config = merged(config, entry.becomes(given[name]));
+  // Cast: RuntimeConfig is by definition what the entries of the table become.
+  return config as RuntimeConfig;
+}
+
+function merged(first: object, second: object): Record<string, unknown> {
+  const both: Record<string, unknown> = { ...first };
+  for (const [key, value] of Object.entries(second) as [string, unknown][]) {
+    const before = both[key];
+    both[key] = isPlainObject(before) && isPlainObject(value) ? merged(before, value) : value;
+  }
+  return both;
+}
+
+function isPlainObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+}
+
+/** The configuration of a runtime for which nothing is set. */
+export function defaultRuntimeConfig(env: DirectoryFacts["env"] = {}): RuntimeConfig {
+  // Cast: every setting of the runtime has a default, which setting() has checked against the schema.
+  return runtimeConfig(defaultsOf(runtimeSettings, hostFacts(env)) as RuntimeValues);
+}
 
 export function snapshotsDir(config: RuntimeConfig): string {
   return join(config.dataDir, "snapshots");

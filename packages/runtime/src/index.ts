@@ -1,4 +1,21 @@
-export { runtimeDefaults, type RuntimeConfig } from "./config.ts";
+export {
+  defaultRuntimeConfig,
+  runtimeConfig,
+  runtimeSettings,
+  type QuotaSettings,
+  type RuntimeConfig,
+} from "./config.ts";
+export {
+  count,
+  defaultsOf,
+  hostFacts,
+  path,
+  runtimeSetting,
+  type RuntimeSetting,
+  setting,
+  type Setting,
+  type SettingTable,
+} from "./setting.ts";
 export type { Caller, Context } from "./context.ts";
 export { openRuntime } from "./open-runtime.ts";
 export { Runtime } from "./runtime.ts";
@@ -31,7 +48,6 @@ export {
 export { fork } from "./operations/fork.ts";
 export { pause, resume, rewind } from "./operations/pause.ts";
 export { enterSandbox, setTimeouts, type Call } from "./operations/timeouts.ts";
-export { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 export { consoleLog, getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
 export {
   compact,

@@ -20,7 +20,7 @@ import { Activity } from "./sandbox/activity.ts";
 import { Admission } from "./admission/admission.ts";
 import { OpenBranches } from "./capture/open-branches.ts";
 import { cpuName, type Host } from "./snapshots/compatibility.ts";
-import type { OnStop, RuntimeConfig } from "./config.ts";
+import type { OnStop, QuotaSettings, RuntimeConfig } from "./config.ts";
 import { acceleratorFindings } from "./doctor/findings.ts";
 import { EventBus } from "./observe/events.ts";
 import { ImageRefs } from "./snapshots/image-refs.ts";
@@ -30,7 +30,6 @@ import { RuntimeMetrics } from "./observe/metrics.ts";
 import { expire } from "./operations/timeouts.ts";
 import { MemoryEstimates } from "./admission/memory-estimates.ts";
 import { OutputRoom } from "./guest/output-buffer.ts";
-import { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 import { startRetention } from "./snapshots/retention.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
 import { Registry } from "./sandbox/registry.ts";
@@ -109,7 +108,7 @@ export class Runtime implements AsyncDisposable {
     this.registry = new Registry(parts.log, this.events);
     this.events.onEvent = (event) => this.metrics.seen(event);
     this.store.onFlatBuilt = (seconds) => this.metrics.chainBuildSeconds.observe(seconds);
-    this.quota = { ...quotaDefaults, ...parts.config.quota };
+    this.quota = parts.config.quota;
     this.cgroups = parts.cgroups ?? Cgroups.none("control groups are not used");
     this.admission = new Admission({
       dataDir: parts.config.dataDir,

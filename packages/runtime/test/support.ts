@@ -9,7 +9,7 @@ import { AppError, type ErrorCode, type ForkRequest } from "@forkd/contract";
 import { nullLogger } from "@forkd/base";
 import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
-import type { RuntimeConfig } from "../src/config.ts";
+import { defaultRuntimeConfig, type QuotaSettings, type RuntimeConfig } from "../src/config.ts";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
 import { openStore } from "../src/open-runtime.ts";
 import { Runtime } from "../src/runtime.ts";
@@ -72,14 +72,15 @@ export function facts(env: Record<string, string> = {}): ManifestFacts {
   };
 }
 
+/** Settings of a test; the rest has defaults. */
+export type TestSettings = Partial<Omit<RuntimeConfig, "quota">> & { quota?: Partial<QuotaSettings> };
+
 export type TestRuntime = { runtime: Runtime; engine: FakeEngine; config: RuntimeConfig };
 
-export async function openTestRuntime(
-  t: TestContext,
-  settings: Partial<RuntimeConfig> = {},
-): Promise<TestRuntime> {
+export async function openTestRuntime(t: TestContext, settings: TestSettings = {}): Promise<TestRuntime> {
   const root = await mkdtemp(join(tmpdir(), "forkd-rt-"));
   const config: RuntimeConfig = {
+    ...defaultRuntimeConfig(),
     dataDir: join(root, "data"),
     runtimeDir: join(root, "run"),
     guestDir,
@@ -87,13 +88,12 @@ export async function openTestRuntime(
     qemuPath: "none",
     poolSize: 0,
     forkParallelism: 1,
-    maxSandboxes: 1000,
-    branchConcurrency: 8,
     memoryCacheMib: 1024,
     onStop: "stop",
     bootTimeoutMs: patienceMs,
     readyTimeoutMs: patienceMs,
     ...settings,
+    quota: { ...defaultRuntimeConfig().quota, ...settings.quota },
   };
   await mkdir(join(config.dataDir, "sandboxes"), { recursive: true });
   await mkdir(config.runtimeDir);
@@ -119,10 +119,7 @@ export async function addSnapshot(store: Store, tag: string, given: ManifestFact
 }
 
 /** The same with a snapshot "py". */
-export async function forkableRuntime(
-  t: TestContext,
-  settings: Partial<RuntimeConfig> = {},
-): Promise<TestRuntime> {
+export async function forkableRuntime(t: TestContext, settings: TestSettings = {}): Promise<TestRuntime> {
   const test = await openTestRuntime(t, settings);
   await addSnapshot(test.runtime.store, "py");
   return test;

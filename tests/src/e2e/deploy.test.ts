@@ -5,6 +5,7 @@ import { access, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { settingTable } from "@forkd/daemon";
 import { parseAllDocuments } from "yaml";
 import { repository } from "../support/places.ts";
 
@@ -75,9 +76,6 @@ test("the image has what tools/setup installs", async () => {
 });
 
 test("every variable that deploy/ sets is a setting", async () => {
-  const { settingMeanings } = (await import(
-    join(repository, "packages/daemon/dist/src/settings/meanings.js")
-  )) as { settingMeanings: Record<string, unknown> };
   const own = /^FORKD_(RUN_\w+|COMMAND)$/;
   const files = [
     "docker/Dockerfile",
@@ -90,7 +88,7 @@ test("every variable that deploy/ sets is a setting", async () => {
   for (const file of files) {
     for (const [name] of (await read(`deploy/${file}`)).matchAll(/\bFORKD_[A-Z_]+\b/g)) {
       const setting = name.slice("FORKD_".length).toLowerCase();
-      assert.ok(own.test(name) || Object.hasOwn(settingMeanings, setting), `${file}: ${name}`);
+      assert.ok(own.test(name) || Object.hasOwn(settingTable, setting), `${file}: ${name}`);
     }
   }
 });

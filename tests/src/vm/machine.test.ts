@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { nullLogger } from "@forkd/base";
 import { AgentClient, connectTcp } from "@forkd/machine";
-import { createSnapshot, fork, openRuntime, runtimeDefaults, type Runtime } from "@forkd/runtime";
+import { createSnapshot, defaultRuntimeConfig, fork, openRuntime, type Runtime } from "@forkd/runtime";
 import { isSandbox } from "@forkd/contract";
 import { linkSnapshots } from "../support/data-dir.ts";
 import { guestDir } from "../support/places.ts";
@@ -21,7 +21,7 @@ before(async () => {
   await linkSnapshots(join(dir.path, "data"), ["tiny"]);
   runtime = await openRuntime(
     {
-      ...runtimeDefaults,
+      ...defaultRuntimeConfig(),
       dataDir: join(dir.path, "data"),
       runtimeDir: join(dir.path, "run"),
       guestDir,

@@ -1,4 +1,4 @@
-/** Settings: read as a daemon would read them, and changed in config.json. Needs no daemon and starts none. */
+/** Shows the settings that a daemon would use, and edits config.json. Neither needs nor starts a daemon. */
 import type { SettingInfo } from "@forkd/contract";
 import { AppError } from "@forkd/contract/wire";
 import type { Command } from "commander";
@@ -7,7 +7,7 @@ import { usage } from "../options/arguments.ts";
 import { addCommonOptions, examples } from "../options/help.ts";
 import { clean, renderTable, type Column } from "../terminal/table.ts";
 
-/** A setting, and what the running daemon uses where that differs. */
+/** A setting, and the value of the running daemon if that differs. */
 type Shown = SettingInfo & { running?: SettingInfo["value"] };
 
 const columns: readonly Column<Shown>[] = [
@@ -23,8 +23,8 @@ export function define(command: Command, toAction: ToAction): void {
     .enablePositionalOptions()
     .addHelpText(
       "after",
-      "\nA setting comes from a flag of `forkd serve`, else from its variable (FORKD_NAME), else from config.json in the\n" +
-        "data directory, else from its default. The daemon reads them when it starts.\n" +
+      "\nThe daemon reads settings when it starts. For each it uses the first of: a flag of `forkd serve`, its\n" +
+        "variable (FORKD_NAME), config.json in the data directory, its default.\n" +
         examples("forkd config", "forkd config get max_sandboxes", "forkd config set max_sandboxes 200"),
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
@@ -39,17 +39,17 @@ export function define(command: Command, toAction: ToAction): void {
   add("set", "Write settings into config.json, all or none")
     .argument("<name>", "setting")
     .argument("<value>", "value")
-    .argument("[more...]", "further names, each followed by its value")
+    .argument("[more...]", "more names, each followed by its value")
     .addHelpText(
       "after",
       examples("forkd config set log_level debug", "forkd config set max_sandboxes 200 max_memory_mib 16384"),
     )
     .action(toAction(set));
-  add("unset", "Take settings out of config.json")
+  add("unset", "Remove settings from config.json")
     .argument("<name...>", "settings")
     .addHelpText("after", examples("forkd config unset log_level"))
     .action(toAction(unset));
-  add("check", "Say whether a daemon would start with the settings")
+  add("check", "Check whether a daemon would start with the settings")
     .addHelpText("after", examples("forkd config check"))
     .action(toAction(check));
 }
@@ -88,7 +88,7 @@ async function set(
   more: string[] = [],
 ): Promise<void> {
   const words = [name, value, ...more];
-  if (words.length % 2 !== 0) throw usage(`"${words.at(-1)}" has no value: give NAME VALUE, once or more.`);
+  if (words.length % 2 !== 0) throw usage(`"${words.at(-1)}" has no value. Give NAME VALUE once or more.`);
   const given: [string, string][] = [];
   for (let at = 0; at < words.length; at += 2) given.push([words[at] ?? "", words[at + 1] ?? ""]);
   const { setSettings } = await import("../daemon/local.ts");
@@ -117,13 +117,11 @@ async function report(cli: Cli, changes: readonly Change[], verb: string): Promi
     cli.out.line(`${verb} ${name}${value === null ? "" : ` = ${clean(String(value))}`} in ${file}`);
     if (effective?.source === "environment")
       cli.out.note(
-        `It has no effect here: ${effective.variable}=${clean(String(effective.value))} in the environment wins.`,
+        `It has no effect here: ${effective.variable}=${clean(String(effective.value))} in the environment overrides it.`,
       );
   }
   if (told.some(({ needs_restart }) => needs_restart))
-    cli.out.note(
-      `The running daemon (pid ${running?.pid}) goes on with the old value until it is started anew.`,
-    );
+    cli.out.note(`The running daemon (pid ${running?.pid}) keeps the old value until the next restart.`);
 }
 
 async function check(cli: Cli): Promise<void> {
@@ -141,14 +139,14 @@ async function read(cli: Cli): Promise<{ file: string; settings: SettingInfo[] }
   return localSettings(cli.environment.variables);
 }
 
-/** Defaults depend on how a daemon was started: `up` has another log file than `serve`. */
+/** Two defaults may differ without being different settings: `up` and `serve` have different log files. */
 function differs(used: SettingInfo, setting: SettingInfo): boolean {
   return used.value !== setting.value && !(used.source === "default" && setting.source === "default");
 }
 
 type Running = { pid: number; settings: Map<string, SettingInfo> };
 
-/** Of the daemon that answers. One that does not allow to ask, or is older than the question, is as good as none. */
+/** The settings of the running daemon; undefined if there is none, if it refuses, or if it does not know the route. */
 async function runningValues(cli: Cli): Promise<Running | undefined> {
   const { findDaemon } = await import("../daemon/client.ts");
   try {

@@ -25,12 +25,10 @@ async function up(cli: Cli, { listen }: Options): Promise<void> {
   if (cli.out.json) return cli.out.document({ ...address, started: running === undefined, sandboxes });
   if (running)
     cli.out.note(
-      `The daemon is running already${listen === undefined ? "" : "; what it listens on stays as it is"}.`,
+      `The daemon is already running${listen === undefined ? "" : "; its address does not change"}.`,
     );
   else if (sandboxes > 0)
-    cli.out.note(
-      `${sandboxes} ${sandboxes === 1 ? "sandbox has" : "sandboxes have"} outlived the last daemon.`,
-    );
+    cli.out.note(`Adopted ${sandboxes} ${sandboxes === 1 ? "sandbox" : "sandboxes"} of the last daemon.`);
   cli.out.line(`pid     ${address.pid}`);
   cli.out.line(`socket  ${address.socket}`);
   cli.out.line(`url     ${address.url ?? "-"}`);

@@ -1,6 +1,6 @@
 /**
- * Parts of the daemon that work without one running: its settings and its checks of the host. The daemon's package is large, so
- * it is loaded when it is asked for.
+ * Parts of the daemon's package that need no running daemon: settings and checks of the host. The package is
+ * large, so it is loaded on demand.
  */
 import type { DoctorReport, SettingInfo } from "@forkd/contract";
 
@@ -12,18 +12,19 @@ export async function settingNames(): Promise<string[]> {
   return [...(await import("@forkd/daemon")).settingNames];
 }
 
-/** Variables that begin like those of settings and are for others: the CLI, the SDK, the scripts in deploy/. */
+/** Variables with the same prefix that are not settings: those of the CLI, the SDK and the scripts in deploy/. */
 const otherVariables = /^FORKD_(URL|TOKEN|CA|RECIPES_DIR|COMMAND|RUN_[A-Z_]+)$/;
 
-/** Names of variables that look like settings and are none: most often misspelt ones. */
+/** Variables that look like settings but are not, usually because they are misspelt. */
 export async function strayVariables(env: Environment): Promise<string[]> {
-  const known = new Set((await settingNames()).map((name) => `FORKD_${name.toUpperCase()}`));
+  const { settingNames: names, variableOf } = await import("@forkd/daemon");
+  const known = new Set(names.map(variableOf));
   return Object.keys(env).filter(
     (name) => name.startsWith("FORKD_") && !known.has(name) && !otherVariables.test(name),
   );
 }
 
-/** Throws invalid_request if a daemon would not start with them. */
+/** Throws invalid_request if a daemon would not start with these settings. */
 export async function localSettings(env: Environment): Promise<{ file: string; settings: SettingInfo[] }> {
   const daemon = await import("@forkd/daemon");
   const config = await daemon.loadConfig({}, env);
@@ -42,12 +43,12 @@ export async function requireSetting(name: string): Promise<string> {
   return (await import("@forkd/daemon")).requireSetting(name);
 }
 
-/** The checks of a host on which no daemon runs. */
+/** Checks a host on which no daemon runs. */
 export async function inspectHost(env: Environment, options: { boot: boolean }): Promise<DoctorReport> {
   return (await import("@forkd/daemon")).inspectHost(env, options);
 }
 
-/** Does what the checks found and is safe to do; a daemon may be running. */
+/** Applies the safe repairs that the checks found; a daemon may be running. */
 export async function fixHost(
   env: Environment,
   options: { boot: boolean; isRunning: boolean },

@@ -12,7 +12,7 @@ async function dataDir(t: TestContext): Promise<{ FORKD_DATA_DIR: string }> {
   return { FORKD_DATA_DIR: dir };
 }
 
-test("config shows every setting with its origin, and says what a running daemon uses instead", async (t) => {
+test("config shows every setting with its origin, and reports other values of a running daemon", async (t) => {
   const env = await dataDir(t);
   const settings = [
     { name: "pool_size", value: 9, source: "flag", default: 4, meaning: "m", allowed: "a", variable: "V" },
@@ -21,7 +21,7 @@ test("config shows every setting with its origin, and says what a running daemon
   const alone = await runCli(["config"], { env });
   assert.equal(alone.code, 0, alone.stderr);
   assert.match(alone.stdout, /^SETTING +VALUE +FROM +ALLOWED +MEANING\n/);
-  assert.match(alone.stdout, /^pool_size +4 +default +0 to 1000 +machines started ahead/m);
+  assert.match(alone.stdout, /^pool_size +4 +default +0 to 1000 +VMMs to keep ready/m);
   assert.match(alone.stdout, /^data_dir .* environment /m);
   const both = await runCli(["config"], { env, socket: daemon.socket });
   assert.match(both.stderr, /running daemon \(pid 4711\) uses pool_size = 9, not 4\./);
@@ -38,7 +38,7 @@ test("config shows every setting with its origin, and says what a running daemon
   );
 });
 
-test("config says nothing of defaults that are others for a daemon that was started in another way", async (t) => {
+test("config ignores defaults that depend on how the daemon was started", async (t) => {
   const env = await dataDir(t);
   const log = { name: "log_file", default: "stderr", meaning: "m", allowed: "a", variable: "V" };
   const noteFor = async (setting: object) => {
@@ -67,7 +67,7 @@ test("config set, get, unset and check work on config.json", async (t) => {
   assert.equal(check.stderr, "FORKD_POOLSIZE is in the environment, but there is no such setting.\n");
 });
 
-test("config refuses what a daemon would refuse", async (t) => {
+test("config refuses a value that a daemon would refuse", async (t) => {
   const env = await dataDir(t);
   const wrong = await runCli(["config", "set", "accelerator", "warp"], { env });
   assert.equal(wrong.code, 2);

@@ -8,7 +8,7 @@ import { Gate } from "./gate.ts";
 import { KeyStore } from "./key-store.ts";
 import { isLoopback, parseListen } from "../settings/exposure.ts";
 import { openToken, tokenFile } from "./token.ts";
-import type { Settings } from "../settings/config.ts";
+import type { Settings } from "../settings/load.ts";
 import { Tls } from "./tls.ts";
 
 export type Access = {

@@ -1,6 +1,6 @@
 /** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
 import type { Runtime } from "@forkd/runtime";
-import type { Config } from "../settings/config.ts";
+import type { Config } from "../settings/load.ts";
 import type { Audit } from "../audit/audit.ts";
 import type { KeyStore } from "../access/key-store.ts";
 import type { HttpMetrics } from "../http/metrics.ts";

@@ -4,7 +4,7 @@ import net from "node:net";
 import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
 import { fail, ok, warn, type Finding } from "@forkd/runtime";
-import type { Settings } from "../settings/config.ts";
+import type { Settings } from "../settings/load.ts";
 
 export async function placeFindings(settings: Settings, isRunning: boolean): Promise<Finding[]> {
   return [

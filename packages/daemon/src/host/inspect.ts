@@ -1,8 +1,7 @@
 /** The doctor without a daemon, and the mending of what it finds. */
 import { toAppError, type DoctorReport } from "@forkd/contract";
-import { fail, idleFindings, ok, toCheck, type Finding } from "@forkd/runtime";
-import { loadConfig, type Config, type Environment } from "../settings/config.ts";
-import { runtimeConfig } from "../serve.ts";
+import { fail, idleFindings, ok, runtimeConfig, toCheck, type Finding } from "@forkd/runtime";
+import { loadConfig, type Config, type Environment } from "../settings/load.ts";
 import { placeFindings } from "./findings.ts";
 
 export type InspectOptions = {
@@ -47,7 +46,7 @@ async function findingsOf(env: Environment, boot: boolean, isRunning = false): P
   }
   return [
     ok("settings", "valid"),
-    ...(await idleFindings(runtimeConfig(config), boot)),
+    ...(await idleFindings(runtimeConfig(config.values), boot)),
     ...(await placeFindings(config.values, isRunning)),
   ];
 }

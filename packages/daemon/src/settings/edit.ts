@@ -1,66 +1,61 @@
-/** Settings for a person: each with value, origin, meaning and range; and the file that holds them, changed one at a time. */
+/** Settings for the user: lists each with value, origin, meaning and range, and edits config.json. */
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { writeFileAtomic } from "@forkd/base";
 import { AppError, type SettingInfo } from "@forkd/contract";
+import { defaultsOf, hostFacts, type Setting, type SettingTable } from "@forkd/runtime";
 import { z } from "zod";
-import {
-  configFileOf,
-  defaultsOf,
-  loadConfig,
-  readConfigFile,
-  settingNames,
-  settingsSchema,
-  type Config,
-  type Environment,
-  type SettingName,
-} from "./config.ts";
-import { settingMeanings } from "./meanings.ts";
+import { configFileOf, loadConfig, readConfigFile, type Config, type Environment } from "./load.ts";
+import { settingNames, settingTable, variableOf, type SettingName, type Table } from "./table.ts";
 
-/** Names whose values are not shown; none of today's settings holds a secret itself. */
-const secretNames = /token$|secret|password|private/;
+const reloads = {
+  reopen: " SIGHUP reopens it.",
+  reread: " SIGHUP rereads it.",
+  watch: " The daemon rereads it when it changes and on SIGHUP.",
+};
 
-export function describeSettings(config: Config, env: Environment = process.env): SettingInfo[] {
-  const defaults: Readonly<Record<string, unknown>> = { ...defaultsOf(env) };
-  return settingNames.map((name) => {
-    const hide = (value: unknown) => (secretNames.test(name) ? "[hidden]" : plain(value));
+export function describeSettings(
+  config: Config,
+  env: Environment = process.env,
+  table: Table = settingTable,
+): SettingInfo[] {
+  const defaults = defaultsOf(table, hostFacts(env));
+  const values: Readonly<Record<string, unknown>> = config.values;
+  const sources: Readonly<Record<string, SettingInfo["source"]>> = config.sources;
+  return Object.entries<Setting>(table).map(([name, entry]) => {
     return {
       name,
-      value: hide(config.values[name]),
-      // A setting without a default that nobody gave has no source.
-      source: config.sources[name] ?? "default",
-      // The socket's default follows from another setting.
-      default: name === "socket" ? "forkd.sock in runtime_dir" : hide(defaults[name]),
-      meaning: settingMeanings[name]?.meaning ?? "",
-      allowed: settingMeanings[name]?.allowed ?? allowedOf(name),
+      value: shown(entry, values[name]),
+      // A setting without a value has no source.
+      source: sources[name] ?? "default",
+      default: entry.follows ? (entry.usually ?? null) : shown(entry, defaults[name]),
+      meaning: entry.meaning + (entry.reload ? reloads[entry.reload] : ""),
+      allowed: allowedOf(entry),
       variable: variableOf(name),
     };
   });
 }
 
-export function variableOf(name: string): string {
-  return `FORKD_${name.toUpperCase()}`;
-}
-
-/** What crosses the wire is text, a number or a truth value; anything else is shown as JSON. */
-function plain(value: unknown): string | number | boolean | null {
+/** The wire has text, numbers and booleans; other values are shown as JSON. */
+function shown(entry: Setting | undefined, value: unknown): string | number | boolean | null {
+  if (entry?.secret) return "[hidden]";
   if (value === undefined || value === null) return null;
   if (typeof value === "string" || typeof value === "number" || typeof value === "boolean") return value;
   return JSON.stringify(value);
 }
 
-/** "1 to 1000", "auto, kvm or tcg", "text". */
-function allowedOf(name: SettingName): string {
-  const schema = z.toJSONSchema(settingsSchema.shape[name], { io: "input", unrepresentable: "any" });
-  if (schema.enum)
-    return schema.enum
+/** "1 to 3600 seconds", "auto, kvm or tcg", "a path", "text". */
+function allowedOf({ allowed, schema, unit }: Setting): string {
+  if (allowed !== undefined) return allowed;
+  const json = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" });
+  if (json.enum)
+    return json.enum
       .map(String)
       .join(", ")
       .replace(/, ([^,]*)$/, " or $1");
-  if (schema.minimum !== undefined && schema.maximum !== undefined)
-    return `${schema.minimum} to ${schema.maximum}`;
-  if (schema.type === "boolean") return "true or false";
-  return name.endsWith("_dir") || name === "socket" ? "a path" : "text";
+  if (json.minimum !== undefined && json.maximum !== undefined)
+    return `${json.minimum} to ${json.maximum}${unit === undefined ? "" : ` ${unit}`}`;
+  return json.description ?? "text";
 }
 
 export function requireSetting(name: string): SettingName {
@@ -75,11 +70,11 @@ export type Change = {
   readonly name: string;
   readonly file: string;
   readonly value: string | number | boolean | null;
-  /** what a daemon would use now: not the file's value where a variable hides it; undefined if no setting has the name */
+  /** what a daemon would use now: a variable overrides the file; undefined if there is no such setting */
   readonly effective: SettingInfo | undefined;
 };
 
-/** Writes settings into config.json, all or none: some are allowed only together. */
+/** Writes all settings into config.json, or none: some are valid only together. */
 export async function setSettings(
   given: readonly (readonly [name: string, text: string])[],
   env: Environment = process.env,
@@ -95,18 +90,15 @@ export async function setSettings(
 function parseSetting(name: string, text: string): [SettingName, unknown] {
   const setting = requireSetting(name);
   if (setting === "data_dir") throw notInFile();
-  const parsed = settingsSchema.shape[setting].safeParse(text);
+  const parsed = settingTable[setting].schema.safeParse(text);
   if (parsed.success) return [setting, parsed.data];
   const rule = parsed.error.issues.map(({ message }) => message).join("; ");
   throw new AppError("invalid_request", `Cannot set ${setting} to "${text}": ${rule}`, {
-    details: {
-      field: setting,
-      remedy: `It may be: ${settingMeanings[setting]?.allowed ?? allowedOf(setting)}.`,
-    },
+    details: { field: setting, remedy: `It may be: ${allowedOf(settingTable[setting])}.` },
   });
 }
 
-/** Takes settings out of config.json, so that their defaults count again; also those that this version does not know. */
+/** Removes settings from config.json, including those that this version does not know. */
 export async function unsetSettings(
   names: readonly string[],
   env: Environment = process.env,
@@ -127,15 +119,16 @@ async function change(
 ): Promise<Change[]> {
   const file = configFileOf({}, env);
   const content = edit(await readConfigFile(file));
-  // All settings together, because one may depend on another.
+  // Checks all settings together, because one may depend on another.
   const config = await loadConfig({}, env, { file: content });
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   await writeFileAtomic(file, `${JSON.stringify(content, undefined, 2)}\n`, 0o600);
+  const entries: SettingTable = settingTable;
   const all = describeSettings(config, env);
   return names.map((name) => ({
     name,
     file,
-    value: plain(content[name]),
+    value: shown(entries[name], content[name]),
     effective: all.find((each) => each.name === name),
   }));
 }

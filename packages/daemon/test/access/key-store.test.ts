@@ -7,7 +7,7 @@ import { nullLogger, Scope } from "@forkd/base";
 import { Forkd } from "@forkd/sdk";
 import { nodeTransport } from "@forkd/sdk/node";
 import { digestOf, KeyStore } from "../../src/access/key-store.ts";
-import { loadConfig } from "../../src/settings/config.ts";
+import { loadConfig } from "../../src/settings/load.ts";
 import { runDaemon } from "../../src/daemon.ts";
 import { post, send, startServer, temporaryDir, token } from "../support.ts";
 

@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { nullLogger, Scope } from "@forkd/base";
 import { EventBus } from "@forkd/runtime";
 import { KeyStore } from "../../src/access/key-store.ts";
-import { loadConfig } from "../../src/settings/config.ts";
+import { loadConfig } from "../../src/settings/load.ts";
 import { openAccess } from "../../src/access/open-access.ts";
 import type { Handlers } from "../../src/http/router.ts";
 import { deferred, open, post, sandboxId, send, startServer, temporaryDir, token } from "../support.ts";

@@ -10,7 +10,7 @@ import tls from "node:tls";
 import { promisify } from "node:util";
 import { createLogger, nullLogger, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
-import { loadConfig } from "../../src/settings/config.ts";
+import { loadConfig } from "../../src/settings/load.ts";
 import { runDaemon } from "../../src/daemon.ts";
 import { Tls } from "../../src/access/tls.ts";
 import { deferred, handlersWith, startServer, temporaryDir, token } from "../support.ts";

@@ -7,7 +7,7 @@ import net from "node:net";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { nullLogger, Scope } from "@forkd/base";
-import { loadConfig } from "../../src/settings/config.ts";
+import { loadConfig } from "../../src/settings/load.ts";
 import { lockDataDir } from "../../src/host/data-dir-lock.ts";
 import { runDaemon } from "../../src/daemon.ts";
 import { openServer } from "../../src/http/server.ts";

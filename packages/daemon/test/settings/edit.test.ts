@@ -3,8 +3,9 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
-import { loadConfig, settingNames } from "../../src/settings/config.ts";
 import { describeSettings, requireSetting, setSettings, unsetSettings } from "../../src/settings/edit.ts";
+import { loadConfig } from "../../src/settings/load.ts";
+import { settingNames } from "../../src/settings/table.ts";
 import { temporaryDir } from "../support.ts";
 
 test("every setting has a meaning, a range and a variable", async () => {
@@ -24,7 +25,7 @@ test("every setting has a meaning, a range and a variable", async () => {
   assert.equal(byName.get("data_dir")?.source, "environment");
 });
 
-test("setSettings() writes a typed value, keeps the others, and unsetSettings() takes it out", async () => {
+test("setSettings() writes a typed value and keeps the others; unsetSettings() removes it", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const env = { FORKD_DATA_DIR: join(dir, "data") };
@@ -39,7 +40,7 @@ test("setSettings() writes a typed value, keeps the others, and unsetSettings() 
   assert.deepEqual(JSON.parse(await readFile(file, "utf8")), { log_level: "debug" });
 });
 
-test("settings that are allowed only together are set and unset together", async () => {
+test("settings that are valid only together are set and unset together", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const env = { FORKD_DATA_DIR: dir };
@@ -58,14 +59,14 @@ test("settings that are allowed only together are set and unset together", async
   assert.equal((await loadConfig({}, env)).values.tls_cert, undefined);
 });
 
-test("setSettings() tells that a variable wins", async () => {
+test("setSettings() reports that a variable overrides the file", async () => {
   await using scope = new Scope();
   const env = { FORKD_DATA_DIR: await temporaryDir(scope), FORKD_POOL_SIZE: "3" };
   const [{ value, effective } = assert.fail()] = await setSettings([["pool_size", "9"]], env);
   assert.deepEqual([value, effective?.value, effective?.source], [9, 3, "environment"]);
 });
 
-test("what is not allowed changes nothing and names the setting", async () => {
+test("setSettings() names an invalid setting and does not write the file", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const env = { FORKD_DATA_DIR: dir };
@@ -84,7 +85,7 @@ test("what is not allowed changes nothing and names the setting", async () => {
   await assert.rejects(stat(join(dir, "config.json")), { code: "ENOENT" });
 });
 
-test("a file that stops the daemon can be mended with unsetSettings() and setSettings()", async () => {
+test("unsetSettings() and setSettings() repair a file that keeps the daemon from starting", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const env = { FORKD_DATA_DIR: dir };

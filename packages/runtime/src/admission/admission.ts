@@ -10,8 +10,8 @@
 import { readFileSync, statfsSync } from "node:fs";
 import { AppError } from "@forkd/contract";
 import type { Cgroups } from "@forkd/machine";
+import type { QuotaSettings } from "../config.ts";
 import type { Caller } from "../context.ts";
-import type { QuotaSettings } from "../quota-settings.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const mib = 1024 * 1024;

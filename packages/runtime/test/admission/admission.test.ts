@@ -6,14 +6,14 @@ import { Admission, type Ask } from "../../src/admission/admission.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { pause, resume } from "../../src/operations/pause.ts";
 import { createWorkspace } from "../../src/operations/workspaces.ts";
-import { quotaDefaults, type QuotaSettings } from "../../src/quota-settings.ts";
+import { defaultRuntimeConfig, type QuotaSettings } from "../../src/config.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, rejectsWith, until } from "../support.ts";
 
 function admission(settings: Partial<QuotaSettings> = {}, maxSandboxes = 10): Admission {
   return new Admission({
     dataDir: "/",
     maxSandboxes,
-    settings: { ...quotaDefaults, memoryReserveMib: 0, diskReserveMib: 0, ...settings },
+    settings: { ...defaultRuntimeConfig().quota, memoryReserveMib: 0, diskReserveMib: 0, ...settings },
     cgroups: Cgroups.none("a test"),
     sandboxes: () => [],
   });

@@ -3,7 +3,7 @@ import { chmod, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runtimeDefaults, type RuntimeConfig } from "../../src/config.ts";
+import { defaultRuntimeConfig, type RuntimeConfig } from "../../src/config.ts";
 import { snapshotFinding } from "../../src/doctor/data.ts";
 import { guarded, toCheck, type Finding } from "../../src/doctor/finding.ts";
 import { clock, hostFindings, kernel, limitOf } from "../../src/doctor/host.ts";
@@ -12,10 +12,14 @@ import { storageFindings } from "../../src/doctor/storage.ts";
 
 async function temporary(): Promise<{ config: RuntimeConfig; dir: string } & AsyncDisposable> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-doctor-"));
-  const config = { ...runtimeDefaults, dataDir: join(dir, "data"), runtimeDir: join(dir, "run") };
   return {
     dir,
-    config: { ...config, guestDir: join(dir, "guest"), forkParallelism: 2 } as RuntimeConfig,
+    config: {
+      ...defaultRuntimeConfig(),
+      dataDir: join(dir, "data"),
+      runtimeDir: join(dir, "run"),
+      guestDir: join(dir, "guest"),
+    },
     [Symbol.asyncDispose]: () => rm(dir, { recursive: true }),
   };
 }

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
-import { loadConfig } from "../../src/settings/config.ts";
+import { loadConfig } from "../../src/settings/load.ts";
 import { temporaryDir } from "../support.ts";
 
 test("loadConfig() prefers flags over environment over file over defaults", async () => {
@@ -20,7 +20,7 @@ test("loadConfig() prefers flags over environment over file over defaults", asyn
   assert.deepEqual([values.data_dir, sources.data_dir], [dir, "environment"]);
 });
 
-test("loadConfig() puts the socket into the runtime directory unless told", async () => {
+test("loadConfig() puts the socket in the runtime directory by default", async () => {
   const { values } = await loadConfig({ runtime_dir: "/r" }, { FORKD_DATA_DIR: "/nowhere" });
   assert.equal(values.socket, "/r/forkd.sock");
   const other = await loadConfig(
@@ -44,7 +44,7 @@ test("loadConfig() names the setting, the rule and the source", async () => {
   await assert.rejects(loadConfig({ data_dir: dir }, {}), /must hold one JSON object/);
 });
 
-test("loadConfig() refuses to be reached by others without a token or without TLS, and names the remedy", async () => {
+test("loadConfig() refuses a public address without token or TLS, and names the remedy", async () => {
   const data = { FORKD_DATA_DIR: "/nowhere" };
   const load = (env: Record<string, string>) => loadConfig({}, { ...data, ...env });
   for (const listen of ["0.0.0.0:8889", "[::]:8889", "192.0.2.1:8889", "[2001:db8::1]:8889"]) {
@@ -67,7 +67,7 @@ test("loadConfig() refuses to be reached by others without a token or without TL
     await assert.rejects(load({ FORKD_LISTEN: listen }), /listen \(from environment\): must be/, listen);
 });
 
-test("loadConfig() reads lists and switches from text and from JSON", async () => {
+test("loadConfig() reads lists and booleans from text and from JSON", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const { values } = await loadConfig(
@@ -86,7 +86,7 @@ test("loadConfig() reads lists and switches from text and from JSON", async () =
   );
 });
 
-test("a default limit is one that a caller could ask for too", async () => {
+test("loadConfig() accepts only default limits that a request may ask for", async () => {
   const data = { FORKD_DATA_DIR: "/tmp/none" };
   const load = (env: Record<string, string>) => loadConfig({}, { ...data, ...env });
   await assert.rejects(
