@@ -61,7 +61,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "snapshot-diff",
     summary: "Run a command on top of a snapshot and keep the result as another",
-    load: () => import("./commands/snapshot-diff.ts"),
+    load: () => import("./commands/derive.ts"),
   },
   { name: "images", summary: "List snapshots", load: () => import("./commands/images.ts") },
   {

@@ -32,7 +32,7 @@ export type { ForkOptions } from "./fork.ts";
 export type { LifeOptions } from "./sandbox-options.ts";
 export { Snapshots } from "./snapshots.ts";
 export type { Progress } from "./snapshots.ts";
-export type { DiffRequest, OutputEvent } from "./snapshot-diff.ts";
+export type { DiffRequest, OutputEvent } from "./derive.ts";
 export { Workspaces } from "./workspaces.ts";
 export { Keys } from "./keys.ts";
 export type { KeyOptions } from "./keys.ts";

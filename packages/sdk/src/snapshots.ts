@@ -3,7 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { BuildEvent, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
-import { snapshotDiff, type DiffRequest } from "./snapshot-diff.ts";
+import { snapshotDiff, type DiffRequest } from "./derive.ts";
 
 export type Progress = Extract<BuildEvent, { type: "progress" }>;
 
