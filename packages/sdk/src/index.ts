@@ -1,3 +1,4 @@
+/** The SDK for every JavaScript runtime; `@forkd/sdk/node` adds `connect()`. */
 export { AppError, errorCodes } from "@forkd/contract/wire";
 export type {
   BranchMode,
@@ -32,7 +33,7 @@ export type { ForkOptions } from "./fork.ts";
 export type { LifeOptions } from "./sandbox-options.ts";
 export { Snapshots } from "./snapshots.ts";
 export type { Progress } from "./snapshots.ts";
-export type { DiffRequest, OutputEvent } from "./derive.ts";
+export type { DeriveRequest, DiffRequest, OutputEvent } from "./derive.ts";
 export { Workspaces } from "./workspaces.ts";
 export { Keys } from "./keys.ts";
 export type { KeyOptions } from "./keys.ts";

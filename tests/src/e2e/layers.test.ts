@@ -35,7 +35,7 @@ async function seenIn(tag: string): Promise<unknown> {
 test("layers over layers have all that is below, can be compacted, and are not orphaned", async () => {
   const { snapshots } = daemon.forkd;
   let output = "";
-  const first = await snapshots.diff({
+  const first = await snapshots.derive({
     from: "python",
     tag: "first",
     argv: install("first"),
@@ -43,7 +43,7 @@ test("layers over layers have all that is below, can be compacted, and are not o
   });
   assert.match(output, /installed first/);
   assert.deepEqual([first.parent_tag, first.status], ["python", "ready"]);
-  await snapshots.diff({ from: "first", tag: "second", argv: install("second"), mode: "diff" });
+  await snapshots.derive({ from: "first", tag: "second", argv: install("second"), mode: "diff" });
   assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
   assert.deepEqual(await seenIn("second"), expected);
   await using one = await daemon.forkd.forkOne("first");
@@ -114,14 +114,14 @@ test("an image that machines map is not collected", async () => {
 });
 
 test("a layer whose command fails is not made", async () => {
-  const failing = daemon.forkd.snapshots.diff({
+  const failing = daemon.forkd.snapshots.derive({
     from: "tiny",
     tag: "no",
     argv: ["sh", "-c", "echo why >&2; exit 3"],
   });
   await assert.rejects(failing, (error) => error instanceof CommandError && error.result.exit_code === 3);
   await rejectsWith(
-    daemon.forkd.snapshots.diff({ from: "nowhere", tag: "no", argv: ["true"] }),
+    daemon.forkd.snapshots.derive({ from: "nowhere", tag: "no", argv: ["true"] }),
     "snapshot_not_found",
   );
   assert.ok((await daemon.forkd.snapshots.list()).every(({ tag }) => tag !== "no"));
