@@ -1,8 +1,8 @@
-/** What went wrong on the way to the daemon or in its answer, as AppError. */
+/** Failures of requests and answers, as AppError. */
 import { AppError, fromErrorBody } from "@forkd/contract/wire";
 import type { ErrorBody, ErrorCode, ExecResult } from "@forkd/contract";
 
-/** A child that could not be made; `index` is its position in the fork call. */
+/** A child that could not be forked; `index` is its position in the call. */
 export class ForkError extends AppError {
   readonly index: number;
 
@@ -13,7 +13,7 @@ export class ForkError extends AppError {
   }
 }
 
-/** A command that had to succeed and did not; the message ends with the last lines of its output. */
+/** A command that failed although it had to succeed; the message ends with the last lines of its output. */
 export class CommandError extends AppError {
   readonly result: ExecResult;
 
@@ -33,7 +33,7 @@ export class CommandError extends AppError {
   }
 }
 
-/** The error that an answer with a failure status stands for. */
+/** The error of an answer with a failure status. */
 export function fromAnswer(status: number, text: string): AppError {
   const body = parseJson(text);
   if (isErrorBody(body)) return fromErrorBody({ ...body, details: body.details ?? {} });
@@ -42,7 +42,7 @@ export function fromAnswer(status: number, text: string): AppError {
   });
 }
 
-/** An answer may come from something between the daemon and this client. */
+/** False for an answer that a proxy gave instead of the daemon. */
 function isErrorBody(
   body: unknown,
 ): body is Omit<ErrorBody, "details"> & Partial<Pick<ErrorBody, "details">> {
@@ -92,6 +92,6 @@ export function cancelled(reason?: unknown): AppError {
 
 function causeOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  // fetch() hides the reason in the cause of a TypeError.
+  // fetch() puts the reason into the cause of a TypeError.
   return error.cause instanceof Error ? error.cause.message : error.message;
 }
