@@ -1,5 +1,6 @@
 /** What reaches the terminal: results on stdout, everything else on stderr. */
 import type { Writable } from "node:stream";
+import { styleText } from "node:util";
 import { cleanLines, renderTable, type Column } from "./table.ts";
 
 export type OutputOptions = {
@@ -10,7 +11,7 @@ export type OutputOptions = {
   readonly stderr: Writable;
 };
 
-const styles = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
+type Style = "red" | "green" | "yellow" | "dim" | "bold";
 
 export class Output {
   readonly json: boolean;
@@ -80,7 +81,8 @@ export class Output {
     this.#write("stderr", `${cleanLines(text)}\n`);
   }
 
-  style(style: keyof typeof styles, text: string): string {
-    return this.#options.color ? `\u001b[${styles[style]}m${text}\u001b[0m` : text;
+  /** Only `color` decides: Node must not look at the streams and the environment again. */
+  style(style: Style, text: string): string {
+    return this.#options.color ? styleText(style, text, { validateStream: false }) : text;
   }
 }
