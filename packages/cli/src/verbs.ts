@@ -59,7 +59,8 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/snapshot.ts"),
   },
   {
-    name: "snapshot-diff",
+    name: "derive",
+    alias: "snapshot-diff",
     summary: "Run a command on top of a snapshot and keep the result as another",
     load: () => import("./commands/derive.ts"),
   },

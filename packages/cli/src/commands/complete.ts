@@ -35,7 +35,7 @@ export const optionValues: Readonly<Record<string, Completes>> = {
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
-  if (verb === undefined) return verbs.filter(({ hidden }) => !hidden).map(({ name }) => name);
+  if (verb === undefined) return verbNames(current);
   const value = optionValues[before.at(-1) ?? ""];
   if (value !== undefined) return namesOf(cli, value);
   const subcommand = before.find((word) => Object.hasOwn(verb.subcommands ?? {}, word));
@@ -48,6 +48,12 @@ async function candidates(cli: Cli, { verb, before, current }: Place): Promise<s
   if (verb.subcommands !== undefined && subcommand === undefined) return Object.keys(verb.subcommands);
   const completes = subcommand === undefined ? verb.completes : verb.subcommands?.[subcommand];
   return completes === undefined ? [] : namesOf(cli, completes);
+}
+
+/** The list of all verbs has no aliases, but the completion of a word has. */
+function verbNames(current: string): string[] {
+  const shown = verbs.filter(({ hidden }) => !hidden);
+  return shown.flatMap(({ name, alias }) => (alias === undefined || current === "" ? [name] : [name, alias]));
 }
 
 async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<readonly Option[]> {

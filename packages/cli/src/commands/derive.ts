@@ -27,14 +27,14 @@ export function define(command: Command, toAction: ToAction): void {
       "\nForks a sandbox, runs the command, captures what it leaves behind and kills the sandbox. The output of the\n" +
         "command goes to stderr. A command that fails makes no snapshot.\n" +
         examples(
-          "forkd snapshot-diff --from python-numpy --tag with-data -- sh -c 'seq 3 > /srv/data'",
-          "forkd snapshot-diff --from with-data --tag built --timeout 10m --exec 'cd /srv && wc -l data'",
+          "forkd derive --from python-numpy --tag with-data -- sh -c 'seq 3 > /srv/data'",
+          "forkd derive --from with-data --tag built --timeout 10m --exec 'cd /srv && wc -l data'",
         ),
     )
-    .action(toAction(snapshotDiff));
+    .action(toAction(derive));
 }
 
-async function snapshotDiff(cli: Cli, options: Options, command: string[]): Promise<void> {
+async function derive(cli: Cli, options: Options, command: string[]): Promise<void> {
   const { from, tag, exec, env, timeout } = options;
   if ((exec === undefined) === (command.length === 0)) throw usage("give a command after --, or --exec LINE");
   const argv = exec === undefined ? command : ["/bin/sh", "-c", exec];
@@ -45,7 +45,7 @@ async function snapshotDiff(cli: Cli, options: Options, command: string[]): Prom
     if (!cli.signal.aborted) cli.interrupts.abort(name);
   });
   const branch = await forkd.snapshots
-    .diff({
+    .derive({
       from,
       tag,
       argv,

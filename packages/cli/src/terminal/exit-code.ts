@@ -59,7 +59,7 @@ export function describeFailure(error: unknown, verb: string | undefined): Failu
 }
 
 function usageError(error: CommanderError, verb: string | undefined): AppError {
-  const takesCommand = verb === "exec" || verb === "run" || verb === "snapshot-diff";
+  const takesCommand = verb === "exec" || verb === "run" || verb === "derive";
   const remedy =
     takesCommand && error.code === "commander.unknownOption"
       ? "Put `--` before the command of the guest, so that its options are its own."
