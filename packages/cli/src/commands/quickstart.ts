@@ -19,7 +19,7 @@ type Child = {
   readonly result: string;
   readonly ok: boolean;
 };
-/** With what `GET /v1/stats` says of it; absent where that says nothing. */
+/** With the memory from `GET /v1/stats`, if that has it. */
 type MeasuredChild = Child & {
   readonly private_bytes?: number | undefined;
   readonly shared_bytes?: number | undefined;
@@ -36,7 +36,7 @@ const columns: readonly Column<MeasuredChild>[] = [
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("-n, --n <count>", "number of children", wholeNumber(1, 1000), 10)
+    .option("-n, --n <count>", "Fork this many children", wholeNumber(1, 1000), 10)
     .addHelpText("after", examples("forkd quickstart", "forkd quickstart -n 100"))
     .action(toAction(quickstart));
 }
@@ -46,7 +46,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
   await requireReadyHost(cli, forkd);
   await requireSnapshot(cli, forkd);
 
-  using progress = cli.progress(`Forking ${n} from ${recipeName}`);
+  using progress = cli.progress(`Forking ${n} children from ${recipeName}`);
   const startedAt = performance.now();
   const entries = await forkd.fork(recipeName, { n, signal: cli.signal });
   const forkMs = performance.now() - startedAt;
@@ -74,7 +74,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
     });
   } else {
     await cli.out.bytes(renderTable(columns, children));
-    for (const failure of failures) cli.out.complain(`forkd: child ${failure.index}: ${failure.message}`);
+    for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.message}`);
     await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
     cli.out.note(nextSteps(cli.environment.variables["FORKD_COMMAND"] ?? "forkd", children[0]?.id ?? "ID"));
   }
@@ -101,7 +101,7 @@ async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
 async function requireSnapshot(cli: Cli, forkd: Forkd): Promise<void> {
   const snapshots = await forkd.snapshots.list({ signal: cli.signal });
   if (snapshots.some(({ tag, bootable }) => tag === recipeName && bootable)) return;
-  cli.out.note(`Building ${recipeName}; later runs use it again.`);
+  cli.out.note(`Building ${recipeName}; later runs reuse it.`);
   const { dir } = await findRecipe(recipeName, cli.environment.recipesDir);
   await buildSnapshot(cli, { tag: recipeName, recipe: dir, force: true });
 }
@@ -134,7 +134,7 @@ function totals(
   return [
     "",
     `${children.length} of ${run.n} forked in ${run.forkMs.toFixed(0)} ms; all evaluated after ${run.totalMs.toFixed(0)} ms`,
-    `private memory: ${mib(all && all / known.length)} MiB a child, ${mib(all)} MiB together`,
+    `private memory: ${mib(all && all / known.length)} MiB per child, ${mib(all)} MiB in total`,
     "",
   ].join("\n");
 }
@@ -147,7 +147,7 @@ function mib(bytes: number | undefined): string {
 function nextSteps(command: string, id: string): string {
   const short = id.slice(0, 9);
   return `
-The daemon and the children are up. Try:
+The daemon and the children are running. Try:
   ${command} exec ${short} -- uname -a
   ${command} eval ${short} 'numpy.arange(10).sum()'
   ${command} ls

@@ -24,6 +24,6 @@ test("describeFailure() makes mistakes in arguments exit 2", () => {
   assert.match(failure.remedy ?? "", /`--`/);
 });
 
-test("describeFailure() takes anything else as internal", () => {
+test("describeFailure() treats any other error as internal", () => {
   assert.equal(describeFailure(new TypeError("bug"), undefined).exitCode, 1);
 });
