@@ -15,8 +15,8 @@ type Options = {
 export function define(command: Command, toAction: ToAction): void {
   for (const { option, help } of flagsOf()) command.option(option, help);
   command
-    .addOption(new Option("--log-fallback <path>", "default of --log-file").hideHelp())
-    .option("--set <name=value>", "any other setting of `forkd config` (repeatable)", collectSetting)
+    .addOption(new Option("--log-fallback <path>", "Set the default of --log-file").hideHelp())
+    .option("--set <name=value>", "Set any other setting of `forkd config` (repeatable)", collectSetting)
     .addHelpText(
       "after",
       examples(
