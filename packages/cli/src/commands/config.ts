@@ -146,7 +146,7 @@ function differs(used: SettingInfo, setting: SettingInfo): boolean {
 
 type Running = { pid: number; settings: Map<string, SettingInfo> };
 
-/** The settings of the running daemon; undefined if there is none, if it refuses, or if it does not know the route. */
+/** The settings of the running daemon; undefined if there is none, it refuses, or it lacks the route. */
 async function runningValues(cli: Cli): Promise<Running | undefined> {
   const { findDaemon } = await import("../daemon/client.ts");
   try {

@@ -1,4 +1,4 @@
-/** Runs the daemon in this process. Each flag is a setting: the daemon's table says which settings have one. */
+/** Runs the daemon in this process. The daemon's table of settings says which of them have a flag. */
 import { flagsOf, requireSetting, serve as runDaemon, type Flags } from "@forkd/daemon";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";

@@ -140,7 +140,7 @@ function parseFailure(line: string): { error: string; code: string } | undefined
   }
 }
 
-/** Two verbs may start a daemon at the same time: one daemon locks the data directory, and both use that one. */
+/** Two verbs may start a daemon at the same time: one locks the data directory, and both verbs use it. */
 async function waitForOther(cli: Cli, failure: AppError, signal: AbortSignal): Promise<DaemonAddress> {
   // Polls, because another process started this daemon.
   while (!signal.aborted) {

@@ -73,7 +73,7 @@ function passSignals(cli: Cli, handle: CommandHandle): Disposable {
 
 type Passed = { handle: CommandHandle; ended: AbortSignal; isTyped: boolean };
 
-/** Input can be lost when the daemon restarts. A user types it again; other input would have a gap and must fail. */
+/** A user can type keys again that a restart lost; other input would have a gap and must fail. */
 async function passInput({ handle, ended, isTyped }: Passed, lost: (error: AppError) => void): Promise<void> {
   try {
     for await (const chunk of process.stdin) {
