@@ -3,8 +3,8 @@
  * whether it may be retried, every type of event has a row, and there are no others. Needs the compiled contract.
  */
 import { readFileSync } from "node:fs";
-import { errorCodes } from "../packages/contract/dist/src/errors.js";
-import { eventTypes } from "../packages/contract/dist/src/event-types.js";
+import { errorCodes } from "../packages/contract/dist/src/wire/errors.js";
+import { eventTypes } from "../packages/contract/dist/src/wire/event-types.js";
 
 const page = (name) => readFileSync(new URL(`../docs/${name}`, import.meta.url), "utf8");
 const problems = [];

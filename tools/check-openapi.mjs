@@ -18,7 +18,7 @@ export const wireRoutes = ${JSON.stringify(plain)} as const;
 `;
 const generated = {
   "docs/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
-  "packages/contract/src/wire-routes.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
+  "packages/contract/src/wire/routes.gen.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
 };
 
 for (const [name, expected] of Object.entries(generated)) {

@@ -15,8 +15,8 @@ import {
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { labelFilterSchema, nextPageHeaders, pageFields } from "./lists.ts";
 import { contentBodyBytes, idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
-import { sandboxSchema } from "./sandbox.ts";
-import { snapshotSchema } from "./snapshot.ts";
+import { sandboxSchema } from "./sandboxes.ts";
+import { snapshotSchema } from "./snapshots.ts";
 
 const inSandbox = z.strictObject({ id: sandboxIdSchema });
 const inWorkspace = z.strictObject({ name: workspaceNameSchema });

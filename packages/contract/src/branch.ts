@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 import { givenOnce, isGivenOnce, lifetimeFields, limitFields } from "./limits.ts";
-import { forkResultSchema, sandboxStateSchema, variationSchema } from "./sandbox.ts";
-import { branchModeSchema, snapshotSchema, snapshotStatusSchema } from "./snapshot.ts";
+import { forkResultSchema, sandboxStateSchema, variationSchema } from "./sandboxes.ts";
+import { branchModeSchema, snapshotSchema, snapshotStatusSchema } from "./snapshots.ts";
 
 const legacy = (mode: string) =>
   z

@@ -1,10 +1,10 @@
 /** What happens to sandboxes and snapshots, as a stream of events. */
 import { z } from "zod";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { eventTypes, isEventFilter } from "./event-types.ts";
+import { eventTypes, isEventFilter } from "./wire/event-types.ts";
 import { labelFilterSchema } from "./lists.ts";
-import { sandboxSchema } from "./sandbox.ts";
-import { snapshotStatusSchema } from "./snapshot.ts";
+import { sandboxSchema } from "./sandboxes.ts";
+import { snapshotStatusSchema } from "./snapshots.ts";
 
 export const eventTypeSchema = z.enum(eventTypes);
 export type EventType = z.output<typeof eventTypeSchema>;

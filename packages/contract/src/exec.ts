@@ -1,6 +1,6 @@
 /** Commands and evals in a sandbox. */
 import { z } from "zod";
-import { signalNames } from "./names.ts";
+import { signalNames } from "./wire/names.ts";
 import { contextNameSchema, envSchema, languageSchema } from "./ids.ts";
 
 const noNul = (text: string) => !text.includes("\0");

@@ -1,6 +1,6 @@
 /** The grammar of names. One rule each, used everywhere. */
 import { z } from "zod";
-import { sandboxIdPattern, tagPattern } from "./names.ts";
+import { sandboxIdPattern, tagPattern } from "./wire/names.ts";
 
 const tagRule =
   "must be 1 to 64 of letters, digits, dot, underscore and dash, and start with a letter or a digit";

@@ -2,7 +2,7 @@
 import { sandboxIdSchema } from "./ids.ts";
 import { timeoutsSchema } from "./limits.ts";
 import { route } from "./route.ts";
-import { sandboxSchema } from "./sandbox.ts";
+import { sandboxSchema } from "./sandboxes.ts";
 
 export const limitRoutes = {
   setTimeouts: route({

@@ -1,7 +1,7 @@
 /** Routes → OpenAPI 3.1. Pure. */
 import { z } from "zod";
 import { errorBodySchema } from "./error-body.ts";
-import { errorCodes } from "./errors.ts";
+import { errorCodes } from "./wire/errors.ts";
 import { routes, type Route } from "./routes.ts";
 
 type Json = Record<string, unknown>;

@@ -15,14 +15,14 @@ import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { keyRoutes } from "./key-routes.ts";
 import { contentBodyBytes, idempotencyKeyHeader, replayedHeader, route } from "./route.ts";
 import { limitRoutes } from "./limit-routes.ts";
-import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandbox.ts";
+import { forkRequestSchema, forkResultSchema, sandboxSchema, sandboxStateSchema } from "./sandboxes.ts";
 import {
   buildEventSchema,
   createSnapshotSchema,
   snapshotDetailSchema,
   snapshotSchema,
   snapshotStatusSchema,
-} from "./snapshot.ts";
+} from "./snapshots.ts";
 import { cleanupSchema, doctorSchema, healthSchema, statusSchema, versionSchema } from "./system.ts";
 
 export type { Route } from "./route.ts";

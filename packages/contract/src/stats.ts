@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { labelFilterSchema } from "./lists.ts";
-import { sandboxStateSchema } from "./sandbox.ts";
+import { sandboxStateSchema } from "./sandboxes.ts";
 
 export const statsRequestSchema = z.strictObject({
   tag: tagSchema.optional(),

@@ -1,6 +1,6 @@
 /** The daemon itself and its host. */
 import { z } from "zod";
-import { acceleratorSchema } from "./sandbox.ts";
+import { acceleratorSchema } from "./sandboxes.ts";
 
 export const healthSchema = z.object({ ok: z.boolean() });
 export const versionSchema = z.object({ version: z.string(), api: z.literal("v1"), pid: z.number() });

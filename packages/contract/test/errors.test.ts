@@ -7,7 +7,7 @@ import {
   toAppError,
   toErrorBody,
   type ErrorCode,
-} from "../src/errors.ts";
+} from "../src/wire/errors.ts";
 import { errorBodySchema } from "../src/error-body.ts";
 
 const codes = Object.keys(errorCodes) as ErrorCode[];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openapi } from "../src/openapi.ts";
-import { errorCodes } from "../src/errors.ts";
+import { errorCodes } from "../src/wire/errors.ts";
 import { routes, type Route } from "../src/routes.ts";
 
 type Operation = {

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { execRequestSchema } from "../src/exec.ts";
 import { execIdSchema, labelsSchema, sandboxIdSchema, tagSchema } from "../src/ids.ts";
-import { forkRequestSchema } from "../src/sandbox.ts";
-import { createSnapshotSchema } from "../src/snapshot.ts";
+import { forkRequestSchema } from "../src/sandboxes.ts";
+import { createSnapshotSchema } from "../src/snapshots.ts";
 import { assertAccepted, assertRefused } from "./support.ts";
 
 test("tagSchema accepts letters, digits, dots, dashes and underscores, up to 64", () => {

@@ -1,5 +1,5 @@
 /** Patterns, names and limits that need no schema. Imports no code. */
-import type { ForkEntry, SandboxInfo } from "./sandbox.ts";
+import type { ForkEntry, SandboxInfo } from "../sandboxes.ts";
 
 export const tagPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const sandboxIdPattern = /^sb-[0-9a-f]{24}$/;

@@ -1,7 +1,7 @@
 /** Snapshots: how they are made and what a caller sees. */
 import { z } from "zod";
 import { envSchema, languageSchema, tagSchema } from "./ids.ts";
-import { acceleratorSchema } from "./sandbox.ts";
+import { acceleratorSchema } from "./sandboxes.ts";
 
 export const snapshotStatusSchema = z.enum(["writing", "ready", "failed"]);
 export const branchModeSchema = z.enum(["full", "diff", "live"]);
