@@ -11,7 +11,10 @@ const { version } = JSON.parse(
   await readFile(new URL("../packages/daemon/package.json", import.meta.url), "utf8"),
 );
 const plain = Object.fromEntries(
-  Object.entries(routes).map(([name, { method, path, kind }]) => [name, { method, path, kind }]),
+  Object.entries(routes).map(([name, { method, path, kind, paged, streamed }]) => [
+    name,
+    { method, path, kind, ...(paged && { paged }), ...(streamed && { streamed: true }) },
+  ]),
 );
 const wire = `/** Generated from routes.ts by tools/check-openapi.mjs --write. */
 export const wireRoutes = ${JSON.stringify(plain)} as const;

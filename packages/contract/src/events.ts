@@ -1,10 +1,11 @@
 /** What happens to sandboxes and snapshots, as a stream of events. */
 import { z } from "zod";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { eventTypes, isEventFilter } from "./wire/event-types.ts";
 import { labelFilterSchema } from "./lists.ts";
+import { route } from "./route.ts";
 import { sandboxSchema } from "./sandboxes.ts";
 import { snapshotStatusSchema } from "./snapshots.ts";
+import { eventTypes, isEventFilter } from "./wire/event-types.ts";
 
 export const eventTypeSchema = z.enum(eventTypes);
 export type EventType = z.output<typeof eventTypeSchema>;
@@ -52,3 +53,18 @@ export const eventsRequestSchema = z.strictObject({
     .meta({ description: "Id of the last event seen; the header Last-Event-ID says the same and wins" }),
 });
 export type EventsRequest = z.output<typeof eventsRequestSchema>;
+
+export const eventRoutes = {
+  events: route({
+    method: "get",
+    path: "/v1/events",
+    summary: "What happens, as it happens; resumes after Last-Event-ID",
+    status: 200,
+    kind: "sse",
+    scope: "read",
+    endless: true,
+    repeatable: ["type", "label"],
+    input: eventsRequestSchema,
+    output: eventSchema,
+  }),
+} as const;

@@ -11,6 +11,10 @@ export const sandboxIdSchema = z
   .regex(sandboxIdPattern, 'must look like "sb-" and 24 hexadecimal digits')
   .meta({ description: "Sandbox id" });
 
+/** Input and path of every route about one sandbox. */
+export const inSandbox = z.strictObject({ id: sandboxIdSchema });
+export const sandboxPath = "/v1/sandboxes/{id}";
+
 export const execIdSchema = z.coerce
   .number()
   .int()

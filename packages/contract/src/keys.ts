@@ -1,10 +1,9 @@
 /** Keys: who may call the daemon over TCP, and what for. */
 import { z } from "zod";
 import { tagSchema } from "./ids.ts";
+import { noAnswer, route } from "./route.ts";
+import { scopes } from "./wire/names.ts";
 
-/** Each includes those before it. */
-export const scopes = ["read", "run", "admin"] as const;
-export type Scope = (typeof scopes)[number];
 export const keyScopeSchema = z.enum(scopes).meta({
   description: "read: lists and facts; run: also sandboxes and what is in them; admin: everything",
 });
@@ -42,3 +41,36 @@ export const createdKeySchema = keySchema.extend({
   key: z.string().meta({ description: "The key itself; told only here" }),
 });
 export type CreatedKey = z.output<typeof createdKeySchema>;
+
+export const keyRoutes = {
+  listKeys: route({
+    method: "get",
+    path: "/v1/keys",
+    summary: "List keys, without their text",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({}),
+    output: z.array(keySchema),
+  }),
+  createKey: route({
+    method: "post",
+    path: "/v1/keys",
+    summary: "Make a key; its text is in this answer and nowhere else",
+    status: 201,
+    kind: "json",
+    scope: "admin",
+    input: createKeySchema,
+    output: createdKeySchema,
+  }),
+  removeKey: route({
+    method: "delete",
+    path: "/v1/keys/{name}",
+    summary: "Remove a key; what it has open is cut off",
+    status: 204,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({ name: keyNameSchema }),
+    output: noAnswer,
+  }),
+} as const;

@@ -22,8 +22,3 @@ export const pageFields = {
     .optional()
     .meta({ description: "Where to go on: X-Next-Cursor of the page before" }),
 };
-
-export const nextPageHeaders = [
-  { name: "Link", description: 'The next page, rel="next"; absent on the last' },
-  { name: "X-Next-Cursor", description: "`cursor` of the next page; absent on the last" },
-];

@@ -1,7 +1,7 @@
 /** Sandboxes: what a caller asks for and what a caller sees. */
 import { z } from "zod";
 import { errorBodySchema } from "./error-body.ts";
-import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+import { envSchema, inSandbox, labelsSchema, sandboxIdSchema, sandboxPath, tagSchema } from "./ids.ts";
 import {
   givenOnce,
   isGivenOnce,
@@ -10,7 +10,10 @@ import {
   limitsSchema,
   notEnforcedSchema,
   onTimeoutSchema,
+  timeoutsSchema,
 } from "./limits.ts";
+import { labelFilterSchema, pageFields } from "./lists.ts";
+import { contentBodyBytes, noAnswer, queryFlag, route } from "./route.ts";
 
 export const acceleratorSchema = z.enum(["kvm", "tcg"]);
 export type Accelerator = z.output<typeof acceleratorSchema>;
@@ -100,3 +103,115 @@ export type ForkRequest = z.output<typeof forkRequestSchema>;
 export const forkFailureSchema = errorBodySchema.extend({ index: z.number() });
 export const forkResultSchema = z.array(z.union([sandboxSchema, forkFailureSchema]));
 export type ForkEntry = z.output<typeof forkResultSchema>[number];
+
+export const sandboxRoutes = {
+  listSandboxes: route({
+    method: "get",
+    path: "/v1/sandboxes",
+    summary: "List sandboxes, the oldest first",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    repeatable: ["label"],
+    paged: true,
+    input: z.strictObject({
+      ...pageFields,
+      tag: tagSchema.optional(),
+      label: labelFilterSchema.optional(),
+      state: sandboxStateSchema.optional(),
+      workspace: tagSchema.optional(),
+      owner: z.string().max(256).optional(),
+    }),
+    output: z.array(sandboxSchema),
+  }),
+  fork: route({
+    method: "post",
+    path: "/v1/sandboxes",
+    summary: "Fork children from a snapshot; one entry per child, sandbox or error",
+    status: 201,
+    kind: "json",
+    scope: "run",
+    maxBodyBytes: contentBodyBytes,
+    idempotencyKey: "honoured",
+    input: forkRequestSchema,
+    output: forkResultSchema,
+  }),
+  killAll: route({
+    method: "delete",
+    path: "/v1/sandboxes",
+    summary: "Kill all sandboxes that match; without a filter also end the VMM processes started ahead",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    repeatable: ["label"],
+    input: z.strictObject({ tag: tagSchema.optional(), label: labelFilterSchema.optional() }),
+    output: z.object({ killed: z.array(z.string()) }),
+  }),
+  getSandbox: route({
+    method: "get",
+    path: sandboxPath,
+    summary: "One sandbox",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: inSandbox,
+    output: sandboxSchema,
+  }),
+  kill: route({
+    method: "delete",
+    path: sandboxPath,
+    summary: "Kill a sandbox",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inSandbox,
+    output: noAnswer,
+  }),
+  setTtl: route({
+    method: "post",
+    path: `${sandboxPath}/ttl`,
+    summary: "Set the time to live from now; null removes it",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend({ ttl_secs: z.int().min(1).max(31_536_000).nullable() }),
+    output: sandboxSchema,
+  }),
+  ping: route({
+    method: "post",
+    path: `${sandboxPath}/ping`,
+    summary: "Ask the agent for a sign of life",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox,
+    output: z.object({ ok: z.boolean(), round_trip_ms: z.number() }),
+  }),
+  logs: route({
+    method: "get",
+    path: `${sandboxPath}/logs`,
+    summary: "Console of the guest",
+    status: 200,
+    kind: "bytes",
+    scope: "run",
+    endless: true,
+    input: inSandbox.extend({
+      follow: queryFlag.optional(),
+      tail: z.coerce.number().int().min(1).optional(),
+    }),
+    output: noAnswer,
+  }),
+} as const;
+
+export const timeoutRoutes = {
+  setTimeouts: route({
+    method: "post",
+    path: `${sandboxPath}/timeouts`,
+    summary: "Change time to live, idle timeout and what follows them; null removes, what is left out stays",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: timeoutsSchema.extend({ id: sandboxIdSchema }),
+    output: sandboxSchema,
+  }),
+} as const;

@@ -1,7 +1,11 @@
-/** Snapshots: how they are made and what a caller sees. */
+/** Snapshots: how they are made, what a caller sees, their lineage, and the removal of what nothing needs. */
 import { z } from "zod";
-import { envSchema, languageSchema, tagSchema } from "./ids.ts";
-import { acceleratorSchema } from "./sandboxes.ts";
+import { errorEventSchema } from "./error-body.ts";
+import { envSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+import { pageFields } from "./lists.ts";
+import { noAnswer, queryFlag, route } from "./route.ts";
+import { acceleratorSchema, sandboxStateSchema } from "./sandboxes.ts";
+import { workspaceNameSchema } from "./workspaces.ts";
 
 export const snapshotStatusSchema = z.enum(["writing", "ready", "failed"]);
 export const branchModeSchema = z.enum(["full", "diff", "live"]);
@@ -104,12 +108,153 @@ export type CreateSnapshotRequest = z.output<typeof createSnapshotSchema>;
 export const buildEventSchema = z.discriminatedUnion("type", [
   z.object({ type: z.literal("progress"), step: z.string(), message: z.string(), elapsed_ms: z.number() }),
   z.object({ type: z.literal("snapshot"), snapshot: snapshotSchema }),
-  z.object({
-    type: z.literal("error"),
-    error: z.string(),
-    code: z.string(),
-    details: z.record(z.string(), z.unknown()).default({}),
-    request_id: z.string().optional(),
-  }),
+  errorEventSchema,
 ]);
 export type BuildEvent = z.output<typeof buildEventSchema>;
+
+export const treeSchema = z.object({
+  snapshots: z.array(
+    z.object({
+      tag: tagSchema,
+      status: snapshotStatusSchema,
+      parent_tag: tagSchema.optional(),
+      branched_from: z.string().optional(),
+      created_at_unix: z.number(),
+      physical_bytes: z.number(),
+    }),
+  ),
+  sandboxes: z.array(
+    z.object({
+      id: sandboxIdSchema,
+      state: sandboxStateSchema,
+      /** snapshot that it descends from */
+      snapshot_tag: tagSchema,
+      workspace: workspaceNameSchema.optional(),
+      created_at_unix: z.number(),
+    }),
+  ),
+});
+export type Tree = z.output<typeof treeSchema>;
+
+export const gcRequestSchema = z.strictObject({
+  dry_run: z.boolean().default(false),
+  /** also remove branches that nothing depends on or runs from; implied by the two below */
+  branches: z.boolean().optional(),
+  /** only branches made longer ago than this */
+  older_than_secs: z.int().min(0).max(3_153_600_000).optional(),
+  /** but not the newest of all branches */
+  keep_last: z.int().min(0).max(1_000_000).optional(),
+});
+export type GcRequest = z.output<typeof gcRequestSchema>;
+export const gcSchema = z.object({
+  removed: z.array(
+    z.object({
+      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a branch that was asked for; others: as in cleanup */
+      kind: z.enum(["memory", "failed", "snapshot", "process", "directory", "group"]),
+      name: z.string(),
+      bytes: z.number(),
+    }),
+  ),
+  freed_bytes: z.number(),
+  dry_run: z.boolean(),
+});
+export type GcReport = z.output<typeof gcSchema>;
+
+export const snapshotRoutes = {
+  listSnapshots: route({
+    method: "get",
+    path: "/v1/snapshots",
+    summary: "List snapshots, ordered by tag",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    paged: true,
+    input: z.strictObject({
+      ...pageFields,
+      tag: tagSchema.optional(),
+      state: snapshotStatusSchema.optional(),
+      parent: tagSchema.optional().meta({ description: "Only direct layers over this snapshot" }),
+      branched_from: sandboxIdSchema.optional(),
+    }),
+    output: z.array(snapshotSchema),
+  }),
+  createSnapshot: route({
+    method: "post",
+    path: "/v1/snapshots",
+    summary: "Build a snapshot from a recipe or a root file system; writes lines of progress",
+    status: 201,
+    kind: "events",
+    // It reads any path of the host that the daemon can read, its token among them.
+    scope: "admin",
+    idempotencyKey: {
+      refused: "the tag makes it safe to repeat: a second build of it is refused with snapshot_exists",
+    },
+    input: createSnapshotSchema,
+    output: buildEventSchema,
+  }),
+  snapshotInfo: route({
+    method: "get",
+    path: "/v1/snapshots/{tag}/info",
+    summary: "Everything about a snapshot",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({ tag: tagSchema, verify: queryFlag.optional() }),
+    output: snapshotDetailSchema,
+  }),
+  removeSnapshot: route({
+    method: "delete",
+    path: "/v1/snapshots/{tag}",
+    summary: "Remove a snapshot",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    adminInputs: ["force"],
+    input: z
+      .strictObject({
+        tag: tagSchema,
+        /** also the snapshots that are layers over it */
+        cascade: queryFlag.optional(),
+        /** whatever depends on it: sandboxes that run from it go on, layers over it become unusable */
+        force: queryFlag.optional(),
+      })
+      .refine((request) => !(request.cascade && request.force), {
+        path: ["cascade"],
+        message: "cascade and force exclude each other",
+      }),
+    output: noAnswer,
+  }),
+} as const;
+
+export const lineageRoutes = {
+  compact: route({
+    method: "post",
+    path: "/v1/snapshots/{tag}/compact",
+    summary: "Copy a snapshot into one without a parent",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: z.strictObject({ tag: tagSchema, to: tagSchema }),
+    output: snapshotSchema,
+  }),
+  tree: route({
+    method: "get",
+    path: "/v1/tree",
+    summary: "Lineage of snapshots and sandboxes",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({}),
+    output: treeSchema,
+  }),
+  gc: route({
+    method: "post",
+    path: "/v1/gc",
+    summary: "Remove what nothing refers to: flat images nobody maps, unfinished snapshots, strays",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: gcRequestSchema,
+    output: gcSchema,
+  }),
+} as const;

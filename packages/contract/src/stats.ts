@@ -1,7 +1,8 @@
-/** What sandboxes take of the host. */
+/** What sandboxes take of the host, and metrics of the daemon. */
 import { z } from "zod";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { labelFilterSchema } from "./lists.ts";
+import { route } from "./route.ts";
 import { sandboxStateSchema } from "./sandboxes.ts";
 
 export const statsRequestSchema = z.strictObject({
@@ -39,3 +40,28 @@ export const statsSchema = z.object({
   sandboxes: z.array(sandboxStatsSchema),
 });
 export type Stats = z.output<typeof statsSchema>;
+
+export const statsRoutes = {
+  stats: route({
+    method: "get",
+    path: "/v1/stats",
+    summary: "CPU, memory and disk of the sandboxes",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    repeatable: ["label"],
+    input: statsRequestSchema,
+    output: statsSchema,
+  }),
+  metrics: route({
+    method: "get",
+    path: "/metrics",
+    summary: "Metrics for Prometheus, text format 0.0.4",
+    status: 200,
+    kind: "text",
+    scope: "read",
+    audit: "none",
+    input: z.strictObject({}),
+    output: z.string(),
+  }),
+} as const;

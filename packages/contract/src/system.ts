@@ -1,5 +1,6 @@
 /** The daemon itself and its host. */
 import { z } from "zod";
+import { queryFlag, route } from "./route.ts";
 import { acceleratorSchema } from "./sandboxes.ts";
 
 export const healthSchema = z.object({ ok: z.boolean() });
@@ -55,3 +56,73 @@ export const cleanupSchema = z.object({
   dry_run: z.boolean(),
 });
 export type CleanupReport = z.output<typeof cleanupSchema>;
+
+export const systemRoutes = {
+  health: route({
+    method: "get",
+    path: "/healthz",
+    summary: "Liveness; needs no token",
+    status: 200,
+    kind: "json",
+    scope: "open",
+    audit: "none",
+    log: "debug",
+    input: z.strictObject({}),
+    output: healthSchema,
+  }),
+  version: route({
+    method: "get",
+    path: "/version",
+    summary: "Version of the daemon",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({}),
+    output: versionSchema,
+  }),
+  status: route({
+    method: "get",
+    path: "/v1/status",
+    summary: "What the daemon holds",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({}),
+    output: statusSchema,
+  }),
+  doctor: route({
+    method: "get",
+    path: "/v1/doctor",
+    summary: "Check the host; with boot=true also start a small guest on each accelerator",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    // It starts processes that no limit counts.
+    adminInputs: ["boot"],
+    input: z.strictObject({ boot: queryFlag.optional() }),
+    output: doctorSchema,
+  }),
+  cleanup: route({
+    method: "post",
+    path: "/v1/cleanup",
+    summary: "Remove what nothing refers to",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({ dry_run: z.boolean().default(false) }),
+    output: cleanupSchema,
+  }),
+  shutdown: route({
+    method: "post",
+    path: "/v1/shutdown",
+    summary: "Stop the daemon; running sandboxes are kept for the next one or stopped",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({
+      /** default: what the daemon is set to */
+      sandboxes: z.enum(["keep", "stop"]).optional(),
+    }),
+    output: z.object({ stopped: z.number(), kept: z.number() }),
+  }),
+} as const;

@@ -107,7 +107,7 @@ export function requireInputScope(
   route: Route,
   input: Readonly<Record<string, unknown>>,
 ): void {
-  for (const field of route.adminInputs ?? []) {
+  for (const field of route.adminInputs) {
     const value = input[field];
     if (value !== undefined && value !== false) requireScope(principal, "admin", `The field ${field}`);
   }

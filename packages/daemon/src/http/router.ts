@@ -216,7 +216,7 @@ async function answer(
   const input = await readInput(route, { incoming, outgoing, pace }, c.req.param() as Record<string, string>);
   trail.input(route, input);
   requireInputScope(trail.principal, route, input);
-  const key = keyOf(incoming, name, route);
+  const key = keyOf(incoming, route);
   if (key !== undefined) {
     const work = async (signal: AbortSignal) => {
       const made = await handle(input, { ...context, signal });

@@ -1,9 +1,10 @@
-/** BRANCH, pause, resume, rewind, and what is made of them: workspaces, lineage, collection of what nothing needs. */
+/** Branch, pause, resume and rewind: what is done with the saved state of a sandbox. */
 import { z } from "zod";
-import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
+import { envSchema, inSandbox, labelsSchema, sandboxIdSchema, sandboxPath, tagSchema } from "./ids.ts";
 import { givenOnce, isGivenOnce, lifetimeFields, limitFields } from "./limits.ts";
-import { forkResultSchema, sandboxStateSchema, variationSchema } from "./sandboxes.ts";
-import { branchModeSchema, snapshotSchema, snapshotStatusSchema } from "./snapshots.ts";
+import { contentBodyBytes, route } from "./route.ts";
+import { forkResultSchema, sandboxSchema, variationSchema } from "./sandboxes.ts";
+import { branchModeSchema, snapshotSchema } from "./snapshots.ts";
 
 const legacy = (mode: string) =>
   z
@@ -83,78 +84,48 @@ export const rewindRequestSchema = z.strictObject({
   to: tagSchema,
 });
 
-export const workspaceNameSchema = tagSchema.meta({ description: "Name of a workspace" });
-
-/** `stale`: its machine was lost before it was ever suspended; resume starts it anew from its snapshot */
-export const workspaceStatusSchema = z.enum(["running", "suspended", "stale", "dead"]);
-
-export const workspaceSchema = z.object({
-  /** of its sandbox, which it keeps for life */
-  id: sandboxIdSchema,
-  name: workspaceNameSchema,
-  source_snapshot_tag: tagSchema,
-  status: workspaceStatusSchema,
-  live_sandbox_id: sandboxIdSchema.optional(),
-  created_at_unix: z.number(),
-  last_active_unix: z.number(),
-});
-export type WorkspaceInfo = z.output<typeof workspaceSchema>;
-
-export const createWorkspaceSchema = z
-  .strictObject({
-    name: workspaceNameSchema,
-    snapshot_tag: tagSchema,
-    env: envSchema.default({}),
-    labels: labelsSchema.default({}),
-    ...lifetimeFields,
-    ...limitFields,
-  })
-  .refine(isGivenOnce, givenOnce);
-
-export const treeSchema = z.object({
-  snapshots: z.array(
-    z.object({
-      tag: tagSchema,
-      status: snapshotStatusSchema,
-      parent_tag: tagSchema.optional(),
-      branched_from: z.string().optional(),
-      created_at_unix: z.number(),
-      physical_bytes: z.number(),
-    }),
-  ),
-  sandboxes: z.array(
-    z.object({
-      id: sandboxIdSchema,
-      state: sandboxStateSchema,
-      /** snapshot that it descends from */
-      snapshot_tag: tagSchema,
-      workspace: workspaceNameSchema.optional(),
-      created_at_unix: z.number(),
-    }),
-  ),
-});
-export type Tree = z.output<typeof treeSchema>;
-
-export const gcRequestSchema = z.strictObject({
-  dry_run: z.boolean().default(false),
-  /** also remove branches that nothing depends on or runs from; implied by the two below */
-  branches: z.boolean().optional(),
-  /** only branches made longer ago than this */
-  older_than_secs: z.int().min(0).max(3_153_600_000).optional(),
-  /** but not the newest of all branches */
-  keep_last: z.int().min(0).max(1_000_000).optional(),
-});
-export type GcRequest = z.output<typeof gcRequestSchema>;
-export const gcSchema = z.object({
-  removed: z.array(
-    z.object({
-      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a branch that was asked for; others: as in cleanup */
-      kind: z.enum(["memory", "failed", "snapshot", "process", "directory", "group"]),
-      name: z.string(),
-      bytes: z.number(),
-    }),
-  ),
-  freed_bytes: z.number(),
-  dry_run: z.boolean(),
-});
-export type GcReport = z.output<typeof gcSchema>;
+export const branchRoutes = {
+  branch: route({
+    method: "post",
+    path: `${sandboxPath}/branch`,
+    summary: "Capture a running sandbox as a snapshot; it goes on. With n, fork children from it",
+    status: 201,
+    pendingStatus: 202,
+    kind: "json",
+    scope: "run",
+    maxBodyBytes: contentBodyBytes,
+    idempotencyKey: "honoured",
+    input: branchRequestSchema,
+    output: branchResultSchema,
+  }),
+  pause: route({
+    method: "post",
+    path: `${sandboxPath}/pause`,
+    summary: "Save a sandbox to disk and end its machine; the id stays",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox,
+    output: sandboxSchema,
+  }),
+  resume: route({
+    method: "post",
+    path: `${sandboxPath}/resume`,
+    summary: "Go on with a paused sandbox",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox,
+    output: sandboxSchema,
+  }),
+  rewind: route({
+    method: "post",
+    path: `${sandboxPath}/rewind`,
+    summary: "Return a sandbox in place to a snapshot of its own lineage",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: rewindRequestSchema,
+    output: sandboxSchema,
+  }),
+} as const;

@@ -1,4 +1,4 @@
-/** Settings of the daemon on the wire. Reading only: they are changed in the file, and by starting the daemon anew. */
+/** Settings of the daemon. Read only: they change in the settings file and take effect when the daemon restarts. */
 import { z } from "zod";
 import { route } from "./route.ts";
 
@@ -18,7 +18,7 @@ export const settingSchema = z.object({
 });
 export type SettingInfo = z.output<typeof settingSchema>;
 
-export const configRoutes = {
+export const settingRoutes = {
   config: route({
     method: "get",
     path: "/v1/config",
