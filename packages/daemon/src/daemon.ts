@@ -7,7 +7,8 @@ import type { Config } from "./settings/config.ts";
 import { lockDataDir } from "./host/data-dir-lock.ts";
 import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
-import { router, type Handlers, type RouterOptions } from "./http/router.ts";
+import { requestListener, type ExchangeOptions } from "./http/exchange.ts";
+import type { Handlers } from "./http/handlers.ts";
 import { openServer } from "./http/server.ts";
 import { publishDaemonRecord } from "./host/daemon-record.ts";
 
@@ -15,7 +16,7 @@ export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
   /** the callers that are still there are about to be cut off */
   readonly beforeCut?: () => void;
-  readonly observe?: RouterOptions["observe"];
+  readonly observe?: ExchangeOptions["observe"];
   /** called when the daemon takes requests: what is disposed of before has never served anybody */
   readonly started?: () => void;
   /** called when the daemon stops taking requests */
@@ -53,7 +54,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { handlers, observe } = opened;
   const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
   const { gate, audit } = access;
-  const listener = router({ handlers, version, gate, audit, log, idempotency, observe });
+  const listener = requestListener({ handlers, version, gate, audit, log, idempotency, observe });
   const { socket, listen } = settings;
   const limits = {
     maxConnections: settings.max_connections,

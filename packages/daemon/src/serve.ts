@@ -6,7 +6,7 @@ import { loadConfig, type Config, type Flags, type Settings } from "./settings/c
 import { quotaOf } from "./settings/quota.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http/metrics.ts";
-import type { Observed } from "./http/router.ts";
+import type { Observed } from "./http/exchange.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
 export type ServeOptions = {

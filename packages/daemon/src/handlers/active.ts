@@ -3,7 +3,7 @@
  * An answer that is a stream counts until it has been read, or given up.
  */
 import { enterSandbox, type Call, type Runtime } from "@forkd/runtime";
-import type { Handlers, RequestContext } from "../http/router.ts";
+import type { Handlers, RequestContext } from "../http/handlers.ts";
 
 type AnyHandler = (input: { id: string }, context: RequestContext) => unknown;
 

@@ -4,7 +4,7 @@ import type { Config } from "../settings/config.ts";
 import type { Audit } from "../audit/audit.ts";
 import type { KeyStore } from "../access/key-store.ts";
 import type { HttpMetrics } from "../http/metrics.ts";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import { configHandlers } from "./config.ts";
 import { activeHandlers } from "./active.ts";
 import { execHandlers } from "./exec.ts";

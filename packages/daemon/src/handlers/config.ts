@@ -1,5 +1,5 @@
 /** What the daemon was told. */
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import { describeSettings } from "../settings/edit.ts";
 import type { Daemon } from "./all.ts";
 

@@ -15,7 +15,7 @@ import {
   streamEval,
   streamExec,
 } from "@forkd/runtime";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import { timed, timedStream } from "./timed.ts";
 import type { Daemon } from "./all.ts";
 

@@ -8,7 +8,7 @@ import {
   statFile,
   writeFile,
 } from "@forkd/runtime";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function fileHandlers({ runtime }: Daemon) {

@@ -1,4 +1,4 @@
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function keyHandlers({ keys }: Pick<Daemon, "keys">) {

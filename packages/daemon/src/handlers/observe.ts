@@ -1,6 +1,6 @@
 /** Events, stats, metrics. */
 import { listen, metricsText, stats } from "@forkd/runtime";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function observeHandlers({ runtime, http }: Daemon) {

@@ -13,7 +13,7 @@ import {
   setTimeouts,
 } from "@forkd/runtime";
 import { byAgeKey, pageOf } from "../http/answer/page.ts";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function sandboxHandlers({ runtime }: Daemon) {

@@ -9,7 +9,7 @@ import {
 } from "@forkd/runtime";
 import { buildEvents } from "./build-events.ts";
 import { byTagKey, pageOf } from "../http/answer/page.ts";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function snapshotHandlers({ runtime }: Daemon) {

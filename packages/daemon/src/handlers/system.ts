@@ -1,7 +1,7 @@
 /** The daemon itself. */
 import { cleanup, closeSandboxes, doctor, status, toCheck } from "@forkd/runtime";
 import { placeFindings } from "../host/findings.ts";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function systemHandlers({ runtime, version, config, stop, audit }: Daemon) {

@@ -7,7 +7,7 @@ import {
   suspendWorkspace,
 } from "@forkd/runtime";
 import { byAgeKey, pageOf } from "../http/answer/page.ts";
-import type { Handlers } from "../http/router.ts";
+import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./all.ts";
 
 export function workspaceHandlers({ runtime }: Daemon) {

@@ -9,7 +9,7 @@ import { EventBus } from "@forkd/runtime";
 import { KeyStore } from "../../src/access/key-store.ts";
 import { loadConfig } from "../../src/settings/config.ts";
 import { openAccess } from "../../src/access/open-access.ts";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { deferred, open, post, sandboxId, send, startServer, temporaryDir, token } from "../support.ts";
 
 const bearer = (text: string) => ({ authorization: `Bearer ${text}` });

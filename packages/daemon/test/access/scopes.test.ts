@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { routes, scopes, type Route, type RouteName, type Scope } from "@forkd/contract";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { sandboxId, send, startServer, token, type Answer, type TestServer } from "../support.ts";
 
 const parameters: Record<string, string> = { id: sandboxId, tag: "t", exec_id: "1", name: "nobody" };

@@ -6,7 +6,7 @@ import { createLogger, nullLogger, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { Idempotency, type KeyedCall } from "../../src/idempotency/idempotency.ts";
 import { Journal } from "../../src/idempotency/journal.ts";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { deferred, open, post, send, startServer, temporaryDir } from "../support.ts";
 
 const request = { snapshot_tag: "py", n: 2 };

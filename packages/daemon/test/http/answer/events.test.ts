@@ -5,7 +5,7 @@ import net from "node:net";
 import { test } from "node:test";
 import { EventBus } from "@forkd/runtime";
 import { sendEvents } from "../../../src/http/answer/events.ts";
-import type { Handlers } from "../../../src/http/router.ts";
+import type { Handlers } from "../../../src/http/handlers.ts";
 import { open, send, startServer } from "../../support.ts";
 
 type Frame = { id?: string; event?: string; data?: string; comment?: string };
