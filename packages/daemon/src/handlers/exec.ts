@@ -1,25 +1,11 @@
-/** Commands and evals. */
+/** Commands and evals: in one answer, as a stream, or in the background. */
 import { AppError } from "@forkd/contract";
-import {
-  attachExec,
-  dropContext,
-  evaluate,
-  exec,
-  execInput,
-  execResize,
-  execSignal,
-  interrupt,
-  listContexts,
-  listExecs,
-  startExec,
-  streamEval,
-  streamExec,
-} from "@forkd/runtime";
+import { evaluate, exec, startExec, streamEval, streamExec } from "@forkd/runtime";
 import type { Handlers } from "../http/handlers.ts";
+import type { Daemon } from "./daemon.ts";
 import { timed, timedStream } from "./timed.ts";
-import type { Daemon } from "./all.ts";
 
-export function execHandlers({ runtime }: Daemon) {
+export function execHandlers({ runtime }: Pick<Daemon, "runtime">) {
   const { execSeconds, evalSeconds } = runtime.metrics;
   return {
     exec: (input, context) => {
@@ -31,25 +17,9 @@ export function execHandlers({ runtime }: Daemon) {
         ? timedStream(execSeconds, streamExec(runtime, input, context))
         : timed(execSeconds, exec(runtime, input, context));
     },
-    listExecs: (input) => listExecs(runtime, input),
-    attachExec: (input, context) => attachExec(runtime, input, context),
-    execInput: async (input) => {
-      await execInput(runtime, input);
-    },
-    execSignal: async (input) => {
-      await execSignal(runtime, input);
-    },
-    execResize: async (input) => {
-      await execResize(runtime, input);
-    },
     eval: (input, context) =>
       input.stream
         ? timedStream(evalSeconds, streamEval(runtime, input, context))
         : timed(evalSeconds, evaluate(runtime, input, context)),
-    interrupt: (input) => interrupt(runtime, input) as undefined,
-    listContexts: (input) => listContexts(runtime, input),
-    dropContext: async (input) => {
-      await dropContext(runtime, input);
-    },
   } satisfies Partial<Handlers>;
 }

@@ -79,7 +79,10 @@ function planOf(connection: Connection, options: Options, path: string): Plan {
   const { incoming, outgoing } = connection;
   const method = incoming.method ?? "";
   if (findDocument(method, path).match) {
-    const send = async () => void sendJson(outgoing, 200, openapi(options.version));
+    const send = async () => {
+      sendJson(outgoing, 200, openapi(options.version));
+      return undefined;
+    };
     return { name: "openapi", route: unlisted, run: send };
   }
   const { match, allow } = findRoute(method, path);
