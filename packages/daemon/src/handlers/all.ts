@@ -6,7 +6,6 @@ import type { KeyStore } from "../access/key-store.ts";
 import type { HttpMetrics } from "../http/metrics.ts";
 import type { Handlers } from "../http/router.ts";
 import { configHandlers } from "./config.ts";
-import { activeHandlers } from "./active.ts";
 import { execHandlers } from "./exec.ts";
 import { fileHandlers } from "./files.ts";
 import { keyHandlers } from "./keys.ts";
@@ -34,7 +33,8 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...snapshotHandlers(daemon),
     ...sandboxHandlers(daemon),
     ...workspaceHandlers(daemon),
-    ...activeHandlers(daemon.runtime, { ...execHandlers(daemon), ...fileHandlers(daemon) }),
+    ...execHandlers(daemon),
+    ...fileHandlers(daemon),
     ...keyHandlers(daemon),
     ...observeHandlers(daemon),
   };

@@ -16,40 +16,36 @@ import {
   streamExec,
 } from "@forkd/runtime";
 import type { Handlers } from "../http/router.ts";
-import { timed, timedStream } from "./timed.ts";
 import type { Daemon } from "./all.ts";
 
 export function execHandlers({ runtime }: Daemon) {
-  const { execSeconds, evalSeconds } = runtime.metrics;
   return {
     exec: (input, context) => {
       if (input.background && input.stream) {
         throw new AppError("invalid_request", "Invalid request: stream and background exclude each other");
       }
-      if (input.background) return startExec(runtime, input);
-      return input.stream
-        ? timedStream(execSeconds, streamExec(runtime, input, context))
-        : timed(execSeconds, exec(runtime, input, context));
+      if (input.background) return startExec(runtime, input, context);
+      return input.stream ? streamExec(runtime, input, context) : exec(runtime, input, context);
     },
-    listExecs: (input) => listExecs(runtime, input),
+    listExecs: (input, context) => listExecs(runtime, input, context),
     attachExec: (input, context) => attachExec(runtime, input, context),
-    execInput: async (input) => {
-      await execInput(runtime, input);
+    execInput: async (input, context) => {
+      await execInput(runtime, input, context);
     },
-    execSignal: async (input) => {
-      await execSignal(runtime, input);
+    execSignal: async (input, context) => {
+      await execSignal(runtime, input, context);
     },
-    execResize: async (input) => {
-      await execResize(runtime, input);
+    execResize: async (input, context) => {
+      await execResize(runtime, input, context);
     },
     eval: (input, context) =>
-      input.stream
-        ? timedStream(evalSeconds, streamEval(runtime, input, context))
-        : timed(evalSeconds, evaluate(runtime, input, context)),
-    interrupt: (input) => interrupt(runtime, input) as undefined,
-    listContexts: (input) => listContexts(runtime, input),
-    dropContext: async (input) => {
-      await dropContext(runtime, input);
+      input.stream ? streamEval(runtime, input, context) : evaluate(runtime, input, context),
+    interrupt: async (input, context) => {
+      await interrupt(runtime, input, context);
+    },
+    listContexts: (input, context) => listContexts(runtime, input, context),
+    dropContext: async (input, context) => {
+      await dropContext(runtime, input, context);
     },
   } satisfies Partial<Handlers>;
 }

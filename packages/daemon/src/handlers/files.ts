@@ -14,7 +14,7 @@ import type { Daemon } from "./all.ts";
 export function fileHandlers({ runtime }: Daemon) {
   return {
     readFile: (input, context) => readFile(runtime, input, context),
-    writeFile: (input, { content, ...context }) => writeFile(runtime, input, content, context),
+    writeFile: (input, { content, ...context }) => writeFile(runtime, { ...input, content }, context),
     listFiles: (input, context) => listFiles(runtime, input, context),
     statFile: (input, context) => statFile(runtime, input, context),
     makeDirectory: async (input, context) => {
