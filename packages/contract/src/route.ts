@@ -60,8 +60,6 @@ export type RouteColumns = {
    * changes nothing more.
    */
   readonly idempotencyKey: "honoured" | "ignored" | { readonly refused: string };
-  /** counts as a call into the guest: restarts the idle timeout, and resumes a sandbox that has auto_resume; default: false */
-  readonly intoGuest: boolean;
 };
 
 export type Route = Facts & RouteColumns;
@@ -78,7 +76,6 @@ export function route<const R extends RouteDefinition>(definition: R): R & Route
     log: "info",
     endless: false,
     idempotencyKey: "ignored",
-    intoGuest: false,
     ...definition,
   };
 }

@@ -30,7 +30,6 @@ test("route() fills in the columns that a definition leaves out", () => {
     log: "info",
     endless: false,
     idempotencyKey: "ignored",
-    intoGuest: false,
   };
   assert.deepEqual(route({ ...facts, method: "get" }), {
     ...facts,
@@ -72,11 +71,6 @@ test("the columns of the table say which routes are exceptions", () => {
     namesWhere(({ scope }) => scope === "open"),
     ["health"],
   );
-});
-
-test("routes into the guest are those of commands, evals and files", () => {
-  const inGuest = /^\/v1\/sandboxes\/\{id\}\/(exec|execs|eval|interrupt|contexts|files)(\/|$)/;
-  for (const [name, { path, intoGuest }] of all) assert.equal(intoGuest, inGuest.test(path), name);
 });
 
 test("every paged route takes limit and cursor and answers with a list", () => {

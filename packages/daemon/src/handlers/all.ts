@@ -1,7 +1,5 @@
 /** A handler for every route: an operation of the runtime by name, or a function that has something to decide. */
-import { routes, type RouteName } from "@forkd/contract";
 import type { Handlers } from "../http/handlers.ts";
-import { activeHandlers } from "./active.ts";
 import { buildHandlers } from "./build.ts";
 import { configHandlers } from "./config.ts";
 import type { Daemon } from "./daemon.ts";
@@ -20,10 +18,5 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...listHandlers(daemon),
     ...execHandlers(daemon),
   };
-  const handlers: Handlers = { ...operationHandlers(daemon.runtime), ...deciding };
-  return { ...handlers, ...activeHandlers(daemon.runtime, intoGuest(handlers)) };
-}
-
-function intoGuest(handlers: Handlers): Partial<Handlers> {
-  return Object.fromEntries(Object.entries(handlers).filter(([name]) => routes[name as RouteName].intoGuest));
+  return { ...operationHandlers(daemon.runtime), ...deciding };
 }

@@ -3,23 +3,17 @@ import { AppError } from "@forkd/contract";
 import { evaluate, exec, startExec, streamEval, streamExec } from "@forkd/runtime";
 import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./daemon.ts";
-import { timed, timedStream } from "./timed.ts";
 
 export function execHandlers({ runtime }: Pick<Daemon, "runtime">) {
-  const { execSeconds, evalSeconds } = runtime.metrics;
   return {
     exec: (input, context) => {
       if (input.background && input.stream) {
         throw new AppError("invalid_request", "Invalid request: stream and background exclude each other");
       }
-      if (input.background) return startExec(runtime, input);
-      return input.stream
-        ? timedStream(execSeconds, streamExec(runtime, input, context))
-        : timed(execSeconds, exec(runtime, input, context));
+      if (input.background) return startExec(runtime, input, context);
+      return input.stream ? streamExec(runtime, input, context) : exec(runtime, input, context);
     },
     eval: (input, context) =>
-      input.stream
-        ? timedStream(evalSeconds, streamEval(runtime, input, context))
-        : timed(evalSeconds, evaluate(runtime, input, context)),
+      input.stream ? streamEval(runtime, input, context) : evaluate(runtime, input, context),
   } satisfies Partial<Handlers>;
 }

@@ -90,7 +90,7 @@ export const operations = {
   dropContext,
 
   readFile,
-  writeFile: (runtime, input, { content, ...context }) => writeFile(runtime, input, content, context),
+  writeFile: (runtime, input, { content, ...context }) => writeFile(runtime, { ...input, content }, context),
   listFiles,
   statFile,
   makeDirectory,
