@@ -18,4 +18,5 @@ export { runCommand, type CommandFailure, type CommandResult } from "./run-comma
 export { asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
+export { probeSocket, type SocketState } from "./unix-socket.ts";
 export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

@@ -6,9 +6,9 @@
  */
 import { randomBytes } from "node:crypto";
 import { open, rename, rm, stat } from "node:fs/promises";
-import { connect, createServer, type Server } from "node:net";
+import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { isErrno, readJson, Scope } from "@forkd/base";
+import { isErrno, probeSocket, readJson, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { z } from "zod";
 
@@ -38,11 +38,11 @@ async function listenInDirectory(path: string): Promise<Server | "taken" | undef
   try {
     const first = await listenAt(path);
     if (first) return first;
-    if (await answers(path)) return "taken";
+    if ((await probeSocket(path)) === "answers") return "taken";
     // Its daemon was killed. Moved before it is removed: another one that starts may have taken its place a moment ago.
     const old = `${path}.${randomBytes(6).toString("hex")}`;
     await rename(path, old);
-    if (await answers(old)) {
+    if ((await probeSocket(old)) === "answers") {
       await rename(old, path);
       return "taken";
     }
@@ -68,19 +68,6 @@ async function listenAt(path: string): Promise<Server | undefined> {
   }
   server.unref();
   return server;
-}
-
-function answers(path: string): Promise<boolean> {
-  return new Promise((resolve, reject) => {
-    const probe = connect({ path });
-    probe.once("connect", () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", (error) =>
-      isErrno(error, "ENOENT", "ECONNREFUSED") ? resolve(false) : reject(error),
-    );
-  });
 }
 
 function closed(server: Server): Promise<void> {

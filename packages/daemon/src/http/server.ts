@@ -2,9 +2,9 @@
 import { mkdir, rm, stat } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
-import net from "node:net";
+import type net from "node:net";
 import { dirname } from "node:path";
-import { isErrno, Scope } from "@forkd/base";
+import { isErrno, probeSocket, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
@@ -158,17 +158,7 @@ async function openPrivateDir(dir: string): Promise<void> {
 }
 
 async function removeStaleSocket(path: string): Promise<void> {
-  const answers = await new Promise<boolean>((resolve, reject) => {
-    const probe = net.connect({ path });
-    probe.once("connect", () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", (error) =>
-      isErrno(error, "ENOENT", "ECONNREFUSED") ? resolve(false) : reject(error),
-    );
-  });
-  if (answers) {
+  if ((await probeSocket(path)) === "answers") {
     throw new AppError(
       "data_dir_in_use",
       `Cannot listen on ${path}: another daemon does; choose another runtime_dir`,
