@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { nullLogger, readJson, removeTree, runCommand } from "@forkd/base";
+import { nullLogger, readJson, removeTree, runProgram } from "@forkd/base";
 import { createSnapshot, openRuntime, runtimeDefaults, type Runtime } from "@forkd/runtime";
 import { guestDir, repository, sharedData, testPrefix } from "./support/places.ts";
 
@@ -28,7 +28,7 @@ async function stamp(): Promise<string> {
     }
   }
   for (const file of files) hash.update(await readFile(file));
-  hash.update((await runCommand("qemu-system-x86_64", ["--version"])).stdout);
+  hash.update((await runProgram("qemu-system-x86_64", ["--version"])).stdout);
   return hash.digest("hex");
 }
 
@@ -38,11 +38,11 @@ async function tinyRootfs(dir: string): Promise<string> {
   await mkdir(join(root, "bin"), { recursive: true });
   await mkdir(join(root, "etc"));
   await mkdir(join(root, "root"));
-  await runCommand("apt-get", ["-o", "APT::Sandbox::User=root", "download", "-qq", "busybox-static"], {
+  await runProgram("apt-get", ["-o", "APT::Sandbox::User=root", "download", "-qq", "busybox-static"], {
     cwd: dir,
   });
   const archive = (await readdir(dir)).find((name) => name.endsWith(".deb"));
-  await runCommand("dpkg-deb", ["-x", join(dir, archive ?? ""), join(dir, "busybox")]);
+  await runProgram("dpkg-deb", ["-x", join(dir, archive ?? ""), join(dir, "busybox")]);
   const busybox = (await readdir(join(dir, "busybox"))).includes("bin") ? "bin/busybox" : "usr/bin/busybox";
   await copyFile(join(dir, "busybox", busybox), join(root, "bin/busybox"));
   for (const name of [
@@ -77,7 +77,7 @@ async function tinyRootfs(dir: string): Promise<string> {
     "rm",
     "dmesg",
   ]) {
-    await runCommand("ln", ["-s", "busybox", join(root, "bin", name)]);
+    await runProgram("ln", ["-s", "busybox", join(root, "bin", name)]);
   }
   await writeFile(
     join(root, "etc/passwd"),

@@ -5,12 +5,12 @@
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { mapPool, runCommand } from "@forkd/base";
+import { mapPool, runProgram } from "@forkd/base";
 
 const script = "import numpy; print(numpy.zeros(5).tolist())";
 
 export async function isInstalled(program: string): Promise<boolean> {
-  return runCommand(program, ["--version"]).then(
+  return runProgram(program, ["--version"]).then(
     () => true,
     () => false,
   );
@@ -19,7 +19,7 @@ export async function isInstalled(program: string): Promise<boolean> {
 /** The tree of an ext4 image, extracted without mounting. */
 export async function extractTree(image: string): Promise<{ dir: string } & Disposable> {
   const dir = mkdtempSync("/tmp/forkd-bench-tree-");
-  await runCommand("debugfs", ["-R", `rdump / ${dir}`, image]);
+  await runProgram("debugfs", ["-R", `rdump / ${dir}`, image]);
   return { dir, [Symbol.dispose]: () => rmSync(dir, { recursive: true, force: true }) };
 }
 
@@ -63,8 +63,8 @@ export async function runc(
 ): Promise<number> {
   const bundles = mkdtempSync("/tmp/forkd-bench-runc-");
   try {
-    await runCommand("runc", ["spec", "--bundle", bundles]);
-    const spec = JSON.parse((await runCommand("cat", [join(bundles, "config.json")])).stdout) as {
+    await runProgram("runc", ["spec", "--bundle", bundles]);
+    const spec = JSON.parse((await runProgram("cat", [join(bundles, "config.json")])).stdout) as {
       process: { terminal: boolean; args: string[] };
       root: { path: string };
       linux: { resources?: unknown; namespaces: { type: string }[] };

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { closeSync, mkdirSync, openSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import type { Forkd } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 
@@ -27,7 +27,7 @@ export async function startDaemon(env: Record<string, string>, copy?: string): P
   mkdirSync(dir, { recursive: true });
   if (copy !== undefined) {
     rmSync(join(dir, "snapshots"), { recursive: true, force: true });
-    await runCommand("cp", ["-al", join(dataDir, "snapshots"), dir]);
+    await runProgram("cp", ["-al", join(dataDir, "snapshots"), dir]);
   }
   return launchDaemon({ dir, runtimeDir: `${runtimeDir}${copy ?? ""}`, env });
 }

@@ -11,7 +11,7 @@ import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import type { Sandbox } from "@forkd/sdk";
 import { repository } from "./daemon.ts";
 import { median } from "./rows.ts";
@@ -32,7 +32,7 @@ export async function compileHeartbeat(): Promise<Uint8Array> {
   const dir = mkdtempSync(join(tmpdir(), "forkd-heartbeat-"));
   try {
     const program = join(dir, "heartbeat");
-    await runCommand("gcc", ["-O2", "-static", "-o", program, join(repository, "bench/guest/heartbeat.c")]);
+    await runProgram("gcc", ["-O2", "-static", "-o", program, join(repository, "bench/guest/heartbeat.c")]);
     return await readFile(program);
   } finally {
     rmSync(dir, { recursive: true, force: true });

@@ -2,7 +2,7 @@
 import { copyFile, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import type { Forkd } from "@forkd/sdk";
 
 const programs = ["sh", "cat", "echo", "true", "sleep", "yes", "head", "seq", "dd"];
@@ -13,9 +13,9 @@ export async function buildTiny(forkd: Forkd): Promise<string> {
     const root = join(dir, "root");
     for (const name of ["bin", "etc", "root"]) await mkdir(join(root, name), { recursive: true });
     const options = ["-o", "APT::Sandbox::User=root", "download", "-qq", "busybox-static"];
-    await runCommand("apt-get", options, { cwd: dir });
+    await runProgram("apt-get", options, { cwd: dir });
     const archive = (await readdir(dir)).find((name) => name.endsWith(".deb")) ?? "";
-    await runCommand("dpkg-deb", ["-x", join(dir, archive), join(dir, "busybox")]);
+    await runProgram("dpkg-deb", ["-x", join(dir, archive), join(dir, "busybox")]);
     const place = (await readdir(join(dir, "busybox"))).includes("bin") ? "bin/busybox" : "usr/bin/busybox";
     await copyFile(join(dir, "busybox", place), join(root, "bin/busybox"));
     for (const name of programs) await symlink("busybox", join(root, "bin", name));

@@ -1,4 +1,4 @@
-/** Files that are either wholly there or not at all. */
+/** Files that are either complete or absent. */
 import { randomBytes } from "node:crypto";
 import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -19,10 +19,10 @@ export async function fsyncPath(path: string): Promise<void> {
   }
 }
 
-/** Pieces are written one after the other, with other work in between */
+/** Pieces are written one by one, so that other work runs in between. */
 export type FileContent = string | Uint8Array | Iterable<string>;
 
-/** Writes a file with a temporary name beside the target, synced; renaming it completes the work. Gives its path. */
+/** Writes a file with a temporary name beside the target, synced; renaming it completes the write. Returns its path. */
 export async function writeFileBeside(path: string, data: FileContent, mode = 0o644): Promise<string> {
   const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
   try {
@@ -41,8 +41,8 @@ export async function writeFileBeside(path: string, data: FileContent, mode = 0o
 }
 
 /**
- * Gives a file from writeFileBeside() its name, durably. If that cannot be done the file is gone, and what had the name before has
- * it again: a failure has changed nothing.
+ * Renames a file from writeFileBeside() to its final name, durably. On failure the file is removed and the earlier file is put
+ * back: a failure changes nothing.
  */
 export async function giveName(temporary: string, path: string): Promise<void> {
   let before: Before;
@@ -73,22 +73,22 @@ async function contentOf(path: string): Promise<Before> {
   }
 }
 
-/** As far as the disk lets us: the caller is told of the first failure in any case. */
+/** Best effort: the caller sees the first failure in any case. */
 async function putBack(path: string, before: Before): Promise<void> {
   try {
     if (before) await rename(await writeFileBeside(path, before.bytes, before.mode), path);
     else await rm(path, { force: true });
   } catch {
-    // What is there now is whole.
+    // The file that has the name is complete, even if it is the new one.
   }
 }
 
-/** Temporary name beside the target, fsync, rename, fsync of the directory. A failure has changed nothing. */
+/** Temporary name beside the target, fsync, rename, fsync of the directory. A failure changes nothing. */
 export async function writeFileAtomic(path: string, data: FileContent, mode = 0o644): Promise<void> {
   await giveName(await writeFileBeside(path, data, mode), path);
 }
 
-/** The parsed content of a JSON file, or undefined if there is no such file. */
+/** The parsed content of a JSON file, or undefined if the file does not exist. */
 export async function readJson(path: string): Promise<unknown> {
   try {
     return JSON.parse(await readFile(path, "utf8"));

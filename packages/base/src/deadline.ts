@@ -1,6 +1,6 @@
-/** Waiting that has an end. */
+/** Waits with a deadline. */
 
-/** Waits for `work`, at most `ms`; then rejects with what `onTimeout` makes. The work itself is not stopped. */
+/** Waits for `work`, at most `ms`; then rejects with the error that `onTimeout` makes. The work itself is not stopped. */
 export async function withDeadline<T>(work: Promise<T>, ms: number, onTimeout: () => Error): Promise<T> {
   using late = lateness(ms);
   return await Promise.race([
@@ -11,15 +11,15 @@ export async function withDeadline<T>(work: Promise<T>, ms: number, onTimeout: (
   ]);
 }
 
-/** What `work` gives, or undefined after `ms`. The work itself is not stopped. */
+/** The result of `work`, or undefined after `ms`. The work itself is not stopped. */
 export async function within<T>(work: Promise<T>, ms: number): Promise<T | undefined> {
   using late = lateness(ms);
   return await Promise.race([work, late.came]);
 }
 
 /**
- * Comes after `ms`, and a turn of the event loop later: what arrived while this process stood still is handled first, so that
- * nobody else is called late for it.
+ * Resolves after `ms` and one more turn of the event loop: data that arrived while this process was stopped is handled first, so
+ * that a peer that answered in time does not count as late.
  */
 function lateness(ms: number): { came: Promise<undefined> } & Disposable {
   let turn: NodeJS.Immediate | undefined;

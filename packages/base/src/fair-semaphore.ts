@@ -1,20 +1,20 @@
 /**
- * Places for work, given out in turns: whoever asks for many of them waits for the others between two of its own. Callers take
- * turns with each other, and so do the calls of one caller; within a call the order is that of asking.
+ * A semaphore whose permits are shared fairly: a caller that asks for many does not hold up the others. Callers take turns, and so
+ * do the calls of one caller; within a call permits are given in order of request.
  */
 
-/** One call, which may ask for many places. When the signal fires it waits for none of them any more. */
+/** One call, which may ask for many permits. When the signal fires, everything it waits for rejects. */
 export type Call = { readonly caller: string; readonly signal?: AbortSignal | undefined };
 type Waiter = { readonly go: () => void; readonly leave: () => void };
 type Line = { readonly waiters: Set<Waiter>; readonly leave: () => void };
 
 export class FairSemaphore {
   #free: number;
-  /** the first is the next in turn, on both levels; nobody is there who does not wait */
+  /** the first entry is next, on both levels; holds only callers and calls that wait */
   readonly #lines = new Map<string, Map<Call, Line>>();
 
-  constructor(places: number) {
-    this.#free = places;
+  constructor(permits: number) {
+    this.#free = permits;
   }
 
   get waiting(): number {
@@ -23,7 +23,7 @@ export class FairSemaphore {
     return count;
   }
 
-  /** Disposing the result gives the place back. Rejects, without a place, with the reason of the call's signal. */
+  /** Disposing the result releases the permit. Rejects, without a permit, with the reason of the call's signal. */
   async take(call: Call): Promise<Disposable> {
     call.signal?.throwIfAborted();
     if (this.#free > 0) this.#free--;
@@ -69,7 +69,7 @@ export class FairSemaphore {
       return;
     }
     line.waiters.delete(waiter);
-    // Who waits for more goes to the end of the line.
+    // A call that waits for more goes to the end of the line.
     if (line.waiters.size > 0) moveToEnd(calls, call, line);
     else this.#remove(call);
     if (calls.size > 0) moveToEnd(this.#lines, caller, calls);

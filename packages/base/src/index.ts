@@ -14,7 +14,21 @@ export {
 } from "./atomic-file.ts";
 export { LogFile, type LogFileOptions } from "./log-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
-export { runCommand, type CommandFailure, type CommandResult } from "./run-command.ts";
+export { CachedValue } from "./cached-value.ts";
+export { createDeferred, type Deferred } from "./deferred.ts";
+export { LineSplitter } from "./line-splitter.ts";
+export { longTimer, maxTimerMs } from "./long-timer.ts";
+export { LruMap } from "./lru-map.ts";
+export {
+  decodeQcow2Header,
+  encodeQcow2Header,
+  qcow2ClusterBytes,
+  qcow2HeaderBytes,
+  qcow2L1Entries,
+  qcow2TableEntries,
+} from "./qcow2.ts";
+export { ProgramFailure, runProgram, type ProgramOptions, type ProgramResult } from "./run-program.ts";
+export { SharedTask, SingleFlight } from "./single-flight.ts";
 export { asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";

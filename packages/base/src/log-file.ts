@@ -1,9 +1,9 @@
 /**
- * A log file that stays within bounds: when it is full it becomes `<path>.1`, what was `.1` becomes `.2`, and the oldest goes.
- * It is opened again on request, so that a program such as logrotate can have moved it.
+ * A log file of bounded size: when it is full it becomes `<path>.1`, `.1` becomes `.2`, and the oldest file is deleted.
+ * It can be reopened on request, after a program such as logrotate has moved it.
  *
- * Lines are written synchronously: the last words of a process that ends are in the file. A line that cannot be written (a full
- * disk) is dropped and counted; a log must not end what it tells about.
+ * Lines are written synchronously, so that the last lines of a process that exits are in the file. A line that cannot be written
+ * (a full disk) is dropped and counted; logging must not stop the program.
  */
 import { closeSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
@@ -43,11 +43,11 @@ export class LogFile {
       }
       this.#append(line);
     } catch {
-      this.#lost += 1; // said in the file as soon as it takes lines again
+      this.#lost += 1; // reported in the file as soon as it can be written again
     }
   }
 
-  /** Opens the path anew. If that fails the old file goes on. */
+  /** Opens the path again. If that fails, the old file stays in use. */
   reopen(): void {
     const [fd, size] = openLog(this.path);
     closeSync(this.#fd);
@@ -73,7 +73,7 @@ export class LogFile {
     }
   }
 
-  /** A file that cannot be moved is written on, and tried again when as much has been written once more. */
+  /** If rotation fails, keep appending and retry after another `maxBytes`. */
   #tryToRotate(): void {
     try {
       this.#rotate();

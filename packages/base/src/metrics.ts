@@ -1,8 +1,8 @@
 /**
  * Counters, gauges and histograms, and their text form for Prometheus (0.0.4).
  *
- * Values of labels must come from a small set that the code knows. What comes beyond `maxSeries` of one metric is counted under
- * the value "other", so that a mistake costs a number its meaning and not the daemon its memory.
+ * Label values must come from a small set that the code knows. Series beyond `maxSeries` of one metric are counted under the value
+ * "other", so that a labelling bug spoils one metric instead of exhausting memory.
  */
 
 type Labels = Readonly<Record<string, string>>;
@@ -63,7 +63,7 @@ export class Counter implements Metric {
   }
 }
 
-/** Asked for when the text is made. */
+/** Read when the text is made. */
 export class Gauge implements Metric {
   readonly type = "gauge";
   readonly name: string;
@@ -90,7 +90,7 @@ export class Histogram implements Metric {
   readonly #bounds: readonly number[];
   readonly #series: Series<Distribution>;
 
-  /** `bounds` are upper ones, growing; the last bucket has none. Without labels it is shown from the beginning. */
+  /** `bounds` are upper bounds in ascending order; the last bucket has none. Without labels it is shown from the start. */
   constructor(name: string, help: string, bounds: readonly number[], options: { labelled?: boolean } = {}) {
     this.name = name;
     this.help = help;

@@ -1,6 +1,6 @@
 /** Bounded concurrency. */
 
-/** A counting semaphore; `acquire()` resolves in order of asking. */
+/** A counting semaphore; work starts in order of request. */
 export class Semaphore {
   #free: number;
   #waiting: (() => void)[] = [];

@@ -1,42 +1,42 @@
 /**
- * Whose turn it is on a busy host. Every call passes through the daemon, which needs little: with as many machines at work as there are
- * cores, or more, its fair share is less than that, and then everybody waits for it. So it goes before what it starts.
+ * CPU priority on a busy host. Every call passes through the daemon, which needs little CPU time. With as many busy machines as
+ * cores its fair share is less than that, and then every call waits. So the daemon runs at a higher priority than what it starts.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { getPriority, setPriority } from "node:os";
 import { isErrno } from "./atomic-file.ts";
 
-/** what this process had when it began, if it was changed */
+/** the priority this process started with, if it was changed */
 let before: number | undefined;
 
 export type Priority = {
   nice: number;
-  /** of its session, where the kernel weighs sessions */
+  /** priority of its session, where the kernel schedules by session */
   autogroup?: number;
-  /** why it is not what was asked for */
+  /** why the requested priority was not set */
   reason?: string;
 };
 
-/** A lower number goes first. Whatever is not allowed stays as it is. */
+/** A lower number runs first. A priority that is not allowed stays unchanged. */
 export function prioritise(nice: number): Priority {
   const was = getPriority();
   try {
     setPriority(nice);
   } catch (error) {
     if (!isRefusal(error)) throw error;
-    return { nice: was, reason: "only root or CAP_SYS_NICE may go before others" };
+    return { nice: was, reason: "only root or CAP_SYS_NICE may raise the priority" };
   }
   before = was;
   return { nice, ...(ownsSession() && weighSession(nice)) };
 }
 
-/** A process that this one has started gets what this one had when it began. */
+/** Gives a process that this one has started the priority that this one started with. */
 export function asOrdinary(pid: number | undefined): void {
   if (before === undefined || pid === undefined) return;
   try {
     setPriority(pid, before);
   } catch {
-    // It has ended, or is another user's.
+    // It has exited, or belongs to another user.
   }
 }
 
@@ -46,13 +46,13 @@ function isRefusal(error: unknown): boolean {
   return code === "EACCES" || code === "EPERM";
 }
 
-/** A daemon in the foreground shares its session with a shell, whose other programs are not ours to favour. */
+/** A daemon in the foreground shares its session with a shell, whose other programs must not be favoured. */
 function ownsSession(): boolean {
   const afterName = readFileSync("/proc/self/stat", "latin1").split(") ").at(-1)?.split(" ") ?? [];
   return Number(afterName[3]) === process.pid;
 }
 
-/** Where the kernel shares time between sessions first, priorities count within a session only. */
+/** Where the kernel shares time between sessions first, priorities only count within a session. */
 function weighSession(nice: number): { autogroup?: number } {
   try {
     writeFileSync("/proc/self/autogroup", String(nice));

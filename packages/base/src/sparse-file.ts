@@ -1,12 +1,12 @@
-/** Files with holes: Node can neither find holes nor keep them. A failure is an Error whose `code` is that of the system call. */
-import { execFile } from "node:child_process";
+/** Files with holes, which Node can neither find nor keep. A failure is an Error whose `code` is that of the system call. */
 import { nativeTool } from "./native-tool.ts";
+import { ProgramFailure, runProgram } from "./run-program.ts";
 
 const tool = "forkd-pages";
 /** a range is at most 40 bytes of text */
 const maxOutput = 64 << 20;
 
-/** Makes `to`, which must not exist, equal to `from`: sharing its blocks where the file system can, else by copying its data. */
+/** Makes `to`, which must not exist, equal to `from`: shares its blocks where the file system can, and copies its data otherwise. */
 export async function copySparse(
   from: string,
   to: string,
@@ -26,14 +26,14 @@ export async function dataRanges(path: string): Promise<{ start: number; end: nu
   }));
 }
 
-function run(args: readonly string[], what: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    execFile(nativeTool(tool), args, { maxBuffer: maxOutput }, (error, stdout) => {
-      if (error === null) return resolve(stdout);
-      const [, code, text] = /^error (E\w+) (.*)$/m.exec(stdout) ?? [];
-      if (code !== undefined) return reject(Object.assign(new Error(`${what}: ${code}, ${text}`), { code }));
-      const why = error.code === "ENOENT" ? `${tool} is not built, run make -C native` : error.message;
-      reject(new Error(`${what}: ${why}`, { cause: error }));
-    });
-  });
+async function run(args: readonly string[], what: string): Promise<string> {
+  try {
+    return (await runProgram(nativeTool(tool), args, { keep: maxOutput })).stdout;
+  } catch (error) {
+    if (!(error instanceof ProgramFailure)) throw error;
+    const [, code, text] = /^error (E\w+) (.*)$/m.exec(error.stdout) ?? [];
+    if (code !== undefined) throw Object.assign(new Error(`${what}: ${code}, ${text}`), { code });
+    const why = error.isMissing ? `${tool} is not built, run make -C native` : error.message;
+    throw new Error(`${what}: ${why}`, { cause: error });
+  }
 }

@@ -3,9 +3,9 @@ import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { isErrno, readJson, removeTree, writeFileAtomic } from "../src/atomic-file.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
-test("writeFileAtomic() writes text and bytes, replaces what was there and leaves nothing else", async (t) => {
+test("writeFileAtomic() writes text and bytes, replaces an existing file and leaves no other file", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "file");
   await writeFileAtomic(path, "first, which is longer");
@@ -16,7 +16,7 @@ test("writeFileAtomic() writes text and bytes, replaces what was there and leave
   assert.deepEqual(await readdir(dir), ["file"]);
 });
 
-test("writeFileAtomic() gives the file the mode, also where one with another mode was", async (t) => {
+test("writeFileAtomic() sets the mode, also when it replaces a file with another mode", async (t) => {
   const path = join(await temporaryDirectory(t), "secret");
   await writeFile(path, "open to all", { mode: 0o644 });
   await writeFileAtomic(path, "token", 0o600);
@@ -34,7 +34,7 @@ test("writeFileAtomic() removes its temporary file when it fails", async (t) => 
   await assert.rejects(writeFileAtomic(join(dir, "none", "file"), "text"), { code: "ENOENT" });
 });
 
-test("writeFileAtomic() leaves one whole file when many write at once", async (t) => {
+test("writeFileAtomic() leaves one complete file when many write at once", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "file");
   const texts = Array.from({ length: 10 }, (_, index) => String(index).repeat(10_000));
@@ -43,7 +43,7 @@ test("writeFileAtomic() leaves one whole file when many write at once", async (t
   assert.deepEqual(await readdir(dir), ["file"]);
 });
 
-test("readJson() gives the value, undefined without a file, and throws for half a file", async (t) => {
+test("readJson() returns the value, undefined without a file, and throws for half a file", async (t) => {
   const path = join(await temporaryDirectory(t), "value.json");
   assert.equal(await readJson(path), undefined);
   await writeFile(path, '{"a":[1]}');
@@ -52,7 +52,7 @@ test("readJson() gives the value, undefined without a file, and throws for half 
   await assert.rejects(readJson(path), SyntaxError);
 });
 
-test("removeTree() removes what is there and does not mind when nothing is", async (t) => {
+test("removeTree() removes a tree and accepts that there is none", async (t) => {
   const dir = await temporaryDirectory(t);
   await mkdir(join(dir, "a", "b"), { recursive: true });
   await writeFile(join(dir, "a", "b", "c"), "");
@@ -61,7 +61,7 @@ test("removeTree() removes what is there and does not mind when nothing is", asy
   assert.deepEqual(await readdir(dir), []);
 });
 
-test("isErrno() knows errors of the system by their code", () => {
+test("isErrno() recognises system errors by their code", () => {
   const error = Object.assign(new Error("no"), { code: "ENOENT" });
   assert.equal(isErrno(error, "EEXIST", "ENOENT"), true);
   assert.equal(isErrno(error, "EEXIST"), false);

@@ -6,7 +6,7 @@ import { withDeadline, within } from "../src/deadline.ts";
 const late = (): Error => new Error("too late");
 const never = new Promise<never>(() => undefined);
 
-test("withDeadline() gives what the work gives, in time", async () => {
+test("withDeadline() resolves with the result of work that is in time", async () => {
   assert.equal(await withDeadline(Promise.resolve("done"), 1000, late), "done");
   await assert.rejects(withDeadline(Promise.reject(new Error("failed")), 1000, late), /failed/);
 });
@@ -17,7 +17,7 @@ test("withDeadline() rejects with the caller's error when time is up", async () 
   assert.ok(performance.now() - startedAt >= 25);
 });
 
-test("what arrives while the process stands still is not late", async () => {
+test("within() does not count data as late that arrived while the process was blocked", async () => {
   for (const wait of [within, <T>(work: Promise<T>, ms: number) => withDeadline(work, ms, late)]) {
     const { port1, port2 } = new MessageChannel();
     const arrived = new Promise((resolve) => port1.once("message", resolve));
@@ -30,7 +30,7 @@ test("what arrives while the process stands still is not late", async () => {
   }
 });
 
-test("withDeadline() leaves no timer behind and makes no error that nobody needs", async () => {
+test("withDeadline() leaves no timer and creates no error when the work is in time", async () => {
   const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
   const before = timers();
   await withDeadline(Promise.resolve(), 60_000, () => assert.fail("not late"));
@@ -38,7 +38,7 @@ test("withDeadline() leaves no timer behind and makes no error that nobody needs
   assert.equal(timers(), before);
 });
 
-test("withDeadline() takes care of work that fails after its time", async () => {
+test("withDeadline() handles the rejection of work that fails after the deadline", async () => {
   let fail: (error: Error) => void = () => undefined;
   const work = new Promise<never>((_, reject) => (fail = reject));
   await assert.rejects(withDeadline(work, 5, late), /too late/);
@@ -47,7 +47,7 @@ test("withDeadline() takes care of work that fails after its time", async () => 
   await new Promise((resolve) => setImmediate(resolve));
 });
 
-test("within() gives what comes in time, else undefined, and passes failures on", async () => {
+test("within() resolves with the result, or undefined when it is late, and passes failures on", async () => {
   assert.equal(await within(Promise.resolve(1), 60_000), 1);
   assert.equal(await within(new Promise(() => {}), 1), undefined);
   await assert.rejects(within(Promise.reject(new Error("no")), 60_000), /no/);

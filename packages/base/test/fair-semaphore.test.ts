@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
 import { FairSemaphore, type Call } from "../src/fair-semaphore.ts";
-import { settled } from "./support.ts";
+import { settled } from "@forkd/test-support";
 
 /** Takes a place for a name as often as asked; `begun` has the names in the order in which they got one. */
 function crowd(places: number) {
@@ -25,7 +25,7 @@ function crowd(places: number) {
   return { turns, begun, ask, next };
 }
 
-test("callers take turns, and so do the calls of one caller; within a call the order is that of asking", async () => {
+test("take() serves callers in turns, and the calls of one caller in turns, each in order of request", async () => {
   const { turns, begun, ask, next } = crowd(1);
   void ask("a1", { caller: "a" }, 4);
   void ask("a2", { caller: "a" }, 2);
@@ -37,7 +37,7 @@ test("callers take turns, and so do the calls of one caller; within a call the o
   assert.equal(turns.waiting, 0);
 });
 
-test("as many hold a place at once as there are, and one given back twice counts once", async () => {
+test("take() gives out as many permits as there are, and a permit released twice counts once", async () => {
   const { turns, begun, ask } = crowd(2);
   const first = await turns.take({ caller: "a" });
   await turns.take({ caller: "a" });
@@ -47,7 +47,7 @@ test("as many hold a place at once as there are, and one given back twice counts
   assert.deepEqual([begun, turns.waiting], [["b"], 1]);
 });
 
-test("a call that is given up waits no more, keeps what it has, and listens to nothing", async () => {
+test("take() rejects when the call is aborted, keeps permits already taken, and removes its listeners", async () => {
   const { turns, begun, ask, next } = crowd(1);
   const abort = new AbortController();
   const call = { caller: "a", signal: abort.signal };

@@ -5,11 +5,11 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { createLogger } from "../src/logger.ts";
 import { LogFile } from "../src/log-file.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const line = (text: string) => `${text.padEnd(9, ".")}\n`;
 
-test("a log file is rotated when it is full, and the oldest goes", async (t) => {
+test("write() rotates a full file and deletes the oldest", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "logs", "d.log");
   const log = new LogFile({ path, maxBytes: 20, keep: 2 });
@@ -21,7 +21,7 @@ test("a log file is rotated when it is full, and the oldest goes", async (t) => 
   assert.equal((await stat(path)).mode & 0o777, 0o600);
 });
 
-test("a log file goes on where an earlier process stopped, and counts what that wrote", async (t) => {
+test("write() appends to the file of an earlier process and counts its size", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "d.log");
   await writeFile(path, line("old") + line("old"));
@@ -30,7 +30,7 @@ test("a log file goes on where an earlier process stopped, and counts what that 
   assert.deepEqual(await readdir(dir), ["d.log"]);
 });
 
-test("maxBytes 0 never rotates", async (t) => {
+test("write() never rotates when maxBytes is 0", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "d.log");
   const log = new LogFile({ path, maxBytes: 0, keep: 4 });
@@ -39,7 +39,7 @@ test("maxBytes 0 never rotates", async (t) => {
   assert.deepEqual(await readdir(dir), ["d.log"]);
 });
 
-test("reopen() goes on in the file that has the name now", async (t) => {
+test("reopen() continues in the file that has the name now", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "d.log");
   const log = new LogFile({ path, maxBytes: 0, keep: 0 });
@@ -52,7 +52,7 @@ test("reopen() goes on in the file that has the name now", async (t) => {
   assert.equal(await readFile(path, "utf8"), line("c"));
 });
 
-test("lines that a full disk refuses are counted, and told when there is room", async (t) => {
+test("write() counts lines that a full disk refuses and reports them when there is room", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "d.log");
   await symlink("/dev/full", path);
@@ -68,7 +68,7 @@ test("lines that a full disk refuses are counted, and told when there is room", 
   assert.equal(`${second}\n`, line("c"));
 });
 
-test("a file that cannot be moved is written on", async (t) => {
+test("write() keeps appending when rotation fails", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "d.log");
   // What is in the way of the rotated file is a directory that is not empty.
@@ -78,7 +78,7 @@ test("a file that cannot be moved is written on", async (t) => {
   assert.equal(await readFile(path, "utf8"), line("1") + line("2") + line("3"));
 });
 
-test("a logger writes its records into it", async (t) => {
+test("createLogger() writes its records to a LogFile", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "d.log");
   createLogger({ level: "info", destination: new LogFile({ path, maxBytes: 0, keep: 0 }) }).info({
@@ -87,7 +87,7 @@ test("a logger writes its records into it", async (t) => {
   assert.equal((JSON.parse(await readFile(path, "utf8")) as { event: string }).event, "x");
 });
 
-test("a line that a full disk cut short does not take the next one with it", async (t) => {
+test("write() starts a new line after a line that a full disk cut short", async (t) => {
   if (process.getuid?.() !== 0) return t.skip("needs root to mount a small file system");
   const dir = await temporaryDirectory(t);
   const small = join(dir, "small");

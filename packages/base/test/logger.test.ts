@@ -32,7 +32,7 @@ test("redact() hides the values of secret-looking keys at any depth and leaves t
   assert.deepEqual(input, copy, "the input is not changed");
 });
 
-test("redact() leaves what is not an object as it is", () => {
+test("redact() returns values that are not objects unchanged", () => {
   for (const value of ["token", 1, true, null, undefined]) assert.equal(redact(value), value);
 });
 

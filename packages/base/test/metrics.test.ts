@@ -35,7 +35,7 @@ test("exposition() writes counters, gauges and histograms as Prometheus reads th
   );
 });
 
-test("a histogram without labels is there from the beginning, one with labels when it is used", () => {
+test("exposition() shows a histogram without labels from the start, one with labels when it is used", () => {
   assert.match(exposition([new Histogram("h", "x", [1])]), /h_count 0/);
   const labelled = new Histogram("h", "x", [1], { labelled: true });
   assert.equal(labelled.samples().length, 0);
@@ -51,7 +51,7 @@ test("a histogram without labels is there from the beginning, one with labels wh
   );
 });
 
-test("a metric with too many label sets counts the rest as other", () => {
+test("exposition() counts label sets beyond the limit as other", () => {
   const counter = new Counter("n_total", "x");
   for (let nth = 0; nth < 5000; nth++) counter.add({ id: String(nth) });
   const samples = counter.samples();

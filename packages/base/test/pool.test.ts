@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Mutex } from "../src/mutex.ts";
 import { mapPool, Semaphore } from "../src/pool.ts";
-import { gate, settled } from "./support.ts";
+import { gate, settled } from "@forkd/test-support";
 
 test("Semaphore runs as many at once as it has permits, and the others in order", async () => {
   const semaphore = new Semaphore(2);
@@ -26,7 +26,7 @@ test("Semaphore runs as many at once as it has permits, and the others in order"
   assert.equal(semaphore.waiting, 0);
 });
 
-test("Semaphore gives the permit back when the work fails, with and without others waiting", async () => {
+test("Semaphore releases the permit when the work fails, with and without others waiting", async () => {
   const semaphore = new Semaphore(1);
   const fail = () => semaphore.run(() => Promise.reject(new Error("no luck")));
   await assert.rejects(fail(), /no luck/);
@@ -41,7 +41,7 @@ test("Semaphore gives the permit back when the work fails, with and without othe
   assert.equal(await semaphore.run(async () => "free again"), "free again");
 });
 
-test("Semaphore does not let a newcomer pass one that was woken", async () => {
+test("Semaphore does not let new work overtake work that was resumed", async () => {
   const semaphore = new Semaphore(1);
   let running = 0;
   let most = 0;
@@ -71,7 +71,7 @@ test("mapPool() keeps the order of the items and the bound", async () => {
   assert.deepEqual(await mapPool([], 3, async () => assert.fail("nothing to do")), []);
 });
 
-test("Mutex runs one after the other, in order of asking", async () => {
+test("Mutex runs one after the other, in order of request", async () => {
   const mutex = new Mutex();
   const log: string[] = [];
   const work = (name: string, ms: number) =>
@@ -85,7 +85,7 @@ test("Mutex runs one after the other, in order of asking", async () => {
   assert.deepEqual(log, ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]);
 });
 
-test("Mutex goes on after a failure, which only its caller sees", async () => {
+test("Mutex continues after a failure, which only its caller sees", async () => {
   const mutex = new Mutex();
   const failing = mutex.run(() => Promise.reject(new Error("no luck")));
   const throwing = mutex.run(() => {

@@ -41,7 +41,7 @@ const sysNice = 23n;
 const capabilities = /^CapEff:\s*([0-9a-f]+)/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1];
 const mayGoFirst = (BigInt(`0x${capabilities}`) >> sysNice) % 2n === 1n;
 
-test("what a process starts does not go before others with it", async () => {
+test("asOrdinary() gives started programs the priority from before", async () => {
   // Anybody may go after others.
   const nice = mayGoFirst ? -5 : 5;
   const { told, own, inherited, after } = await run(nice);
@@ -49,13 +49,13 @@ test("what a process starts does not go before others with it", async () => {
   assert.equal(told.reason, undefined);
 });
 
-test("a session that is shared with others is left as it is", async () => {
+test("prioritise() leaves a session that is shared with others unchanged", async () => {
   const { told, before, session } = await run(mayGoFirst ? -5 : 5);
   assert.equal(told.autogroup, undefined);
   assert.equal(session, before);
 });
 
-test("a session of its own goes with the process", async () => {
+test("prioritise() raises the session that the process leads", async () => {
   const nice = mayGoFirst ? -5 : 5;
   const { told, session } = await run(nice, "setsid", "--wait");
   if (!existsSync("/proc/self/autogroup")) return assert.equal(told.autogroup, undefined);
@@ -63,7 +63,7 @@ test("a session of its own goes with the process", async () => {
   assert.equal(session, String(nice));
 });
 
-test("who may not go first stays where it is, and says why", async () => {
+test("prioritise() changes nothing without the right to, and says why", async () => {
   const prefix = mayGoFirst
     ? ["setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice", "--"]
     : [];

@@ -6,7 +6,7 @@ function failing(message: string): () => Promise<void> {
   return () => Promise.reject(new Error(message));
 }
 
-test("Scope runs its undos in reverse, each after the other has finished", async () => {
+test("Scope runs its undos in reverse, one after the other", async () => {
   const log: string[] = [];
   {
     await using scope = new Scope();
@@ -22,7 +22,7 @@ test("Scope runs its undos in reverse, each after the other has finished", async
   assert.deepEqual(log, ["work", "third", "second begins", "second ends", "first"]);
 });
 
-test("Scope runs its undos when the work throws, and the failure of the work is seen", async () => {
+test("Scope runs its undos when the work throws, and rethrows its failure", async () => {
   const log: string[] = [];
   const work = async (): Promise<void> => {
     await using scope = new Scope();
@@ -38,7 +38,7 @@ test("use() returns what it was given", () => {
   assert.equal(new Scope().use(resource), resource);
 });
 
-test("keep() moves the undos to a scope that lives on", async () => {
+test("keep() moves the undos to a scope that outlives the first", async () => {
   const log: string[] = [];
   const build = async (): Promise<Scope> => {
     await using scope = new Scope();
@@ -52,7 +52,7 @@ test("keep() moves the undos to a scope that lives on", async () => {
   assert.deepEqual(log, ["second", "first"]);
 });
 
-test("keep() leaves the first scope usable: what it gets later is its own", async () => {
+test("keep() leaves the first scope usable for later undos", async () => {
   const log: string[] = [];
   const scope = new Scope();
   scope.defer(() => void log.push("kept"));

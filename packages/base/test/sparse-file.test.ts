@@ -19,7 +19,7 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 import { isErrno } from "../src/atomic-file.ts";
 import { copySparse, dataRanges } from "../src/sparse-file.ts";
-import { temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const run = promisify(execFile);
 const mib = 1 << 20;
@@ -97,7 +97,7 @@ test("copySparse() copies from one file system to another", asRoot, async (t) =>
   });
 });
 
-test("copySparse() does not overwrite, and leaves nothing when it fails", async (t) => {
+test("copySparse() does not overwrite, and leaves no file when it fails", async (t) => {
   const dir = await temporaryDirectory(t);
   const from = await sparseFile(join(dir, "file"));
   await writeFile(join(dir, "mine"), "mine");
@@ -114,7 +114,7 @@ test("copySparse() does not overwrite, and leaves nothing when it fails", async 
   assert.ok(!existsSync(join(dir, "copy")));
 });
 
-test("copySparse() on a full disk is ENOSPC and leaves nothing", asRoot, async (t) => {
+test("copySparse() fails with ENOSPC on a full disk and leaves no file", asRoot, async (t) => {
   const dir = await temporaryDirectory(t);
   const from = await sparseFile(join(dir, "file"));
   await mounted(["-t", "tmpfs", "-o", "size=512k", "tmpfs"], async (small) => {
@@ -138,7 +138,7 @@ test("copySparse() shares blocks where the file system can", asRoot, async (t) =
   });
 });
 
-test("dataRanges() names what is not a hole", async (t) => {
+test("dataRanges() lists the parts that are not holes", async (t) => {
   const dir = await temporaryDirectory(t);
   assert.deepEqual(await dataRanges(await sparseFile(join(dir, "file"))), [
     { start: 4 * mib, end: 5 * mib },

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../src/cache.ts";
 import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
@@ -77,7 +77,7 @@ test("ensureEntry() lets a cancelled caller go while another one builds", async 
 
 test("ensureEntry() removes what a process that is gone left half built", async (t) => {
   const parent = join(await temporaryDirectory(t), "kind");
-  const { stdout } = await runCommand("sh", ["-c", "echo $$"]);
+  const { stdout } = await runProgram("sh", ["-c", "echo $$"]);
   await mkdir(join(parent, `.tmp-${stdout.trim()}-abc`, "tree"), { recursive: true });
   await mkdir(join(parent, `.tmp-${process.pid}-abc`), { recursive: true });
   await ensureEntry({ parent, digest: "abc", info, build: async () => ({ n: 1 }) });

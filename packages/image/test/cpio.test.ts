@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { encodeCpio } from "../src/cpio.ts";
 import { temporaryDirectory } from "./support.ts";
 
@@ -27,7 +27,7 @@ test("encodeCpio() makes an archive that cpio reads", async (t) => {
   const dir = await temporaryDirectory(t);
   const content = Buffer.alloc(5000, 7);
   await writeFile(join(dir, "a.cpio"), encodeCpio([{ path: "b", type: "file", mode: 0o640, content }]));
-  const { stdout } = await runCommand("cpio", ["-tv", "-F", join(dir, "a.cpio")]);
+  const { stdout } = await runProgram("cpio", ["-tv", "-F", join(dir, "a.cpio")]);
   assert.match(stdout, /^-rw-r-----\s+1 root\s+root\s+5000 Jan\s+1\s+1970 b$/m);
 });
 

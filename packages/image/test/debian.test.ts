@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { throttleLines } from "../src/context.ts";
 import { mmdebstrapArguments, parseMirrors } from "../src/debian.ts";
 import { resolveInTree } from "../src/guest-path.ts";
@@ -122,9 +122,9 @@ test("ensureRootfs() builds a recipe, once, and leaves nothing of a build that f
   assert.deepEqual(steps, []);
 
   assert.equal((await stat(made.path)).size, 2 ** 30);
-  await runCommand("/sbin/e2fsck", ["-f", "-n", made.path]);
+  await runProgram("/sbin/e2fsck", ["-f", "-n", made.path]);
   const read = async (path: string): Promise<string> =>
-    (await runCommand("/sbin/debugfs", ["-R", path, made.path])).stdout;
+    (await runProgram("/sbin/debugfs", ["-R", path, made.path])).stdout;
   assert.equal(await read("cat /usr/bin/hello"), await readFile(join(recipeDir, "hello"), "utf8"));
   assert.match(await read("stat /usr/bin/hello"), /Mode:\s+0755/);
   assert.equal(await read("cat /etc/hostname"), "forkd\n");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { ensureInitramfs } from "../src/initramfs.ts";
 import { loadOrder, parseModulesDep } from "../src/modules.ts";
 import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
@@ -61,7 +61,7 @@ test("ensureInitramfs() packs the agent and the modules in order of loading", as
     made.modules,
     load.map((name) => `${name}.ko`),
   );
-  const { stdout } = await runCommand("cpio", ["-t", "--quiet", "-F", made.path]);
+  const { stdout } = await runProgram("cpio", ["-t", "--quiet", "-F", made.path]);
   const wanted = ["dev", "dev/console", "init", "modules", "newroot", "proc", "run", "sys", "modules/load"];
   assert.deepEqual(
     stdout.trim().split("\n").sort(),

@@ -13,7 +13,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { importRootfs } from "../src/user-rootfs.ts";
 import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
 
@@ -27,12 +27,12 @@ async function makeTree(path: string): Promise<string> {
 async function makeExt4(path: string, tree: string): Promise<string> {
   await writeFile(path, "");
   await truncate(path, 16 * 2 ** 20);
-  await runCommand("/sbin/mke2fs", ["-q", "-F", "-t", "ext4", "-d", tree, path]);
+  await runProgram("/sbin/mke2fs", ["-q", "-F", "-t", "ext4", "-d", tree, path]);
   return path;
 }
 
 async function catFile(image: string, path: string): Promise<string> {
-  return (await runCommand("/sbin/debugfs", ["-R", `cat ${path}`, image])).stdout;
+  return (await runProgram("/sbin/debugfs", ["-R", `cat ${path}`, image])).stdout;
 }
 
 async function hash(path: string): Promise<string> {
@@ -50,10 +50,10 @@ test("importRootfs() makes a disk from a directory", async (t) => {
   assert.ok(made.allocatedBytes < 32 * 2 ** 20);
   assert.equal(await catFile(made.path, "/etc/motd"), "welcome\n");
   assert.match(
-    (await runCommand("/sbin/debugfs", ["-R", "stat /link", made.path])).stdout,
+    (await runProgram("/sbin/debugfs", ["-R", "stat /link", made.path])).stdout,
     /link dest: "etc\/motd"/,
   );
-  const listing = await runCommand("/sbin/debugfs", ["-R", "stat /etc/motd", made.path]);
+  const listing = await runProgram("/sbin/debugfs", ["-R", "stat /etc/motd", made.path]);
   assert.match(listing.stdout, /Mode:\s+0640/);
 
   const steps: string[] = [];
@@ -76,14 +76,14 @@ for (const [name, flag] of [
     const dir = await temporaryDirectory(t);
     const tree = await makeTree(join(dir, "tree"));
     const archive = join(dir, "archive");
-    await runCommand("tar", ["-c", flag, "--owner=1234", "--group=5", "-f", archive, "-C", tree, "."]);
+    await runProgram("tar", ["-c", flag, "--owner=1234", "--group=5", "-f", archive, "-C", tree, "."]);
     const made = await importRootfs(join(dir, "images"), archive, { diskMib: 64 });
     assert.equal(await catFile(made.path, "/etc/motd"), "welcome\n");
     assert.match(
-      (await runCommand("/sbin/debugfs", ["-R", "stat /link", made.path])).stdout,
+      (await runProgram("/sbin/debugfs", ["-R", "stat /link", made.path])).stdout,
       /link dest: "etc\/motd"/,
     );
-    const listing = await runCommand("/sbin/debugfs", ["-R", "stat /etc/motd", made.path]);
+    const listing = await runProgram("/sbin/debugfs", ["-R", "stat /etc/motd", made.path]);
     assert.match(listing.stdout, /User:\s+1234\s+Group:\s+5\b/);
     assert.deepEqual((await readdir(join(made.path, ".."))).sort(), ["info.json", "rootfs.ext4"]);
   });
@@ -99,7 +99,7 @@ test("importRootfs() copies an ext4 image, grows it when asked, and leaves the o
   assert.equal((await stat(grown.path)).size, 48 * 2 ** 20);
   for (const { path } of [same, grown]) {
     assert.equal(await catFile(path, "/etc/motd"), "welcome\n");
-    await runCommand("/sbin/e2fsck", ["-f", "-n", path]);
+    await runProgram("/sbin/e2fsck", ["-f", "-n", path]);
   }
   assert.equal(await hash(image), before);
 });
@@ -107,10 +107,10 @@ test("importRootfs() copies an ext4 image, grows it when asked, and leaves the o
 test("importRootfs() replays the journal of an image that was not unmounted", async (t) => {
   const dir = await temporaryDirectory(t);
   const image = await makeExt4(join(dir, "disk"), await makeTree(join(dir, "tree")));
-  await runCommand("/sbin/debugfs", ["-w", "-R", "feature needs_recovery", image]);
+  await runProgram("/sbin/debugfs", ["-w", "-R", "feature needs_recovery", image]);
   const made = await importRootfs(join(dir, "images"), image);
   const features = async (path: string): Promise<string> =>
-    (await runCommand("/sbin/dumpe2fs", ["-h", path])).stdout;
+    (await runProgram("/sbin/dumpe2fs", ["-h", path])).stdout;
   assert.match(await features(image), /needs_recovery/);
   assert.doesNotMatch(await features(made.path), /needs_recovery/);
 });
@@ -168,7 +168,7 @@ test("importRootfs() refuses a missing file, a device, and a container image in 
   await rejectsWith(importRootfs(images, "/dev/null"), "invalid_image", /neither a file nor a directory/);
   await mkdir(join(dir, "layers"));
   await writeFile(join(dir, "layers", "manifest.json"), "[]");
-  await runCommand("tar", ["-cf", join(dir, "saved.tar"), "-C", join(dir, "layers"), "manifest.json"]);
+  await runProgram("tar", ["-cf", join(dir, "saved.tar"), "-C", join(dir, "layers"), "manifest.json"]);
   await rejectsWith(
     importRootfs(images, join(dir, "saved.tar")),
     "invalid_image",
@@ -191,7 +191,7 @@ test("importRootfs() says by how much a disk is too small", async (t) => {
 test("importRootfs() leaves nothing when it is cancelled at any step", async (t) => {
   const dir = await temporaryDirectory(t);
   const tree = await makeTree(join(dir, "tree"));
-  await runCommand("tar", ["-cf", join(dir, "a.tar"), "-C", tree, "."]);
+  await runProgram("tar", ["-cf", join(dir, "a.tar"), "-C", tree, "."]);
   const image = await makeExt4(join(dir, "disk"), tree);
   const cases: [string, string][] = [
     [tree, "read"],
@@ -226,8 +226,8 @@ test(
     await mkdir(images);
     const tree = await makeTree(join(dir, "tree"));
     await writeFile(join(tree, "big"), Buffer.alloc(24 * 2 ** 20, 1));
-    await runCommand("tar", ["-c", "-z", "-f", join(dir, "a.tgz"), "-C", tree, "."]);
-    await runCommand("mount", ["-t", "tmpfs", "-o", "size=12m", "forkd-test", images]);
+    await runProgram("tar", ["-c", "-z", "-f", join(dir, "a.tgz"), "-C", tree, "."]);
+    await runProgram("mount", ["-t", "tmpfs", "-o", "size=12m", "forkd-test", images]);
     try {
       await rejectsWith(
         importRootfs(images, tree, { diskMib: 64 }),
@@ -242,7 +242,7 @@ test(
       );
       assert.deepEqual(await namesIn(join(images, "rootfs")), []);
     } finally {
-      await runCommand("umount", [images]);
+      await runProgram("umount", [images]);
     }
   },
 );

@@ -24,7 +24,7 @@ export {
   restoreArgs,
   shapeOf,
 } from "./engine/qemu/args.ts";
-export { createOverlay, emptyOverlay } from "./disk/qcow2.ts";
+export { createOverlay, emptyOverlay } from "./disk/overlay.ts";
 export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
 export { Cgroups, groupNameOf } from "./host/cgroup/cgroups.ts";
 export type { Group, GroupLimits, OomKill } from "./host/cgroup/group.ts";

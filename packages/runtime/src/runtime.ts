@@ -4,7 +4,7 @@
  */
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { FairSemaphore, type Logger } from "@forkd/base";
+import { CachedValue, FairSemaphore, type Logger } from "@forkd/base";
 import {
   agentProtocolVersion,
   Cgroups,
@@ -34,7 +34,7 @@ import { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
 import { startRetention } from "./snapshots/retention.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
 import { Registry } from "./sandbox/registry.ts";
-import { CachedValue, Usage } from "./observe/usage.ts";
+import { Usage } from "./observe/usage.ts";
 import { VmmPool } from "./launch/pool.ts";
 
 const maxOutputBytes = 128 * 1024 * 1024;

@@ -7,20 +7,24 @@
  */
 import { open, type FileHandle } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
-import { Scope } from "@forkd/base";
+import {
+  decodeQcow2Header,
+  encodeQcow2Header,
+  qcow2ClusterBytes as clusterBytes,
+  qcow2HeaderBytes,
+  qcow2L1Entries,
+  qcow2TableEntries as tableEntries,
+  Scope,
+} from "@forkd/base";
 import { writeFully } from "./chunk-digests.ts";
 
-const clusterBytes = 1 << 16;
-const tableEntries = clusterBytes / 8;
 const countsPerBlock = clusterBytes / 2;
-const headerBytes = 112;
-const magic = 0x514649fb;
 const offsetMask = 0x00ff_ffff_ffff_fe00n;
 const copiedFlag = 1n << 63n;
 const compressedFlag = 1n << 62n;
 const zeroFlag = 1n;
 
-type Layer = { path: string; file: FileHandle; bytes: bigint; l1: BigUint64Array };
+type Layer = { path: string; file: FileHandle; bytes: number; l1: BigUint64Array };
 /** Where the content of a cluster is; undefined: it reads as zeros. */
 type Source = { file: FileHandle; offset: number } | undefined;
 
@@ -45,31 +49,24 @@ export async function mergeDisks(
 async function openLayer(path: string, scope: Scope): Promise<Layer> {
   const file = await open(path, "r");
   scope.defer(() => file.close());
-  const header = Buffer.alloc(headerBytes);
-  await file.read(header, 0, headerBytes, 0);
-  const plain =
-    header.readUInt32BE(0) === magic &&
-    header.readUInt32BE(4) === 3 &&
-    header.readUInt32BE(16) === 0 && // length of the backing path
-    header.readUInt32BE(20) === 16 && // cluster bits
-    header.readUInt32BE(32) === 0 && // encryption
-    header.readUInt32BE(60) === 0 && // internal snapshots
-    header.readBigUInt64BE(72) === 0n; // incompatible features
-  if (!plain) throw bad(path, "it is no image of the form that layers have");
-  const l1 = await readTable(file, header.readBigUInt64BE(40), header.readUInt32BE(36), path);
-  return { path, file, bytes: header.readBigUInt64BE(24), l1 };
+  const bytes = Buffer.alloc(qcow2HeaderBytes);
+  await file.read(bytes, 0, bytes.length, 0);
+  const header = decodeQcow2Header(bytes);
+  if (header === undefined) throw bad(path, "it is not an image of the form that layers have");
+  const l1 = await readTable(file, header.l1Offset, header.l1Entries, path);
+  return { path, file, bytes: header.virtualBytes, l1 };
 }
 
 /** Entries are big-endian on disk. */
 async function readTable(
   file: FileHandle,
-  offset: bigint,
+  offset: number,
   entries: number,
   path: string,
 ): Promise<BigUint64Array> {
   if (entries > tableEntries) throw bad(path, "its table is too long");
   const bytes = Buffer.alloc(entries * 8);
-  const { bytesRead } = await file.read(bytes, 0, bytes.length, Number(offset));
+  const { bytesRead } = await file.read(bytes, 0, bytes.length, offset);
   if (bytesRead !== bytes.length) throw bad(path, "its tables are cut off");
   bytes.swap64();
   return new BigUint64Array(bytes.buffer, bytes.byteOffset, entries);
@@ -82,7 +79,7 @@ async function topmost(layers: readonly Layer[]): Promise<Map<number, Source>> {
     for (const [high, entry] of l1.entries()) {
       const offset = entry & offsetMask;
       if (offset === 0n) continue;
-      const l2 = await readTable(file, offset, tableEntries, path);
+      const l2 = await readTable(file, Number(offset), tableEntries, path);
       for (const [low, mapping] of l2.entries()) {
         if (mapping === 0n) continue;
         const cluster = high * tableEntries + low;
@@ -98,11 +95,11 @@ async function topmost(layers: readonly Layer[]): Promise<Map<number, Source>> {
 
 async function write(
   out: FileHandle,
-  bytes: bigint,
+  bytes: number,
   clusters: ReadonlyMap<number, Source>,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  const l1Entries = Math.ceil(Number(bytes) / (clusterBytes * tableEntries));
+  const l1Entries = qcow2L1Entries(bytes);
   const highs = [...new Set([...clusters.keys()].map((cluster) => Math.floor(cluster / tableEntries)))];
   const dataCount = [...clusters.values()].filter((source) => source !== undefined).length;
   // Header, refcount table and L1 table take one cluster each.
@@ -113,18 +110,8 @@ async function write(
   const l2At = new Map(highs.sort((a, b) => a - b).map((high, nth) => [high, l1At + 1 + nth]));
   const total = fixed + blocks;
 
-  const header = Buffer.alloc(headerBytes);
-  header.writeUInt32BE(magic, 0);
-  header.writeUInt32BE(3, 4);
-  header.writeUInt32BE(16, 20);
-  header.writeBigUInt64BE(bytes, 24);
-  header.writeUInt32BE(l1Entries, 36);
-  header.writeBigUInt64BE(BigInt(l1At * clusterBytes), 40);
-  header.writeBigUInt64BE(BigInt(clusterBytes), 48);
-  header.writeUInt32BE(1, 56);
-  header.writeUInt32BE(4, 96); // 16-bit refcounts
-  header.writeUInt32BE(104, 100);
   await out.truncate(total * clusterBytes);
+  const header = encodeQcow2Header({ virtualBytes: bytes, l1Entries, l1Offset: l1At * clusterBytes });
   await writeFully(out, header, 0);
 
   const blockTable = Buffer.alloc(blocks * 8);

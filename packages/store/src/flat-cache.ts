@@ -7,10 +7,10 @@
  */
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { copySparse, removeTree, type Logger } from "@forkd/base";
+import { copySparse, removeTree, SingleFlight, type Logger } from "@forkd/base";
 import { applyLayer } from "./layer.ts";
 import { memoryBytes } from "./manifest.ts";
-import { SharedWork } from "./shared-work.ts";
+
 import { snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 import { physicalBytes } from "./sizes.ts";
 import { stampOf, type VerifiedFiles } from "./stamp.ts";
@@ -43,7 +43,7 @@ export class FlatCache {
   readonly #verified: VerifiedFiles;
   /** files that this process made, by stamp; the least recently used first */
   readonly #trusted = new Map<string, string>();
-  readonly #builds = new SharedWork<string>();
+  readonly #builds = new SingleFlight<string>();
   /** images that a build may start from */
   readonly #sources = new Map<string, number>();
   /** temporary files of this process */

@@ -1,6 +1,6 @@
 /** What stat() says of a file's content: changes whenever the file is written or replaced, not when it is linked. */
 import { stat } from "node:fs/promises";
-import { isErrno } from "@forkd/base";
+import { isErrno, LruMap } from "@forkd/base";
 
 /** undefined if there is no such file */
 export async function stampOf(path: string): Promise<string | undefined> {
@@ -21,25 +21,20 @@ const maxFiles = 10_000;
  * number that the file system gives to a new file takes the old one's place. The least recently used are forgotten.
  */
 export class VerifiedFiles {
-  readonly #digests = new Map<string, string>();
-  readonly #maxFiles: number;
+  readonly #digests: LruMap<string, string>;
 
   constructor(options: { maxFiles?: number } = {}) {
-    this.#maxFiles = options.maxFiles ?? maxFiles;
+    this.#digests = new LruMap(options.maxFiles ?? maxFiles);
   }
 
   has(stamp: string, digest: string): boolean {
-    if (this.#digests.get(inodeOf(stamp)) !== `${stamp} ${digest}`) return false;
+    if (this.#digests.peek(inodeOf(stamp)) !== `${stamp} ${digest}`) return false;
     this.add(stamp, digest);
     return true;
   }
 
   add(stamp: string, digest: string): void {
-    this.delete(stamp);
     this.#digests.set(inodeOf(stamp), `${stamp} ${digest}`);
-    if (this.#digests.size <= this.#maxFiles) return;
-    const [oldest] = this.#digests.keys();
-    if (oldest !== undefined) this.#digests.delete(oldest);
   }
 
   delete(stamp: string): void {

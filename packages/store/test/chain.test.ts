@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { maxChainDepth } from "../src/chain.ts";
 import type { StoredSnapshot } from "../src/snapshot.ts";
-import { facts, fill, makeLayered, makeSnapshot, openStore, rejectsWith, reopen } from "./support.ts";
+import { rejectsWith } from "@forkd/test-support";
+import { facts, fill, makeLayered, makeSnapshot, openStore, reopen } from "./support.ts";
 
 const onePage = new Map([[1, 1]]);
 

@@ -4,11 +4,12 @@ import { readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { toAppError } from "@forkd/contract";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { mergeDisks } from "../src/disk-merge.ts";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "../src/snapshot.ts";
 import type { Store } from "../src/store.ts";
 import { overlay, randomNumbers } from "./layer-model.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import {
   branchFacts,
   fillLayer,
@@ -18,9 +19,7 @@ import {
   namesIn,
   needsRoot,
   openStore,
-  rejectsWith,
   smallFileSystem,
-  temporaryDirectory,
 } from "./support.ts";
 
 const diskBytes = 8 * mib;
@@ -44,9 +43,9 @@ async function makeDisk(
   rootfs: string,
   writes: string[],
 ): Promise<void> {
-  await runCommand("qemu-img", ["create", "-q", "-f", "qcow2", path, String(diskBytes)]);
+  await runProgram("qemu-img", ["create", "-q", "-f", "qcow2", path, String(diskBytes)]);
   const chain = diskChain([...below, path], rootfs);
-  await runCommand("qemu-io", ["-d", "unmap", ...writes.flatMap((write) => ["-c", write]), chain]);
+  await runProgram("qemu-io", ["-d", "unmap", ...writes.flatMap((write) => ["-c", write]), chain]);
 }
 
 async function makeRootfs(path: string): Promise<void> {
@@ -88,11 +87,11 @@ test("mergeDisks() makes one layer with the same content, zeroed and discarded c
   const before = await sumsOf([...disks, rootfs]);
   const out = join(dir, 'merged, with a comma and a "quote');
   await mergeDisks(disks, out);
-  await runCommand("qemu-img", ["compare", diskChain(disks, rootfs), diskChain([out], rootfs)]);
-  await runCommand("qemu-img", ["check", out]);
-  assert.doesNotMatch((await runCommand("qemu-img", ["info", out])).stdout, /backing file/);
+  await runProgram("qemu-img", ["compare", diskChain(disks, rootfs), diskChain([out], rootfs)]);
+  await runProgram("qemu-img", ["check", out]);
+  assert.doesNotMatch((await runProgram("qemu-img", ["info", out])).stdout, /backing file/);
   assert.deepEqual(await sumsOf([...disks, rootfs]), before, "the layers and the root are only read");
-  const { stdout } = await runCommand("qemu-io", [
+  const { stdout } = await runProgram("qemu-io", [
     "-c",
     "read -P 0 2M 1M",
     "-c",
@@ -121,8 +120,8 @@ test("mergeDisks() equals the chain for random writes", async (t) => {
     }
     const out = join(dir, `${seed}-merged`);
     await mergeDisks(disks, out);
-    await runCommand("qemu-img", ["compare", diskChain(disks, rootfs), diskChain([out], rootfs)]);
-    await runCommand("qemu-img", ["check", out]);
+    await runProgram("qemu-img", ["compare", diskChain(disks, rootfs), diskChain([out], rootfs)]);
+    await runProgram("qemu-img", ["check", out]);
   }
 });
 
@@ -162,7 +161,7 @@ test("compact() makes a snapshot of the same state that stands alone", async (t)
   assert.deepEqual(compact.manifest.machine, top.manifest.machine);
   assert.equal(snapshotDisks(compact).length, 1);
   const chains = [top, compact].map((each) => diskChain(snapshotDisks(each), snapshotFile(each, "rootfs")));
-  await runCommand("qemu-img", ["compare", ...chains]);
+  await runProgram("qemu-img", ["compare", ...chains]);
   const files = ["devices", "rootfs"] as const;
   for (const role of files) {
     assert.equal((await stat(snapshotFile(compact, role))).ino, (await stat(snapshotFile(top, role))).ino);

@@ -3,10 +3,11 @@ import { createHash } from "node:crypto";
 import { open, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { digestFile } from "../src/digest.ts";
 import { touchedChunks } from "../src/touched-chunks.ts";
-import { mib, temporaryDirectory } from "./support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
+import { mib } from "./support.ts";
 
 const sha256 = (bytes: Uint8Array): Buffer => createHash("sha256").update(bytes).digest();
 const zeroDigest = Buffer.alloc(32);
@@ -86,7 +87,7 @@ test("digestFile() is the same for a sparse file and its dense copy", async (t) 
       await file.truncate(size);
       for (const at of [5, 3 * mib - 2, 6 * mib, size - 4]) await file.write("data", at);
     }
-    await runCommand("cp", ["--sparse=never", sparse, dense]);
+    await runProgram("cp", ["--sparse=never", sparse, dense]);
     const holes = await stat(sparse);
     assert.ok(holes.blocks * 512 < size, "the file system keeps holes");
     assert.ok((await stat(dense)).blocks * 512 >= size, "the copy has none");

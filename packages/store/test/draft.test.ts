@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { toAppError } from "@forkd/contract";
 import { Draft } from "../src/draft.ts";
 import { readSnapshot } from "../src/snapshot.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import {
   branchFacts,
   bytesRead,
@@ -17,10 +18,8 @@ import {
   needsRoot,
   openAt,
   openStore,
-  rejectsWith,
   reopen,
   smallFileSystem,
-  temporaryDirectory,
 } from "./support.ts";
 
 test("commit() writes a manifest with the digests of all files and moves the directory to its tag", async (t) => {

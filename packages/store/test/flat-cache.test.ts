@@ -7,6 +7,7 @@ import { createLogger, type Logger } from "@forkd/base";
 import { snapshotFile, type StoredSnapshot } from "../src/snapshot.ts";
 import type { Store } from "../src/store.ts";
 import { fileEquals, overlay, randomNumbers, randomPages } from "./layer-model.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import {
   branchFacts,
   cacheDirOf,
@@ -19,10 +20,8 @@ import {
   needsRoot,
   openAt,
   openStore,
-  rejectsWith,
   reopen,
   smallFileSystem,
-  temporaryDirectory,
 } from "./support.ts";
 
 const lower = new Map([

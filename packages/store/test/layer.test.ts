@@ -8,15 +8,8 @@ import { finishLayer } from "../src/finish-layer.ts";
 import { encodeExtent, extentBytes, headerBytes, pageBytes } from "../src/layer-format.ts";
 import { applyLayer, openLayer, verifyLayer } from "../src/layer.ts";
 import { fileEquals, overlay, randomNumbers, randomPages, writeLayer, writePages } from "./layer-model.ts";
-import {
-  flipByte,
-  mib,
-  namesIn,
-  needsRoot,
-  rejectsWith,
-  smallFileSystem,
-  temporaryDirectory,
-} from "./support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { flipByte, mib, namesIn, needsRoot, smallFileSystem } from "./support.ts";
 
 /** Bytes from a list of [offset, hex] in a file of zeros. */
 function goldenBytes(length: number, pieces: [number, string][]): Buffer {

@@ -8,7 +8,8 @@ import { applyLayer, openLayer, verifyLayer } from "../src/layer.ts";
 import { mergeLayers } from "../src/merge-layers.ts";
 import { extentsOf, fileEquals, overlay, randomNumbers, randomPages, writeLayer } from "./layer-model.ts";
 import type { Pages } from "./layer-model.ts";
-import { flipByte, mib, namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { flipByte, mib, namesIn } from "./support.ts";
 
 const run = (first: number, count: number, byte: number): [number, number][] =>
   Array.from({ length: count }, (_, index) => [first + index, byte]);

@@ -3,6 +3,7 @@ import { cp, mkdir, readFile, rename, rm, stat, truncate, utimes, writeFile } fr
 import { basename, join } from "node:path";
 import { test } from "node:test";
 import { snapshotDisks, snapshotFile } from "../src/snapshot.ts";
+import { rejectsWith } from "@forkd/test-support";
 import {
   branchFacts,
   bytesRead,
@@ -13,7 +14,6 @@ import {
   mib,
   namesIn,
   openStore,
-  rejectsWith,
   reopen,
 } from "./support.ts";
 

@@ -1,11 +1,9 @@
 /** Snapshots of a few bytes in directories that are gone after the test. */
-import assert from "node:assert/strict";
 import { mkdtemp, open, readdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { AppError, type ErrorCode } from "@forkd/contract";
-import { runCommand, type Logger } from "@forkd/base";
+import { runProgram, type Logger } from "@forkd/base";
 import type { Draft } from "../src/draft.ts";
 import type { CacheLimits } from "../src/flat-cache.ts";
 import { finishLayer } from "../src/finish-layer.ts";
@@ -15,12 +13,6 @@ import { Store } from "../src/store.ts";
 import { writePages } from "./layer-model.ts";
 
 export const mib = 1 << 20;
-
-export async function temporaryDirectory(t: TestContext): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), "forkd-store-"));
-  t.after(() => rm(path, { recursive: true, force: true }));
-  return path;
-}
 
 export async function openStore(t: TestContext): Promise<Store> {
   const path = await mkdtemp(join(tmpdir(), "forkd-store-"));
@@ -58,21 +50,12 @@ export async function smallFileSystem(t: TestContext, size = "256k"): Promise<st
   const path = await mkdtemp(join(tmpdir(), "forkd-store-mount-"));
   let mounted = false;
   t.after(async () => {
-    if (mounted) await runCommand("umount", [path]);
+    if (mounted) await runProgram("umount", [path]);
     await rmdir(path);
   });
-  await runCommand("mount", ["-t", "tmpfs", "-o", `size=${size},mode=700`, "forkd-test", path]);
+  await runProgram("mount", ["-t", "tmpfs", "-o", `size=${size},mode=700`, "forkd-test", path]);
   mounted = true;
   return path;
-}
-
-export async function rejectsWith(work: Promise<unknown>, code: ErrorCode, message: RegExp): Promise<void> {
-  await assert.rejects(work, (error) => {
-    assert.ok(error instanceof AppError, String(error));
-    assert.equal(error.code, code, error.message);
-    assert.match(error.message, message);
-    return true;
-  });
 }
 
 /** Every name under a directory, hidden ones included. */

@@ -3,6 +3,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { Store } from "../src/store.ts";
+import { rejectsWith } from "@forkd/test-support";
 import {
   facts,
   fill,
@@ -11,7 +12,6 @@ import {
   needsRoot,
   openAt,
   openStore,
-  rejectsWith,
   reopen,
   smallFileSystem,
 } from "./support.ts";

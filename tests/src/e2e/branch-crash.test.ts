@@ -8,7 +8,8 @@ import { isErrno } from "@forkd/base";
 import type { AppError } from "@forkd/sdk";
 import { assertHonest, assertNothingHalfMade } from "../support/branches.ts";
 import { startDaemon } from "../support/daemon.ts";
-import { eventually, sh } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 
 const modes = ["live", "diff", "full"] as const;
 
@@ -39,7 +40,7 @@ test("a VMM killed at any moment of a branch costs its own sandbox only", async 
     await pause(ms);
     process.kill(victim.info.pid ?? 0, "SIGKILL");
     await branching;
-    await eventually(
+    await until(
       "the death is seen",
       async () => (await forkd.sandboxes.get(victim.id)).info.state === "dead",
     );

@@ -6,12 +6,13 @@ import { createReadStream, readdirSync, statfsSync } from "node:fs";
 import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { assertNothingHalfMade } from "../support/branches.ts";
 import { startDaemon } from "../support/daemon.ts";
 import { linkSnapshots, ownFile } from "../support/data-dir.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 import { fillUp, ownDisk } from "../support/small-disk.ts";
 import { testDir } from "../support/test-dir.ts";
 
@@ -167,7 +168,7 @@ test("a branch whose caller goes away leaves the source running and nothing half
     assert.equal(await sh(source, "echo here"), "here");
   }
   assert.ok(cancelled > 0);
-  await eventually("nothing but what is complete is left", async () =>
+  await until("nothing but what is complete is left", async () =>
     (await daemon.forkd.snapshots.list()).every(({ status }) => status === "ready"),
   );
   const branch = await source.branch({ tag: "after", n: 1 });
@@ -184,13 +185,13 @@ test("where files can share blocks, the image of a branch takes up what differs 
   };
   const source = await daemon.forkd.forkOne("tiny");
   await sh(source, "echo here > /root/x");
-  await runCommand("sync", ["-f", disk.dataDir]);
+  await runProgram("sync", ["-f", disk.dataDir]);
   const before = used();
   for (const mode of modes) {
     const { tag } = await source.branch({ tag: mode, mode });
     const { id, dir: snapshotDir } = await daemon.forkd.snapshots.info(tag);
     const image = mode === "full" ? join(snapshotDir, "memory") : join(disk.dataDir, "cache/memory", id);
-    const { stdout } = await runCommand("filefrag", ["-v", image]);
+    const { stdout } = await runProgram("filefrag", ["-v", image]);
     const extents = stdout.split("\n").filter((line) => /^\s*\d+:/.test(line));
     const shared = extents.filter((line) => line.includes("shared"));
     assert.ok(shared.length > 0, stdout);
@@ -198,7 +199,7 @@ test("where files can share blocks, the image of a branch takes up what differs 
     assert.equal(await sh(child, "cat /root/x"), "here");
     await child.kill();
   }
-  await runCommand("sync", ["-f", disk.dataDir]);
+  await runProgram("sync", ["-f", disk.dataDir]);
   const grown = used() - before;
   const whole = (await daemon.forkd.snapshots.info("tiny")).memory_physical_bytes;
   assert.ok(grown < whole, `three branches took ${grown} bytes, and one image has ${whole}`);

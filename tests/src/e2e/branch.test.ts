@@ -5,7 +5,8 @@ import { after, afterEach, before, test } from "node:test";
 import type { AppError, Sandbox } from "@forkd/sdk";
 import { assertClockAfter, assertConsecutive, branchInto, identityOf, Lines } from "../support/branches.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -34,7 +35,7 @@ async function turns(sandbox: Sandbox): Promise<string[]> {
 
 async function moreTurns(sandbox: Sandbox, count: number): Promise<void> {
   const wanted = (await turns(sandbox)).length + count;
-  await eventually(`${count} more turns`, async () => (await turns(sandbox)).length >= wanted);
+  await until(`${count} more turns`, async () => (await turns(sandbox)).length >= wanted);
 }
 
 function allDiffer(values: readonly unknown[], what: string): void {
@@ -44,7 +45,7 @@ function allDiffer(values: readonly unknown[], what: string): void {
 test("children go on in the middle of a Python loop, each by itself; the source notices nothing", async () => {
   await using source = await daemon.forkd.forkOne("python");
   const running = source.eval(loop, { timeoutSecs: 600 });
-  await eventually("the loop has begun", () =>
+  await until("the loop has begun", () =>
     turns(source).then(
       (lines) => lines.length > 5,
       () => false,
@@ -58,7 +59,7 @@ test("children go on in the middle of a Python loop, each by itself; the source 
   const handedOut = Math.max(
     ...(await Promise.all(everyone.map(async (each) => (await turns(each)).length))),
   );
-  await eventually("everyone goes on", async () => {
+  await until("everyone goes on", async () => {
     const lengths = await Promise.all(everyone.map(async (each) => (await turns(each)).length));
     return Math.min(...lengths) >= handedOut + 40;
   });
@@ -67,7 +68,7 @@ test("children go on in the middle of a Python loop, each by itself; the source 
   const ends: number[] = [];
   for (const child of children) {
     await child.files.write("/root/stop", "");
-    await eventually("the loop ends", async () => (await child.eval("count")).error === null);
+    await until("the loop ends", async () => (await child.eval("count")).error === null);
     const { result_json: count } = await child.eval("count");
     ends.push(count as number);
     // Only what was told to end has ended.
@@ -135,7 +136,7 @@ said
 test("a TCP connection inside the guest stays open in source and children", async () => {
   await using source = await daemon.forkd.forkOne("python");
   const running = source.eval(talk, { timeoutSecs: 600 });
-  await eventually("it talks", async () => / 01 /.test(await sh(source, "cat /proc/net/tcp")));
+  await until("it talks", async () => / 01 /.test(await sh(source, "cat /proc/net/tcp")));
   const children: Sandbox[] = [];
   for (const mode of ["live", "diff", "full"] as const)
     children.push(...(await branchInto(source, { tag: `tcp-${mode}`, mode, n: 1 })).children);
@@ -269,7 +270,7 @@ test("one branch more than may be under way is refused at once, with what to do"
   process.kill(a.info.pid ?? 0, "SIGSTOP");
   const first = a.branch({ tag: "one" });
   try {
-    await eventually("the first is under way", async () =>
+    await until("the first is under way", async () =>
       (await small.forkd.snapshots.list()).some(({ tag, status }) => tag === "one" && status === "writing"),
     );
     await rejectsWith(

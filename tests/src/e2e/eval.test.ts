@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 let python: Sandbox;
@@ -66,7 +67,7 @@ test("a timeout interrupts endless code in both languages and keeps the state", 
 
 test("interrupt() stops what runs", async () => {
   const running = python.eval("import time\nfor i in range(600): time.sleep(0.1)", { timeoutSecs: 120 });
-  await eventually("it can be interrupted", async () => {
+  await until("it can be interrupted", async () => {
     await python.interrupt();
     return Promise.race([
       running.then(() => true),

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { ExecEvent, Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, rejectsWith, residentBytes, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { residentBytes, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 let sandbox: Sandbox;
@@ -56,7 +57,7 @@ test("run() ends a command and its children at the timeout", async () => {
     assert.equal(result.stdout, "begun\n");
     break;
   }
-  await eventually(
+  await until(
     "its children are gone",
     async () => (await sh(sandbox, "ps | grep -c '[s]leep 1000' || true")) === "0",
   );
@@ -65,13 +66,10 @@ test("run() ends a command and its children at the timeout", async () => {
 test("an aborted run() kills the command in the guest", async () => {
   const abort = new AbortController();
   const pending = sandbox.commands.run(["sleep", "777"], { timeoutSecs: 0, signal: abort.signal });
-  await eventually("it runs", async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "1");
+  await until("it runs", async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "1");
   abort.abort();
   await rejectsWith(pending, "cancelled");
-  await eventually(
-    "it is gone",
-    async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "0",
-  );
+  await until("it is gone", async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "0");
 });
 
 test("start() streams as output happens, takes input and signals", async () => {
@@ -119,7 +117,7 @@ test("a background command outlives its caller and can be followed from an offse
     ["sh", "-c", "echo 0123456789; read x; echo after $x"],
     { stdinOpen: true },
   );
-  await eventually(
+  await until(
     "it has written",
     async () => (await sandbox.commands.list()).find((each) => each.exec_id === id)?.stdout_bytes === 11,
   );
@@ -148,7 +146,7 @@ test("gigabytes of output are bounded: cut when buffered, paced when streamed", 
     if (event.type === "stdout") bytes += event.data.length;
     if (bytes > 4_000_000) break;
   }
-  await eventually(
+  await until(
     "a reader that stops ends the command",
     async () => (await sh(sandbox, "ps | grep -c '[y]es' || true")) === "0",
   );
@@ -174,7 +172,7 @@ test("many commands, one after another and at once, leave nothing behind in the 
 test("the console is readable", async () => {
   await sh(sandbox, "echo console-marker > /dev/console");
   // The guest's kernel passes it on when it has time.
-  await eventually("the console has it", async () => {
+  await until("the console has it", async () => {
     let text = "";
     for await (const bytes of sandbox.logs()) text += Buffer.from(bytes).toString();
     return text.includes("console-marker");

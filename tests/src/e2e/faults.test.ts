@@ -6,10 +6,11 @@ import { existsSync, readdirSync } from "node:fs";
 import { mkdir, open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import { startDaemon } from "../support/daemon.ts";
 import { ownFile } from "../support/data-dir.ts";
-import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { processExists, sh } from "../support/sandboxes.ts";
 import { testDir } from "../support/test-dir.ts";
 
 async function flipByte(path: string, offset: number): Promise<void> {
@@ -155,7 +156,7 @@ test("a build that is cancelled in its boot leaves nothing", async () => {
     { signal: abort.signal, onProgress: ({ step }) => step === "boot" && abort.abort() },
   );
   await rejectsWith(building, "cancelled");
-  await eventually(
+  await until(
     "all is undone",
     () =>
       readdirSync(join(daemon.dataDir, "sandboxes")).length === 0 &&
@@ -167,7 +168,7 @@ test("a full disk is an error with its code, and nothing half made is left", asy
   await using dir = await testDir();
   const dataDir = join(dir.path, "small");
   await mkdir(dataDir);
-  await runCommand("mount", ["-t", "tmpfs", "-o", "size=24m", "tmpfs", dataDir]);
+  await runProgram("mount", ["-t", "tmpfs", "-o", "size=24m", "tmpfs", dataDir]);
   try {
     await using daemon = await startDaemon({ dataDir });
     await mkdir(join(dir.path, "root/bin"), { recursive: true });
@@ -184,7 +185,7 @@ test("a full disk is an error with its code, and nothing half made is left", asy
     assert.deepEqual(readdirSync(join(dataDir, "snapshots")), []);
     assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
   } finally {
-    await runCommand("umount", [dataDir]);
+    await runProgram("umount", [dataDir]);
   }
 });
 

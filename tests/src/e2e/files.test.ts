@@ -5,7 +5,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { after, before, test } from "node:test";
 import type { Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 let sandbox: Sandbox;
@@ -51,7 +52,7 @@ test("an aborted write changes nothing", async () => {
     }
   }
   await assert.rejects(sandbox.files.write("/tmp/kept", endless(), { signal: abort.signal }));
-  await eventually(
+  await until(
     "what was written is removed",
     async () => (await sh(sandbox, "ls -A /tmp | grep -v -e kept -e '^a$' | wc -l")) === "0",
   );

@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
 import { assertClockAfter } from "../support/branches.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, forkAll, processExists, rejectsWith, residentBytes, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { forkAll, processExists, residentBytes, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -124,8 +125,8 @@ test("kill() leaves no process, socket or directory of a sandbox", async () => {
 test("a time-to-live ends the sandbox by itself", async () => {
   const child = await daemon.forkd.forkOne("tiny", { ttlSecs: 1 });
   assert.ok(child.info.expires_at_unix);
-  await eventually("the sandbox expires", async () => (await daemon.forkd.sandboxes.list()).length === 0);
-  await eventually("its VMM is gone", () => !processExists(child.info.pid));
+  await until("the sandbox expires", async () => (await daemon.forkd.sandboxes.list()).length === 0);
+  await until("its VMM is gone", () => !processExists(child.info.pid));
 });
 
 test("a VMM killed from outside is noticed, named, and hurts no other", async () => {
@@ -140,7 +141,7 @@ test("a VMM killed from outside is noticed, named, and hurts no other", async ()
   await rejectsWith(running, "sandbox_dead", /SIGKILL/);
   await rejectsWith(followed.wait(), "sandbox_dead", /SIGKILL/);
   await rejectsWith(evals.next(), "sandbox_dead", /SIGKILL/);
-  await eventually(
+  await until(
     "the death is seen",
     async () => (await daemon.forkd.sandboxes.get(victim.id)).info.state === "dead",
   );
@@ -154,7 +155,7 @@ test("a VMM killed from outside is noticed, named, and hurts no other", async ()
 test("a kernel panic in the guest is reported as such, with the console", async () => {
   const child = await daemon.forkd.forkOne("tiny");
   await child.commands.run(["sh", "-c", "echo c > /proc/sysrq-trigger"]).catch(() => undefined);
-  await eventually(
+  await until(
     "the death is seen",
     async () => (await daemon.forkd.sandboxes.get(child.id)).info.state === "dead",
   );
@@ -189,7 +190,7 @@ test("a fork whose caller goes away leaves no children", async () => {
     let isAnswered = false;
     const answered = pending.then(() => (isAnswered = true));
     answered.catch(() => undefined);
-    await eventually("the fork has begun", () => readdirSync(join(daemon.dataDir, "sandboxes")).length > 0);
+    await until("the fork has begun", () => readdirSync(join(daemon.dataDir, "sandboxes")).length > 0);
     // An answer that is here already is taken: then nobody has gone away, and this was too late.
     await new Promise((resolve) => setImmediate(resolve));
     if (isAnswered && attempt < 10) {
@@ -200,7 +201,7 @@ test("a fork whose caller goes away leaves no children", async () => {
     await rejectsWith(pending, "cancelled");
     break;
   }
-  await eventually("all is undone", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
+  await until("all is undone", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
   assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
 });
 
@@ -225,7 +226,7 @@ test("processes started ahead are used, replaced, and gone after kill --all", as
   await using pooled = await startDaemon({ snapshots: ["tiny"], env: { FORKD_POOL_SIZE: "2" } });
   const first = await pooled.forkd.forkOne("tiny");
   assert.equal(first.info.pooled, false);
-  await eventually("the pool is full", async () => (await pooled.forkd.status()).pool["tiny"] === 2);
+  await until("the pool is full", async () => (await pooled.forkd.status()).pool["tiny"] === 2);
   const [a, b] = await forkAll(pooled.forkd, "tiny", 2);
   assert.ok(a?.info.pooled && b?.info.pooled);
   assert.notEqual(await sh(a, "cat /etc/machine-id"), await sh(b, "cat /etc/machine-id"));

@@ -17,7 +17,8 @@ import { rawAttacks } from "../support/fuzz/raw-attacks.ts";
 import { keeper, pythonKeeper, requests, victim, type FuzzRequest } from "../support/fuzz/requests.ts";
 import { send, sendRaw, type SendOptions } from "../support/fuzz/send.ts";
 import { Random } from "../support/random.ts";
-import { eventually, forkAll, residentBytes, sh } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
+import { forkAll, residentBytes, sh } from "../support/sandboxes.ts";
 
 const seed = Number(process.env["FORKD_FUZZ_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const total = Number(process.env["FORKD_FUZZ_COUNT"] ?? 10_000);
@@ -172,14 +173,14 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
 
   agent.destroy();
   // What clients have left behind ends when the daemon has seen that they are gone; some of it ends by its own time to live.
-  await eventually("only what is kept is left", async () => {
+  await until("only what is kept is left", async () => {
     for (const { name } of await daemon.forkd.workspaces.list())
       await daemon.forkd.workspaces.remove(name).catch(unlessGone);
     for (const { id } of await daemon.forkd.sandboxes.list())
       if (!keepers.includes(id)) await daemon.forkd.sandboxes.kill(id).catch(unlessGone);
     return readdirSync(join(daemon.dataDir, "sandboxes")).sort().join() === [...keepers].sort().join();
   });
-  await eventually("files are closed", () => openFiles(pid) <= before.files + 2);
+  await until("files are closed", () => openFiles(pid) <= before.files + 2);
   const grown = residentBytes(pid) - before.memory;
   t.diagnostic(
     `the daemon's memory: ${Math.round(before.memory / mib)} MiB, then ${Math.round(grown / mib)} MiB more`,

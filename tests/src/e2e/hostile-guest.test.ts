@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError, type Sandbox } from "@forkd/sdk";
 import { startDaemon } from "../support/daemon.ts";
-import { eventually, forkAll, residentBytes, sh } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
+import { forkAll, residentBytes, sh } from "../support/sandboxes.ts";
 
 const mib = 1024 * 1024;
 
@@ -55,7 +56,7 @@ test("whatever root does in a guest, only that sandbox suffers", async () => {
   while (!isOver);
   await done;
   for (const victim of victims) await victim.kill();
-  await eventually("the machines are gone", async () => (await forkd.sandboxes.list()).length === 1);
+  await until("the machines are gone", async () => (await forkd.sandboxes.list()).length === 1);
   assert.equal(await sh(bystander, "echo well"), "well");
   const grown = residentBytes(daemon.process.pid) - before;
   // The 8 MiB of output that an answer may have are 48 MiB of JSON if they are NULs, some of it twice.

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { connect } from "@forkd/sdk/node";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
 
 let daemon: TestDaemon;
 let url: string;
@@ -52,7 +52,7 @@ test("a key makes sandboxes that are its own; removing it cuts off its command; 
   await own.kill();
   // Lines are written behind the answers.
   let written: Record<string, unknown>[] = [];
-  await eventually("the lines of the kill and of what was cut off", async () => {
+  await until("the lines of the kill and of what was cut off", async () => {
     written = await lines();
     return (
       written.some(({ route }) => route === "kill") &&
@@ -77,7 +77,7 @@ test("a rotated audit log goes on under the old name", async () => {
   const file = join(daemon.dataDir, "audit.jsonl");
   await rename(file, `${file}.1`);
   daemon.process.kill("SIGHUP");
-  await eventually("the signal is heard", () => daemon.log().includes('"daemon.hangup"'));
+  await until("the signal is heard", () => daemon.log().includes('"daemon.hangup"'));
   await daemon.forkd.status();
   const status = await daemon.forkd.status();
   assert.deepEqual(status.audit, { ok: true, dropped: 0 });

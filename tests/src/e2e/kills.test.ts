@@ -12,7 +12,8 @@ import { test } from "node:test";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { assertHonest, assertNothingHalfMade } from "../support/branches.ts";
 import { endDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
-import { eventually, processesOf, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { processesOf, sh } from "../support/sandboxes.ts";
 
 const kills = Number(process.env["FORKD_TEST_KILLS"] ?? 9);
 const seed = Number(process.env["FORKD_TEST_SEED"] ?? Date.now() % 1_000_000);
@@ -149,7 +150,7 @@ test(`a daemon killed at any of ${kills} moments costs nothing that was handed o
           ["layer", "tiny"],
         );
         assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), [bystander.id]);
-        await eventually("only the bystander's VMM is left", () => processesOf(dataDir).length === 1);
+        await until("only the bystander's VMM is left", () => processesOf(dataDir).length === 1);
       } catch (error) {
         throw new Error(`round ${round}: ${act.name}, killed after ${ms.toFixed(1)} ms`, { cause: error });
       }

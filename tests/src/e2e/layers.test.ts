@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { CommandError } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { rejectsWith, sh } from "../support/sandboxes.ts";
+import { rejectsWith } from "@forkd/test-support";
+import { sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {

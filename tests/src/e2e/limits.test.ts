@@ -7,7 +7,8 @@ import { after, afterEach, before, test } from "node:test";
 import type { Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { groupsOf } from "../support/groups.ts";
-import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { forkAll, processExists, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 let canGroup: boolean;
@@ -53,9 +54,7 @@ test("a child that takes more memory than its limit dies, says why, and hurts no
   );
   assert.equal((await other.eval("sum(bytearray(b'x' * 1000))")).result, "120000");
   // Its death is told before all of it is cleared away.
-  await eventually("its group is gone", () =>
-    groupsOf(daemon.dataDir).every((dir) => !dir.includes(victim.id)),
-  );
+  await until("its group is gone", () => groupsOf(daemon.dataDir).every((dir) => !dir.includes(victim.id)));
   await other.kill();
   assert.deepEqual(groupsOf(daemon.dataDir), []);
 });
@@ -73,13 +72,13 @@ test("of two busy children the one with a limit is held back, also after a pause
     await Promise.all([sh(held, busy), sh(free, busy)]);
     return throttled(held) > 0;
   };
-  await eventually("the one with a limit is held back", heldBack);
+  await until("the one with a limit is held back", heldBack);
   assert.equal(throttled(free), 0);
   assert.equal(groupFile(held, "pids", "pids.max").trim(), "100");
   await held.pause();
   assert.equal(groupsOf(daemon.dataDir).filter((dir) => dir.includes(held.id)).length, 0);
   assert.deepEqual((await held.resume()).limits, { cpu_percent: 10, pids: 100 });
-  await eventually("the limit came back with it", heldBack);
+  await until("the limit came back with it", heldBack);
 });
 
 test("a disk that grows beyond its limit ends its sandbox; what stays below it does not", async () => {
@@ -177,14 +176,14 @@ test("a sandbox that is left alone is paused, and a call wakes it", async () => 
   await lasting.signal("SIGKILL");
   await lasting.wait();
   const isPaused = async () => (await infoOf(child)).state === "paused";
-  await eventually("it is paused", isPaused);
+  await until("it is paused", isPaused);
   assert.equal(await sh(child, "cat /root/note"), "kept");
   await child.setTimeouts({ autoResume: false });
-  await eventually("it is paused again", isPaused);
+  await until("it is paused again", isPaused);
   await rejectsWith(child.commands.run(["true"]), "sandbox_paused");
   await child.setTimeouts({ idleTimeoutSecs: null, ttlSecs: 1, onTimeout: "kill" });
   await child.resume();
-  await eventually("its time to live ends it", async () =>
+  await until("its time to live ends it", async () =>
     (await forkd.sandboxes.list()).every(({ id }) => id !== child.id),
   );
 });
@@ -200,5 +199,5 @@ test("groups of a daemon that was killed are found by the next one", async (t) =
   await using second = await startDaemon({ dataDir: first.dataDir });
   await second.forkd.call("killAll", {});
   assert.deepEqual(groupsOf(first.dataDir), []);
-  await eventually("its machine has ended", () => !processExists(child.info.pid));
+  await until("its machine has ended", () => !processExists(child.info.pid));
 });

@@ -14,7 +14,7 @@ import { startDaemon } from "../support/daemon.ts";
 import { linkSnapshots } from "../support/data-dir.ts";
 import "../support/orphans.ts";
 import { cliPath, repository } from "../support/places.ts";
-import { eventually } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
 import { testDir } from "../support/test-dir.ts";
 
 const run = promisify(execFile);
@@ -113,7 +113,7 @@ test("systemd accepts the units, and the command of the unit starts, reloads and
   assert.equal(await health(socket), 200);
   await rename(logFile, `${logFile}.old`);
   child.kill("SIGHUP");
-  await eventually("the log is opened again", () => existsSync(logFile));
+  await until("the log is opened again", () => existsSync(logFile));
   assert.match(await readFile(`${logFile}.old`, "utf8"), /"daemon\.start"/);
 
   // Before a stop the unit asks whether the whole system stops. Only then it takes the sandboxes down, and the daemon with them.

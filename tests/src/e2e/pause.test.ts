@@ -7,7 +7,8 @@ import { after, afterEach, before, test } from "node:test";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { assertClockAfter, assertConsecutive, identityOf, Lines } from "../support/branches.ts";
 import { endDaemon, startDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
-import { eventually, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { processExists, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -140,7 +141,7 @@ test("a paused sandbox outlives its daemon, however that ends; one whose machine
     assert.equal((await sandbox.eval("n += 1; n")).result_json, 2);
     await endDaemon(at, "SIGKILL");
     process.kill(pid, "SIGKILL");
-    await eventually("its machine is gone", () => !processExists(pid));
+    await until("its machine is gone", () => !processExists(pid));
     at = await start();
     const again = await at.forkd.sandboxes.get(id);
     assert.equal(again.info.state, "paused");
@@ -149,7 +150,7 @@ test("a paused sandbox outlives its daemon, however that ends; one whose machine
 
     // A machine that ends by itself costs no more than that either.
     process.kill(again.info.pid ?? 0, "SIGKILL");
-    await eventually("the end is seen", async () => (await stateOf(at.forkd, id)) === "paused");
+    await until("the end is seen", async () => (await stateOf(at.forkd, id)) === "paused");
     assert.match((await at.forkd.sandboxes.get(id)).info.reason ?? "", /SIGKILL.*resumed from the state/);
     await again.resume();
     assert.equal((await again.eval("n")).result_json, 1);
@@ -196,7 +197,7 @@ test("a workspace is suspended by name or by the daemon's end, and is stale when
     await sh(lost, "echo lost > /root/notes");
     await endDaemon(at, "SIGKILL");
     process.kill(lost.info.pid ?? 0, "SIGKILL");
-    await eventually("its machine is gone", () => !processExists(lost.info.pid));
+    await until("its machine is gone", () => !processExists(lost.info.pid));
     at = await start();
     assert.equal((await at.forkd.workspaces.get("never")).status, "stale");
     await at.forkd.workspaces.resume("never");

@@ -13,7 +13,8 @@ import { connect } from "@forkd/sdk/node";
 import type { AppError, Sandbox } from "@forkd/sdk";
 import { assertNothingHalfMade } from "../support/branches.ts";
 import { endDaemon, startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { eventually, residentBytes, sh } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
+import { residentBytes, sh } from "../support/sandboxes.ts";
 import { fillUp, ownDisk } from "../support/small-disk.ts";
 import { testDir } from "../support/test-dir.ts";
 
@@ -123,7 +124,7 @@ test("a full disk does not keep the next daemon from its sandboxes, nor from mak
     assert.match(second.log(), /"event":"daemon.record","outcome":"failed"/);
     await forkd.sandboxes.kill(paused.id);
     await rm(filler);
-    await eventually("the daemon has written where it is", () => {
+    await until("the daemon has written where it is", () => {
       const { pid } = JSON.parse(readFileSync(join(dataDir, "daemon.json"), "utf8")) as { pid: number };
       return pid === second.process.pid;
     });
@@ -182,7 +183,7 @@ test("clients that are slow, stuck or gone", async (t) => {
     );
     assert.equal(await sh(source, "echo served"), "served");
     for (const socket of stuck) socket.destroy();
-    await eventually(
+    await until(
       "the connections are closed",
       () => readdirSync(`/proc/${daemon.process.pid}/fd`).length < 60,
     );
@@ -202,7 +203,7 @@ test("clients that are slow, stuck or gone", async (t) => {
     assert.ok(grown < 60 * mib, `the daemon has ${Math.round(grown / mib)} MiB more`);
     assert.equal(await sh(source, "test -e /root/done || echo waits"), "waits");
     leave();
-    await eventually("the command is gone", async () =>
+    await until("the command is gone", async () =>
       (await source.commands.list()).every(({ state }) => state === "finished"),
     );
   });
@@ -225,7 +226,7 @@ test("clients that are slow, stuck or gone", async (t) => {
       const wasAnswered = leave.map((each) => each()).includes(true);
       if (!wasAnswered) continue;
       // A fast host has done it all: then it is there, and nobody has vanished.
-      await eventually("what was begun is done or undone", async () => {
+      await until("what was begun is done or undone", async () => {
         for (const { name } of await forkd.workspaces.list())
           await forkd.workspaces.remove(name).catch(() => undefined);
         for (const { id } of await forkd.sandboxes.list())
@@ -233,8 +234,8 @@ test("clients that are slow, stuck or gone", async (t) => {
         return namesIn(daemon.dataDir).join() === source.id;
       });
     }
-    await eventually("only the source is left", () => namesIn(daemon.dataDir).join() === source.id);
-    await eventually("the calls are over", async () => (await forkd.sandboxes.list()).length === 1);
+    await until("only the source is left", () => namesIn(daemon.dataDir).join() === source.id);
+    await until("the calls are over", async () => (await forkd.sandboxes.list()).length === 1);
     await assertNothingHalfMade(forkd, daemon.dataDir);
     assert.equal(await sh(source, "echo served"), "served");
   });
@@ -249,13 +250,13 @@ test("clients that are slow, stuck or gone", async (t) => {
       socket.write(
         `PUT ${path}/root/file HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n${"x".repeat(200_000)}`,
       );
-      await eventually("the upload is under way", async () => (await processesIn(source)) > calm);
+      await until("the upload is under way", async () => (await processesIn(source)) > calm);
       socket.destroy();
-      await eventually("its process is gone", async () => (await processesIn(source)) === calm);
+      await until("its process is gone", async () => (await processesIn(source)) === calm);
       const leave = begin(daemon, "GET", `${path}/dev/zero`, "");
-      await eventually("the download is under way", async () => (await processesIn(source)) > calm);
+      await until("the download is under way", async () => (await processesIn(source)) > calm);
       leave();
-      await eventually("its process is gone", async () => (await processesIn(source)) === calm);
+      await until("its process is gone", async () => (await processesIn(source)) === calm);
       assert.equal(await source.files.readText("/root/file"), "before");
     },
   );

@@ -9,7 +9,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { endDaemon, withDaemons } from "../support/daemon.ts";
-import { eventually, forkAll, processExists, rejectsWith, sh } from "../support/sandboxes.ts";
+import { until, rejectsWith } from "@forkd/test-support";
+import { forkAll, processExists, sh } from "../support/sandboxes.ts";
 
 async function again(forkd: Forkd, { id }: { id: string }): Promise<Sandbox> {
   return forkd.sandboxes.get(id);
@@ -27,7 +28,7 @@ async function tellVmm(runtimeDir: string, { id }: Sandbox, ...commands: object[
   socket.setEncoding("utf8").on("data", (chunk: string) => (text += chunk));
   for (const command of [{ execute: "qmp_capabilities" }, ...commands])
     socket.write(`${JSON.stringify(command)}\n`);
-  await eventually("the VMM has answered", () => text.split('"return"').length > commands.length + 1);
+  await until("the VMM has answered", () => text.split('"return"').length > commands.length + 1);
   socket.destroy();
 }
 
@@ -49,7 +50,7 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     const result = followed.wait();
     const evaluated = busy.eval("import time\ntime.sleep(60)").catch((error: unknown) => error);
     // The pool holds a process that belongs to nobody.
-    await eventually("a VMM waits in the pool", async () =>
+    await until("a VMM waits in the pool", async () =>
       Object.values((await first.forkd.status()).pool).some((count) => count > 0),
     );
     const before = await first.forkd.sandboxes.list();
@@ -62,7 +63,7 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     await writeFile(spare, "");
     await tellVmm(join(dataDir, "..", "run"), stopped, { execute: "stop" });
     process.kill(doomed.info.pid ?? 0, "SIGKILL");
-    await eventually("it has ended", () => !processExists(doomed.info.pid));
+    await until("it has ended", () => !processExists(doomed.info.pid));
 
     const second = await start();
     const { forkd } = second;
@@ -103,11 +104,11 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     assert.equal(await sh(there, "cat /root/note"), "kept");
     await there.kill();
     await rejectsWith(again(forkd, there), "sandbox_not_found");
-    await eventually("its VMM is gone", () => !processExists(there.info.pid));
+    await until("its VMM is gone", () => !processExists(there.info.pid));
 
     // A death is noticed at once, also of a VMM that is no child of this daemon.
     process.kill((await again(forkd, busy)).info.pid ?? 0, "SIGKILL");
-    await eventually("the death is seen", async () => (await again(forkd, busy)).info.state === "dead");
+    await until("the death is seen", async () => (await again(forkd, busy)).info.state === "dead");
     await forkd.call("killAll", {});
     assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
   });
@@ -129,7 +130,7 @@ test("a daemon that is asked to stop keeps its sandboxes, or ends them, as it is
     assert.equal(await sh(await again(third.forkd, kept), "echo there"), "there");
     assert.deepEqual(await third.forkd.shutdown({ sandboxes: "stop" }), { stopped: 1, kept: 0 });
     if (third.process.exitCode === null) await once(third.process, "exit");
-    await eventually("its VMM is gone", () => !processExists(kept.info.pid));
+    await until("its VMM is gone", () => !processExists(kept.info.pid));
     assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
   });
 });

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { Sandbox, type Branch, type BranchOptions, type CommandHandle, type Forkd } from "@forkd/sdk";
-import { eventually, sh } from "./sandboxes.ts";
+import { until } from "@forkd/test-support";
+import { sh } from "./sandboxes.ts";
 
 /** Branches and demands that every child is a sandbox. */
 export async function branchInto(
@@ -41,7 +42,7 @@ export class Lines {
   /** There are this many more than now. */
   async more(count: number): Promise<void> {
     const wanted = this.all.length + count;
-    await eventually(`${count} more lines`, () => this.all.length >= wanted);
+    await until(`${count} more lines`, () => this.all.length >= wanted);
   }
 }
 
@@ -64,7 +65,7 @@ export async function assertNothingHalfMade(forkd: Forkd, dataDir: string): Prom
     ...readdirSync(join(dataDir, "snapshots")).filter((name) => name.startsWith(".")),
     ...readdirSync(join(dataDir, "cache/memory")).filter((name) => name.startsWith(".")),
   ];
-  await eventually("drafts are removed and nothing is being written", async () => {
+  await until("drafts are removed and nothing is being written", async () => {
     const list = await forkd.snapshots.list();
     return hidden().length === 0 && list.every(({ status }) => status !== "writing");
   });

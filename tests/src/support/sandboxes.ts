@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { isErrno } from "@forkd/base";
 import { identify } from "@forkd/machine";
-import { AppError, Sandbox, type ErrorCode, type Forkd } from "@forkd/sdk";
+import { Sandbox, type Forkd } from "@forkd/sdk";
 
 /** Forks n and demands that every entry is a sandbox. */
 export async function forkAll(
@@ -16,22 +16,6 @@ export async function forkAll(
   for (const entry of entries) if (!(entry instanceof Sandbox)) throw entry;
   assert.equal(entries.length, n);
   return entries as Sandbox[];
-}
-
-/** The promise rejects with that code; gives the error for closer looks. */
-export async function rejectsWith(
-  promise: Promise<unknown>,
-  code: ErrorCode,
-  message?: RegExp,
-): Promise<AppError> {
-  const error: unknown = await promise.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  assert.ok(error instanceof AppError, `expected an AppError with code ${code}, got ${String(error)}`);
-  assert.equal(error.code, code, error.message);
-  if (message) assert.match(error.message, message);
-  return error;
 }
 
 /** It runs; what is left of one that ended, until its parent asks for it, does not count. */
@@ -64,17 +48,4 @@ export function residentBytes(pid: number | undefined): number {
 export async function sh(sandbox: Sandbox, script: string): Promise<string> {
   const { stdout } = await sandbox.commands.run(["sh", "-c", script], { check: true });
   return stdout.replace(/\n$/, "");
-}
-
-/** Resolves when `check` holds; the thing waited for has no event on the wire. The patience is for hosts that are very slow. */
-export async function eventually(
-  what: string,
-  check: () => boolean | Promise<boolean>,
-  ms = 120_000,
-): Promise<void> {
-  const until = performance.now() + ms;
-  while (!(await check())) {
-    if (performance.now() > until) throw new Error(`It did not happen within ${ms} ms: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
 }

@@ -2,7 +2,7 @@
 import { statfsSync } from "node:fs";
 import { mkdir, open, symlink } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno, runCommand, Scope } from "@forkd/base";
+import { isErrno, runProgram, Scope } from "@forkd/base";
 import { sharedData } from "./places.ts";
 
 export type OwnDisk = { dataDir: string } & AsyncDisposable;
@@ -17,18 +17,18 @@ export async function ownDisk(
   const dataDir = join(dir, "own");
   await mkdir(dataDir);
   if ("tmpfs" in kind) {
-    await runCommand("mount", ["-t", "tmpfs", "-o", `size=${kind.tmpfs}`, "tmpfs", dataDir]);
+    await runProgram("mount", ["-t", "tmpfs", "-o", `size=${kind.tmpfs}`, "tmpfs", dataDir]);
   } else {
     const image = join(dir, "own.img");
-    await runCommand("truncate", ["-s", kind.xfs, image]);
-    await runCommand("mkfs.xfs", ["-q", "-m", "reflink=1", image]);
-    await runCommand("mount", ["-o", "loop", image, dataDir]);
+    await runProgram("truncate", ["-s", kind.xfs, image]);
+    await runProgram("mkfs.xfs", ["-q", "-m", "reflink=1", image]);
+    await runProgram("mount", ["-o", "loop", image, dataDir]);
   }
-  scope.defer(async () => void (await runCommand("umount", [dataDir])));
+  scope.defer(async () => void (await runProgram("umount", [dataDir])));
   await mkdir(join(dataDir, "snapshots"));
   for (const tag of tags) {
     const from = join(sharedData, "snapshots", tag);
-    await runCommand("cp", ["-r", "--sparse=always", from, join(dataDir, "snapshots", tag)]);
+    await runProgram("cp", ["-r", "--sparse=always", from, join(dataDir, "snapshots", tag)]);
   }
   await symlink(join(sharedData, "images"), join(dataDir, "images"));
   const kept = scope.keep();

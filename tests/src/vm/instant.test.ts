@@ -7,13 +7,13 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { runCommand } from "@forkd/base";
+import { runProgram } from "@forkd/base";
 import type { BranchMode } from "@forkd/contract";
 import type { Sandbox } from "@forkd/sdk";
 import { assertConsecutive, Lines } from "../support/branches.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { repository } from "../support/places.ts";
-import { eventually } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
 
 /** branches in each mode */
 const rounds = 12;
@@ -34,7 +34,7 @@ after(() => daemon[Symbol.asyncDispose]());
 async function startProgram(): Promise<{ sandbox: Sandbox; beats: Lines }> {
   const path = join(daemon.dir, "instant");
   const source = join(repository, "tests/src/vm/instant.c");
-  await runCommand("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source]);
+  await runProgram("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source]);
   const sandbox = await daemon.forkd.forkOne("two");
   await sandbox.files.write(program, await readFile(path), { mode: "0755" });
   const beats = new Lines(await sandbox.commands.start([program, "run"]));
@@ -77,7 +77,7 @@ function assertNotBehind(later: Finding, earlier: Finding): void {
 /** All of its threads go on, and find nothing wrong by that; a busy host may let one of them wait. */
 async function goesOn(sandbox: Sandbox, earlier: Finding): Promise<Finding> {
   let later = earlier;
-  await eventually("every thread goes on", async () => {
+  await until("every thread goes on", async () => {
     later = await look(sandbox);
     assert.ok(later.ok, later.text);
     return pairs(later, earlier).every(([now, before]) => now > before);

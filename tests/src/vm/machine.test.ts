@@ -10,7 +10,7 @@ import { createSnapshot, fork, openRuntime, runtimeDefaults, type Runtime } from
 import { isSandbox } from "@forkd/contract";
 import { linkSnapshots } from "../support/data-dir.ts";
 import { guestDir } from "../support/places.ts";
-import { eventually } from "../support/sandboxes.ts";
+import { until } from "@forkd/test-support";
 import { testDir } from "../support/test-dir.ts";
 
 const log = nullLogger();
@@ -53,7 +53,7 @@ test("connectTcp() reaches a port in the guest, both ways, with half close", asy
   const server = agent.start({ argv: ["nc", "-l", "-p", "7000", "-e", "cat"] });
   await server.started;
   let answer = "";
-  await eventually("the server answers", async () => {
+  await until("the server answers", async () => {
     const socket = connectTcp(agent, 7000);
     socket.on("error", () => undefined);
     socket.end("through the agent");

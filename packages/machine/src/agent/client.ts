@@ -8,10 +8,9 @@
  */
 import { randomBytes, randomInt } from "node:crypto";
 import type { Socket } from "node:net";
-import { nullLogger, type Logger } from "@forkd/base";
+import { nullLogger, type Logger, createDeferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { FrameChannel } from "./channel.ts";
-import { createDeferred } from "./deferred.ts";
 import { ProtocolError, refusal, unreachable } from "./errors.ts";
 import {
   encodeFrame,
@@ -195,11 +194,6 @@ export class AgentClient implements AsyncDisposable {
       isHeld = false;
     };
     return { taken, [Symbol.dispose]: release };
-  }
-
-  /** Asks the guest to end itself. There is no answer; the VMM exits. */
-  powerOff(): void {
-    this.#channel.send(encodeFrame(frameType.powerOff, 0));
   }
 
   /** All processes that the agent knows, finished ones too. */

@@ -1,8 +1,8 @@
 /** A TCP connection made inside the guest, as a Node stream. */
 import { Duplex } from "node:stream";
+import { createDeferred, type Deferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { AgentClient } from "./client.ts";
-import { createDeferred, type Deferred } from "./deferred.ts";
 import { refusal } from "./errors.ts";
 import { OutputTail } from "./process/output-tail.ts";
 import type { AgentProcess } from "./process/process.ts";

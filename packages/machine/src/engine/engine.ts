@@ -156,12 +156,8 @@ export interface PreparedMachine extends AsyncDisposable {
 }
 
 export type Capabilities = {
-  /** children share the parent's memory copy-on-write */
-  warmFork: boolean;
-  /** processes can be started before the state to load is needed */
-  prepare: boolean;
   /** machines have limitDisk() */
-  diskLimits?: boolean;
+  diskLimits: boolean;
 };
 
 export interface Engine {

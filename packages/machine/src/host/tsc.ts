@@ -1,10 +1,11 @@
 /** The frequency of the host's TSC, measured by the guest agent's binary in its host mode. */
-import { execFile } from "node:child_process";
-import { promisify } from "node:util";
+import { runProgram } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 
+const measureMs = 30_000;
+
 export async function measureTscKhz(agentPath: string): Promise<number> {
-  const { stdout } = await promisify(execFile)(agentPath, ["--tsc-khz"]);
+  const { stdout } = await runProgram(agentPath, ["--tsc-khz"], { signal: AbortSignal.timeout(measureMs) });
   const khz = Number(stdout.trim());
   if (!Number.isInteger(khz) || khz < 100_000 || khz > 20_000_000) {
     throw new AppError("host_not_ready", `Cannot measure the TSC frequency: got "${stdout.trim()}"`);

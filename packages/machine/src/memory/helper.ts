@@ -4,7 +4,7 @@
  */
 import { spawn, type ChildProcessByStdio } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
-import { isErrno, nativeTool } from "@forkd/base";
+import { isErrno, LineSplitter, nativeTool } from "@forkd/base";
 import { AppError, toAppError } from "@forkd/contract";
 
 const tool = "forkd-pages";
@@ -15,7 +15,7 @@ type Pending = { keyword: string; resolve: (numbers: number[]) => void; reject: 
 export class PagesHelper implements AsyncDisposable {
   #child: ChildProcessByStdio<Writable, Readable, null>;
   #closed: Promise<void>;
-  #buffer = "";
+  readonly #lines = new LineSplitter({ maxLength: maxLine });
   #pending: Pending | undefined;
   /** why there will be no more answers; the first cause wins */
   #ended: Error | undefined;
@@ -56,13 +56,8 @@ export class PagesHelper implements AsyncDisposable {
   }
 
   #read(chunk: string): void {
-    this.#buffer += chunk;
-    for (let end = this.#buffer.indexOf("\n"); end >= 0; end = this.#buffer.indexOf("\n")) {
-      const line = this.#buffer.slice(0, end);
-      this.#buffer = this.#buffer.slice(end + 1);
-      this.#dispatch(line);
-    }
-    if (this.#buffer.length > maxLine) this.#end(notUnderstood(this.#buffer));
+    for (const line of this.#lines.push(chunk)) this.#dispatch(line);
+    if (this.#lines.isTooLong) this.#end(notUnderstood(this.#lines.takeRest()));
   }
 
   #dispatch(line: string): void {

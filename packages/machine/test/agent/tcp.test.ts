@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { test } from "node:test";
+import { createDeferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { createDeferred } from "../../src/agent/deferred.ts";
 import { connectTcp } from "../../src/agent/tcp.ts";
 import { RealAgent } from "./support/real-agent.ts";
 

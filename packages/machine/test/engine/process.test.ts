@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { tailOf, VmmProcess } from "../../src/engine/process.ts";
 import { isAlive } from "../../src/host/procfs.ts";
-import { rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 
 type Started = { vmm: VmmProcess; dir: string };
 

@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { Cgroups, groupNameOf } from "../../src/host/cgroup/cgroups.ts";
 import { controllers, findPositions } from "../../src/host/cgroup/hierarchies.ts";
-import { temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const dataDir = "/data of a test";
 const ours = groupNameOf(dataDir);

@@ -5,7 +5,7 @@ import { copyFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { identify, isAlive, isEnding, memoryUse } from "../../src/host/procfs.ts";
-import { temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 async function started(t: TestContext, program: string): Promise<{ child: ChildProcess; pid: number }> {
   const child = spawn(program, ["60"], { stdio: "ignore" });

@@ -7,7 +7,7 @@ import { after, test, type TestContext } from "node:test";
 import { AppError } from "@forkd/contract";
 import { MemoryCapture, type CaptureOptions } from "../../src/memory/capture.ts";
 import { captureError } from "../../src/memory/helper.ts";
-import { rejectsWith, temporaryDirectory } from "../support.ts";
+import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import { Mapper, memoryFile, onTmpfs, page, processesWith, Talker, tool } from "./support.ts";
 
 type Setting = { dir: string; mapper: Mapper; options: CaptureOptions };

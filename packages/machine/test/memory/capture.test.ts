@@ -3,7 +3,7 @@ import { copyFile, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { MemoryCapture } from "../../src/memory/capture.ts";
-import { temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 import { Mapper, memoryFile, page, pagesOf, readLayer, Talker, tool } from "./support.ts";
 
 const modes = [

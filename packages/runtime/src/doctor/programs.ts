@@ -1,7 +1,7 @@
 /** Programs that forkd runs: QEMU, what builds images, and the parts of forkd that are compiled from C. */
 import { access, constants, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { isErrno, nativeTool, runCommand } from "@forkd/base";
+import { isErrno, nativeTool, runProgram } from "@forkd/base";
 import { missingPrograms } from "@forkd/image";
 import { QemuEngine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "../config.ts";
@@ -47,7 +47,7 @@ async function compiled(name: string, path: string, makeDir: string): Promise<Fi
     return {
       ...fail(name, `${path} is missing`, `make -C ${makeDir}`),
       fix: async () => {
-        await runCommand("make", ["-s", "-C", makeDir], { signal: AbortSignal.timeout(buildMs) });
+        await runProgram("make", ["-s", "-C", makeDir], { signal: AbortSignal.timeout(buildMs) });
         return `built ${path}`;
       },
     };

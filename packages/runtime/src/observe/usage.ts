@@ -5,7 +5,7 @@
 import type { Dirent } from "node:fs";
 import { readdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno, mapPool } from "@forkd/base";
+import { CachedValue, isErrno, mapPool } from "@forkd/base";
 import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
 import { snapshotsDir } from "../config.ts";
 import type { Runtime } from "../runtime.ts";
@@ -23,43 +23,6 @@ export type SandboxUsage = {
 };
 export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<string, SandboxUsage> };
 export type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
-
-/** A value that is made at most once at a time and kept. */
-export class CachedValue<T> {
-  readonly #make: () => Promise<T>;
-  #last: { value: T; atMs: number } | undefined;
-  #making: Promise<T> | undefined;
-
-  constructor(make: () => Promise<T>) {
-    this.#make = make;
-  }
-
-  /** Not older than that. */
-  async fresh(maxAgeMs: number): Promise<T> {
-    if (this.#last && performance.now() - this.#last.atMs < maxAgeMs) return this.#last.value;
-    return this.#renew();
-  }
-
-  /** What is known, at once; if it is older than that it is made anew for the next to ask. Only the first waits. */
-  async known(maxAgeMs: number): Promise<T> {
-    if (this.#last === undefined) return this.#renew();
-    if (performance.now() - this.#last.atMs >= maxAgeMs) this.#renew().catch(() => undefined);
-    return this.#last.value;
-  }
-
-  #renew(): Promise<T> {
-    this.#making ??= (async () => {
-      try {
-        const value = await this.#make();
-        this.#last = { value, atMs: performance.now() };
-        return value;
-      } finally {
-        this.#making = undefined;
-      }
-    })();
-    return this.#making;
-  }
-}
 
 export class Usage {
   readonly sandboxes: CachedValue<UsageSample>;

@@ -10,7 +10,6 @@ import { resume, rewind } from "../../src/operations/resume.ts";
 import { kill } from "../../src/operations/sandboxes.ts";
 import { setTimeouts } from "../../src/operations/timeouts.ts";
 import { findSnapshots, gc, removeSnapshot } from "../../src/operations/snapshots.ts";
-import { CachedValue } from "../../src/observe/usage.ts";
 import type { Script } from "../fakes/engine.ts";
 import { context, forkableRuntime, forkRequest, rejectsWith, until } from "../support.ts";
 
@@ -312,21 +311,6 @@ test("stats() measures what runs, and says nothing of what has no machine", asyn
     (await stats(runtime, { label: ["job"] })).sandboxes.map(({ id }) => id),
     [running],
   );
-});
-
-test("CachedValue makes a value once for all who ask, and keeps it", async () => {
-  let made = 0;
-  const kept = new CachedValue(async () => ++made);
-  assert.deepEqual(await Promise.all([kept.fresh(0), kept.fresh(0), kept.known(0)]), [1, 1, 1]);
-  assert.equal(await kept.fresh(60_000), 1);
-  assert.equal(await kept.known(0), 1, "the old one, while a new one is made");
-  await until("it is made anew", () => made === 2);
-  assert.equal(await kept.fresh(0), 3);
-  let fails = true;
-  const failing = new CachedValue(async () => (fails ? Promise.reject(new Error("no")) : 1));
-  await assert.rejects(failing.fresh(0), /no/);
-  fails = false;
-  assert.equal(await failing.known(0), 1);
 });
 
 test("listen() of a runtime refuses an id that is none", async (t) => {

@@ -6,12 +6,12 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { isErrno, runCommand, Scope } from "@forkd/base";
+import { isErrno, runProgram, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import { linkSnapshot, linkSnapshots } from "../data-dir.ts";
 import { noteDataDir } from "../orphans.ts";
 import { cliPath, repository } from "../places.ts";
-import { eventually } from "../sandboxes.ts";
+import { until } from "@forkd/test-support";
 import { testDir } from "../test-dir.ts";
 import type { Step } from "./blocks.ts";
 import { assertLooksLike, difference } from "./shape.ts";
@@ -111,7 +111,7 @@ export class Reader implements AsyncDisposable {
     const enough = () =>
       printed === undefined ? said.out() + said.err() !== "" : difference(said.out(), printed) === undefined;
     const within = (ms: number) =>
-      eventually(step.text, enough, ms).then(
+      until(step.text, enough, ms).then(
         () => true,
         () => false,
       );
@@ -141,7 +141,7 @@ export class Reader implements AsyncDisposable {
     const { pid } = sandbox.info;
     assert.ok(pid !== undefined);
     process.kill(pid, "SIGKILL");
-    await eventually("it is dead", async () => (await forkd.sandboxes.get(sandbox.id)).info.state === "dead");
+    await until("it is dead", async () => (await forkd.sandboxes.get(sandbox.id)).info.state === "dead");
     await sandbox.kill();
   }
 
@@ -176,9 +176,9 @@ export class Reader implements AsyncDisposable {
 
 /** Also sandboxes that a daemon left behind when it was killed. */
 async function stopEverything(env: NodeJS.ProcessEnv): Promise<void> {
-  await runCommand(process.execPath, [cliPath, "up", "-q"], { env });
-  await runCommand(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
-  await runCommand(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
+  await runProgram(process.execPath, [cliPath, "up", "-q"], { env });
+  await runProgram(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
+  await runProgram(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
 }
 
 /** One that has ended already tells so by its exit code. */

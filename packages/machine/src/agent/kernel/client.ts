@@ -7,10 +7,9 @@
  * to the eval, but it may come before the answer to a short message that went ahead.
  */
 import { randomInt } from "node:crypto";
-import { withDeadline } from "@forkd/base";
+import { withDeadline, createDeferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
-import { createDeferred } from "../deferred.ts";
 import { OutputTail } from "../process/output-tail.ts";
 import {
   decodeNames,

@@ -4,8 +4,8 @@
  * The timeout counts from when the eval runs, not from when it was asked. An interrupt is repeated while the eval
  * goes on: the code may catch one, and one that comes before the kernel has begun does nothing.
  */
+import { createDeferred, maxTimerMs } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { createDeferred } from "../deferred.ts";
 import type { KernelMessage, KernelValue } from "./messages.ts";
 
 export const interruptEveryMs = 1_000;
@@ -119,9 +119,6 @@ export function createEvalRequest(
   options.signal?.addEventListener("abort", onAbort, { signal: lifetime.signal });
   return { request, outcome: done.promise };
 }
-
-/** Longest delay that a Node timer takes. */
-const maxTimerMs = 2 ** 31 - 1;
 
 function outcomeOf(value: KernelValue, timedOut: boolean): EvalOutcome {
   if (value.status === "value" || value.status === "none") return { ...value, timedOut };

@@ -3,7 +3,7 @@
  *
  * A write within the window leaves in the call itself, so that a command and its first input share one packet.
  */
-import { createDeferred, type Deferred } from "../deferred.ts";
+import { createDeferred, type Deferred } from "@forkd/base";
 import { ProtocolError } from "../errors.ts";
 import { encodeInput, encodeInputEof, maxInputBytes, type InputStreamNumber } from "../wire/requests.ts";
 

@@ -4,7 +4,7 @@
  * The credit bounds the bytes; the number of entries is bounded here, because a guest that writes byte by byte would
  * otherwise cost a hundred times what it was given. Bytes are copied: a view of one byte would keep its whole chunk.
  */
-import { createDeferred, type Deferred } from "../deferred.ts";
+import { createDeferred, type Deferred } from "@forkd/base";
 import { ProtocolError } from "../errors.ts";
 import type { AgentOutput } from "../wire/replies.ts";
 import type { OutputStreamNumber } from "../wire/requests.ts";

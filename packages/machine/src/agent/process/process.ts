@@ -7,9 +7,8 @@
  * The guest is not trusted: output beyond the credit, at a wrong offset, after its end or after EXIT is a
  * ProtocolError, which the client turns into the end of the connection.
  */
-import { withDeadline } from "@forkd/base";
+import { withDeadline, createDeferred, type Deferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { createDeferred, type Deferred } from "../deferred.ts";
 import { ProtocolError, refusal } from "../errors.ts";
 import { encodeFrame, frameType, type Frame } from "../wire/frames.ts";
 import { InputStream, type FrameSink } from "./input-stream.ts";

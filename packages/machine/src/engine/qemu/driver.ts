@@ -5,11 +5,9 @@
  * nothing is copied. The agent's socket is connected before the state is loaded: the guest finds the host present, and
  * what was written ahead is read in its first moments.
  */
-import { execFile } from "node:child_process";
 import { connect, type Socket } from "node:net";
-import { promisify } from "node:util";
 import { AppError } from "@forkd/contract";
-import { Scope, withDeadline, within } from "@forkd/base";
+import { runProgram, Scope, withDeadline, within } from "@forkd/base";
 import { z } from "zod";
 import { isAlive, type ProcessId } from "../../host/procfs.ts";
 import { VmmProcess } from "../process.ts";
@@ -43,6 +41,8 @@ type Running = {
 
 /** Its sockets close a moment before its exit is known. */
 const exitGraceMs = 200;
+/** for `qemu --version` */
+const versionMs = 30_000;
 /** How long QEMU may take to say what it does. */
 const attachMs = 30_000;
 const statusSchema = z.looseObject({ status: z.string() });
@@ -50,7 +50,7 @@ const statusSchema = z.looseObject({ status: z.string() });
 export class QemuEngine implements Engine {
   readonly name = "qemu";
   readonly version: string;
-  readonly capabilities: Capabilities = { warmFork: true, prepare: true, diskLimits: true };
+  readonly capabilities: Capabilities = { diskLimits: true };
   readonly #program: string;
 
   private constructor(program: string, version: string) {
@@ -61,7 +61,7 @@ export class QemuEngine implements Engine {
   /** Asks the program for its version; throws host_not_ready if it cannot run. */
   static async open(program: string): Promise<QemuEngine> {
     try {
-      const { stdout } = await promisify(execFile)(program, ["--version"]);
+      const { stdout } = await runProgram(program, ["--version"], { signal: AbortSignal.timeout(versionMs) });
       const version = /version (\d+\.\d+(?:\.\d+)?)/.exec(stdout)?.[1];
       if (version === undefined) throw new Error(`unexpected answer "${stdout.slice(0, 100)}"`);
       return new QemuEngine(program, version);

@@ -5,6 +5,7 @@
  */
 import type { Socket } from "node:net";
 import { z } from "zod";
+import { LineSplitter } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 
 const messageSchema = z.looseObject({
@@ -29,7 +30,7 @@ const maxLine = 4 << 20;
 
 export class QmpClient {
   #socket: Socket;
-  #buffer = "";
+  readonly #lines = new LineSplitter({ maxLength: maxLine });
   #nextId = 1;
   #pending = new Map<number, Pending>();
   #waiters = new Set<Waiter>();
@@ -78,12 +79,7 @@ export class QmpClient {
   }
 
   #read(chunk: string): void {
-    // What waits has no line end yet.
-    const searched = this.#buffer.length;
-    this.#buffer += chunk;
-    for (let end = this.#buffer.indexOf("\n", searched); end >= 0; end = this.#buffer.indexOf("\n")) {
-      const line = this.#buffer.slice(0, end);
-      this.#buffer = this.#buffer.slice(end + 1);
+    for (const line of this.#lines.push(chunk)) {
       if (line.trim() === "") continue;
       try {
         this.#dispatch(messageSchema.parse(JSON.parse(line)));
@@ -95,7 +91,7 @@ export class QmpClient {
         return;
       }
     }
-    if (this.#buffer.length > maxLine) this.#socket.destroy();
+    if (this.#lines.isTooLong) this.#socket.destroy();
   }
 
   #dispatch(message: z.output<typeof messageSchema>): void {

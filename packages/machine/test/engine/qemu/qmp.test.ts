@@ -4,7 +4,8 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { test, type TestContext } from "node:test";
 import { QmpClient } from "../../../src/engine/qemu/qmp.ts";
-import { rejectsWith, socketPair } from "../../support.ts";
+import { rejectsWith } from "@forkd/test-support";
+import { socketPair } from "../../support.ts";
 
 type Command = { execute: string; arguments?: unknown; id: number };
 

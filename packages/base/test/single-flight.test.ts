@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SharedWork } from "../src/shared-work.ts";
+import { SingleFlight } from "../src/single-flight.ts";
 
 /** Work that ends when told to, or when its signal fires. */
 function controlled() {
@@ -16,8 +16,8 @@ function controlled() {
   return { starts, work, finish: (value: string) => finish(value) };
 }
 
-test("run() does the work once for all who wait, and again afterwards", async () => {
-  const shared = new SharedWork<string>();
+test("run() does the work once for all waiting callers, and again afterwards", async () => {
+  const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const all = [1, 2, 3].map(() => shared.run("a", work, new AbortController().signal));
   finish("done");
@@ -28,8 +28,8 @@ test("run() does the work once for all who wait, and again afterwards", async ()
   assert.equal(await again, "again");
 });
 
-test("run() gives a failure to all who wait", async () => {
-  const shared = new SharedWork<string>();
+test("run() rejects for all waiting callers when the work fails", async () => {
+  const shared = new SingleFlight<string>();
   const fail = () => Promise.reject(new Error("no luck"));
   const results = await Promise.allSettled([shared.run("a", fail), shared.run("a", fail)]);
   assert.deepEqual(
@@ -38,8 +38,8 @@ test("run() gives a failure to all who wait", async () => {
   );
 });
 
-test("run() leaves the work to those who still wait when one gives up", async () => {
-  const shared = new SharedWork<string>();
+test("run() keeps the work running for the other callers when one gives up", async () => {
+  const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const controller = new AbortController();
   const gone = shared.run("a", work, controller.signal);
@@ -51,8 +51,8 @@ test("run() leaves the work to those who still wait when one gives up", async ()
   assert.equal(await stays, "done");
 });
 
-test("run() stops the work when the last one gives up, and the next starts afresh", async () => {
-  const shared = new SharedWork<string>();
+test("run() stops the work when the last caller gives up, and the next call starts it again", async () => {
+  const shared = new SingleFlight<string>();
   const { starts, work, finish } = controlled();
   const controllers = [new AbortController(), new AbortController()];
   const gone = controllers.map(({ signal }) => shared.run("a", work, signal));

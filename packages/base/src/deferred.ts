@@ -5,7 +5,7 @@ export interface Deferred<T> {
   reject(error: Error): void;
 }
 
-/** A rejection that nobody waits for is not an unhandled one: whoever asks for the promise later still sees it. */
+/** A rejection does not count as unhandled before anyone awaits the promise; later callers still see it. */
 export function createDeferred<T>(): Deferred<T> {
   let resolve: (value: T) => void = () => undefined;
   let reject: (error: Error) => void = () => undefined;

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { runCommand } from "@forkd/base";
-import { createOverlay, emptyOverlay } from "../../src/disk/qcow2.ts";
-import { temporaryDirectory } from "../support.ts";
+import { runProgram } from "@forkd/base";
+import { createOverlay, emptyOverlay } from "../../src/disk/overlay.ts";
+import { temporaryDirectory } from "@forkd/test-support";
 
 const mib = 1 << 20;
 const clusterBytes = 65_536;
@@ -49,10 +49,10 @@ test("createOverlay() makes an image that QEMU finds nothing wrong with", async 
   for (const bytes of [512, 10 * mib, 3 * 1024 * mib + 512, 2 ** 42]) {
     const path = join(dir, String(bytes));
     await createOverlay(path, bytes);
-    const { stdout: check } = await runCommand("qemu-img", ["check", "-f", "qcow2", "--output=json", path]);
+    const { stdout: check } = await runProgram("qemu-img", ["check", "-f", "qcow2", "--output=json", path]);
     assert.equal(JSON.parse(check)["check-errors"], 0);
     assert.equal(JSON.parse(check)["leaks"], undefined);
-    const { stdout } = await runCommand("qemu-img", ["info", "-f", "qcow2", "--output=json", path]);
+    const { stdout } = await runProgram("qemu-img", ["info", "-f", "qcow2", "--output=json", path]);
     const info = JSON.parse(stdout);
     assert.equal(info["virtual-size"], bytes);
     assert.equal(info["backing-filename"], undefined);
@@ -80,14 +80,14 @@ test("createOverlay() shows the layer below and keeps what is written to itself"
   await createOverlay(overlay, content.length);
   const options = `driver=qcow2,file.filename=${overlay},backing.driver=raw,backing.read-only=on,backing.file.filename=${base}`;
   const flatten = async (): Promise<Buffer> => {
-    await runCommand("qemu-img", ["convert", "--image-opts", options, "-O", "raw", copy]);
+    await runProgram("qemu-img", ["convert", "--image-opts", options, "-O", "raw", copy]);
     return readFile(copy);
   };
   assert.ok(content.equals(await flatten()));
-  await runCommand("qemu-io", ["--image-opts", options, "-c", "write -P 0x2a 1M 4k"]);
+  await runProgram("qemu-io", ["--image-opts", options, "-c", "write -P 0x2a 1M 4k"]);
   const expected = Buffer.from(content);
   expected.fill(0x2a, mib, mib + 4096);
   assert.ok(expected.equals(await flatten()));
   assert.ok(content.equals(await readFile(base)), "the layer below is as it was");
-  await runCommand("qemu-img", ["check", "-f", "qcow2", overlay]);
+  await runProgram("qemu-img", ["check", "-f", "qcow2", overlay]);
 });

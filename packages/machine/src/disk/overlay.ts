@@ -6,28 +6,26 @@
  * an overlay holds no path and can be moved.
  */
 import { open } from "node:fs/promises";
+import {
+  encodeQcow2Header,
+  qcow2ClusterBytes as clusterSize,
+  qcow2L1Entries,
+  qcow2TableEntries,
+} from "@forkd/base";
 
-const clusterBits = 16;
-const clusterSize = 1 << clusterBits;
 /** One L1 cluster maps this many bytes. */
-const maxVirtualSize = (clusterSize / 8) * (clusterSize / 8) * clusterSize;
+const maxVirtualSize = qcow2TableEntries * qcow2TableEntries * clusterSize;
 
 /** The first 64 KiB × 4 as pieces: [offset, bytes]. */
 export function emptyOverlay(virtualSize: number): { length: number; pieces: [number, Buffer][] } {
   if (virtualSize <= 0 || virtualSize % 512 !== 0 || virtualSize > maxVirtualSize) {
     throw new RangeError(`Cannot make an overlay of ${virtualSize} bytes`);
   }
-  const header = Buffer.alloc(112);
-  header.writeUInt32BE(0x514649fb, 0); // "QFI\xfb"
-  header.writeUInt32BE(3, 4); // version
-  header.writeUInt32BE(clusterBits, 20);
-  header.writeBigUInt64BE(BigInt(virtualSize), 24);
-  header.writeUInt32BE(Math.ceil(virtualSize / (clusterSize * (clusterSize / 8))), 36); // L1 entries
-  header.writeBigUInt64BE(BigInt(3 * clusterSize), 40); // L1 table
-  header.writeBigUInt64BE(BigInt(clusterSize), 48); // refcount table
-  header.writeUInt32BE(1, 56); // clusters of the refcount table
-  header.writeUInt32BE(4, 96); // refcount order: 16 bits
-  header.writeUInt32BE(104, 100); // header length; eight zero bytes after it end the extensions
+  const header = encodeQcow2Header({
+    virtualBytes: virtualSize,
+    l1Entries: qcow2L1Entries(virtualSize),
+    l1Offset: 3 * clusterSize,
+  });
   const refcountTable = Buffer.alloc(8);
   refcountTable.writeBigUInt64BE(BigInt(2 * clusterSize));
   const refcountBlock = Buffer.alloc(8);

@@ -1,0 +1,130 @@
+/**
+ * Runs a host program to its end; no shell.
+ *
+ * The program leads its own process group, so that cancelling it ends everything it has started. The promise settles only when
+ * every process that holds the program's output has exited: after that, nothing of it writes anywhere.
+ */
+import { spawn } from "node:child_process";
+import { isErrno } from "./atomic-file.ts";
+import { LineSplitter } from "./line-splitter.ts";
+import { asOrdinary } from "./priority.ts";
+
+export type ProgramResult = { stdout: string; stderr: string };
+export type ProgramOptions = {
+  cwd?: string | undefined;
+  /** the whole environment; default: that of this process */
+  env?: NodeJS.ProcessEnv | undefined;
+  signal?: AbortSignal | undefined;
+  /** each line of stdout and stderr as it arrives */
+  onLine?: ((line: string) => void) | undefined;
+  /** characters kept of the end of each output */
+  keep?: number | undefined;
+};
+
+const keptCharacters = 1 << 20;
+const killAfterMs = 3000;
+
+/** Thrown when the program cannot start, exits non-zero, is killed or is cancelled. */
+export class ProgramFailure extends Error {
+  override readonly name = "ProgramFailure";
+  readonly program: string;
+  /** null: killed by a signal, or not started */
+  readonly exitCode: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+
+  constructor(
+    program: string,
+    why: string,
+    facts: { exitCode?: number | null; stdout?: string; stderr?: string; cause?: unknown } = {},
+  ) {
+    super(`Cannot run ${program}: ${why}`, { cause: facts.cause });
+    this.program = program;
+    this.exitCode = facts.exitCode ?? null;
+    this.stdout = facts.stdout ?? "";
+    this.stderr = facts.stderr ?? "";
+  }
+
+  /** There is no such program. */
+  get isMissing(): boolean {
+    return isErrno(this.cause, "ENOENT");
+  }
+}
+
+export async function runProgram(
+  program: string,
+  args: readonly string[],
+  options: ProgramOptions = {},
+): Promise<ProgramResult> {
+  const { signal } = options;
+  if (signal?.aborted) throw cancelled(program, signal);
+  const child = spawn(program, args, {
+    stdio: ["ignore", "pipe", "pipe"],
+    cwd: options.cwd,
+    env: options.env,
+    detached: true,
+  });
+  asOrdinary(child.pid);
+  const stdout = collect(child.stdout, options);
+  const stderr = collect(child.stderr, options);
+  let killTimer: NodeJS.Timeout | undefined;
+  const stop = (): void => {
+    killGroup(child.pid, "SIGTERM");
+    killTimer = setTimeout(() => killGroup(child.pid, "SIGKILL"), killAfterMs);
+  };
+  signal?.addEventListener("abort", stop, { once: true });
+  try {
+    const end = await new Promise<{ code: number | null; killer: string | null }>((resolve, reject) => {
+      child.once("error", (cause) => reject(new ProgramFailure(program, cause.message, { cause })));
+      child.once("close", (code, killer) => resolve({ code, killer }));
+    });
+    if (signal?.aborted) throw cancelled(program, signal);
+    const outputs = { stdout: stdout(), stderr: stderr() };
+    if (end.code === 0) return outputs;
+    const tail = outputs.stderr.trim().split("\n").slice(-5).join("\n");
+    const status = end.code === null ? `killed by ${end.killer}` : `exit code ${end.code}`;
+    throw new ProgramFailure(program, tail ? `${status}: ${tail}` : status, {
+      exitCode: end.code,
+      ...outputs,
+    });
+  } finally {
+    clearTimeout(killTimer);
+    signal?.removeEventListener("abort", stop);
+  }
+}
+
+function collect(
+  stream: NodeJS.ReadableStream,
+  { onLine, keep = keptCharacters }: ProgramOptions,
+): () => string {
+  let text = "";
+  const lines = new LineSplitter({ maxLength: keep, ends: /[\r\n]+/ });
+  const report = (line: string): void => {
+    if (line !== "") onLine?.(line);
+  };
+  stream.setEncoding("utf8");
+  stream.on("data", (chunk: string) => {
+    text = (text + chunk).slice(-keep);
+    if (!onLine) return;
+    for (const line of lines.push(chunk)) report(line);
+    if (lines.isTooLong) report(lines.takeRest());
+  });
+  stream.on("end", () => report(lines.takeRest()));
+  return () => text;
+}
+
+function cancelled(program: string, signal: AbortSignal): ProgramFailure {
+  const { reason }: { reason: unknown } = signal;
+  return new ProgramFailure(program, reason instanceof Error ? reason.message : String(reason), {
+    cause: reason,
+  });
+}
+
+function killGroup(pid: number | undefined, signal: NodeJS.Signals): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, signal);
+  } catch (error) {
+    if (!isErrno(error, "ESRCH")) throw error;
+  }
+}

@@ -1,0 +1,5 @@
+/** Helpers that the tests of several packages share. Not published. */
+export { gate, settled, type Gate } from "./gate.ts";
+export { rejectsWith } from "./rejects-with.ts";
+export { temporaryDirectory } from "./temporary-directory.ts";
+export { until } from "./until.ts";
