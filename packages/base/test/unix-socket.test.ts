@@ -3,8 +3,8 @@ import { rename, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
+import { temporaryDirectory } from "@forkd/test-support";
 import { probeSocket } from "../src/unix-socket.ts";
-import { temporaryDirectory } from "./support.ts";
 
 test("probeSocket() says whether a process listens on a path", async (t) => {
   const dir = await temporaryDirectory(t);

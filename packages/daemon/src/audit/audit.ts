@@ -9,11 +9,11 @@ import type { AuditLog } from "./audit-log.ts";
 import { ObjectCollector } from "./objects.ts";
 
 export type AuditSettings = {
-  /** undefined: off */
+  /** undefined if auditing is off */
   readonly log: AuditLog | undefined;
-  /** requests that only look, if they succeed */
+  /** also write requests that only read and succeed */
   readonly reads: boolean;
-  /** arguments and code in full, beside their digests */
+  /** write arguments and code in full, beside their digests */
   readonly commands: boolean;
 };
 
@@ -38,7 +38,7 @@ export type Outcome = {
 
 export class Audit {
   readonly #settings: AuditSettings;
-  /** Refusals by a rate limit are told of once a second for each caller, or a flood of them would be one of lines too. */
+  /** At most one refusal by a rate limit per second and caller is written: a flood of requests must not flood the log. */
   readonly #refusals = new RateLimiter({ perSecond: 1, burst: 1 });
   #suppressed = 0;
 
@@ -58,7 +58,7 @@ export class Audit {
     this.#settings.log?.reopen();
   }
 
-  /** undefined if it is off */
+  /** undefined if auditing is off */
   status(): AuditStatus | undefined {
     return this.#settings.log?.status();
   }
@@ -83,7 +83,7 @@ export class Audit {
   }
 }
 
-/** What is learnt of a request while it runs. */
+/** What is known of one request, collected while it runs. */
 export class Trail {
   principal: Principal | undefined;
   readonly facts: RequestFacts;
@@ -104,7 +104,7 @@ export class Trail {
     if (route.audit === "command") this.#command = commandOf(input, this.#commands);
   }
 
-  /** Of requests that change something: what a list shows was not touched. */
+  /** Only for requests that change something: a list does not touch the objects that it shows. */
   result(result: unknown): void {
     if (this.facts.kind === "change" || this.facts.kind === "command") this.#objects?.result(result);
   }

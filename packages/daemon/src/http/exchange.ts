@@ -68,7 +68,7 @@ export function requestListener(given: ExchangeOptions): (via: Via) => RequestLi
   };
 }
 
-/** Not written down: a client that does not send HTTP of its own kind asks for nothing. */
+/** Neither logged nor audited, as with bytes that are not HTTP: there is no route to name. */
 function refuseTarget(outgoing: ServerResponse): void {
   const requestId = requestIdOf(undefined);
   outgoing.setHeader("x-request-id", requestId);

@@ -6,7 +6,7 @@ import type { Observed } from "./exchange.ts";
 
 const bounds = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
-/** What is measured is a timer of this length; what is told is how late it was. */
+/** Length of the timer whose delay is measured */
 const tickMs = 10;
 
 export class HttpMetrics {

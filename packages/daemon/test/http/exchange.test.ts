@@ -60,7 +60,7 @@ test("router() refuses bodies that are not a JSON object", async () => {
 test("router() refuses a query on a POST and a repeated parameter", async () => {
   await using server = await startServer({});
   const onPost = await send(server.socket, "/v1/cleanup?dry_run=true", { method: "POST" });
-  assert.match(onPost.json.error, /dry_run: belongs into the JSON body/);
+  assert.match(onPost.json.error, /dry_run: belongs in the JSON body/);
   const twice = await send(server.socket, "/v1/sandboxes?tag=a&tag=b");
   assert.match(twice.json.error, /tag: is given twice/);
 });

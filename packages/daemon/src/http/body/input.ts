@@ -7,7 +7,7 @@ import { readJsonObject, type BodyPace } from "./json-body.ts";
 export type Exchange = {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
-  /** default: the usual one */
+  /** default: 30 s and 1 s more per 64 KiB */
   readonly pace?: BodyPace | undefined;
 };
 
@@ -19,7 +19,7 @@ export async function readInput(
   const query = queryOf(incoming.url ?? "", route.repeatable);
   if (route.method === "post" && Object.keys(query).length > 0) {
     throw invalidRequest(
-      Object.keys(query).map((path) => ({ path, message: "belongs into the JSON body, not the query" })),
+      Object.keys(query).map((path) => ({ path, message: "belongs in the JSON body, not the query" })),
     );
   }
   const limits = { maxBytes: route.maxBodyBytes, pace };
