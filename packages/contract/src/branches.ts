@@ -1,4 +1,4 @@
-/** Branch, pause, resume and rewind: what is done with the saved state of a sandbox. */
+/** Branch, pause, resume and rewind: saving a sandbox, and returning to saved state. */
 import { z } from "zod";
 import { envSchema, inSandbox, labelsSchema, sandboxIdSchema, sandboxPath, tagSchema } from "./ids.ts";
 import { givenOnce, isGivenOnce, lifetimeFields, limitFields } from "./limits.ts";
@@ -15,11 +15,11 @@ const legacy = (mode: string) =>
 export const branchRequestSchema = z
   .strictObject({
     id: sandboxIdSchema,
-    /** default: made from the sandbox and the time */
+    /** default: made from the id of the sandbox and the time */
     tag: tagSchema.optional(),
     mode: branchModeSchema.optional().meta({
       description:
-        "live (default): pages are taken into memory and written once the source runs again; diff: written while it is paused, needs no memory; full: as live, stored without a parent",
+        "live (default): pages are copied to memory and written while the source runs again; diff: written while the source is paused, needs no memory; full: as live, stored without a parent",
     }),
     /** false: answer as soon as the source runs again; the snapshot is `writing` until it is `ready` or `failed` */
     wait: z.boolean().default(true),
@@ -29,7 +29,7 @@ export const branchRequestSchema = z
     env: envSchema.default({}),
     labels: labelsSchema.default({}),
     ...lifetimeFields,
-    /** default: those of the sandbox itself */
+    /** default: the limits of the sandbox itself */
     ...limitFields,
     /** refused unless it is the snapshot that the sandbox runs from */
     parent_tag: tagSchema.optional(),
@@ -38,7 +38,7 @@ export const branchRequestSchema = z
     measure_diff: z
       .boolean()
       .optional()
-      .meta({ description: "Accepted for compatibility; sizes are always told" }),
+      .meta({ description: "Accepted for compatibility; sizes are always reported" }),
   })
   .refine((request) => request.vary.length <= request.n, {
     path: ["vary"],
@@ -61,26 +61,26 @@ export const branchResultSchema = snapshotSchema.extend({
   branched_from: sandboxIdSchema,
   mode: branchModeSchema,
   pause_ms: z.number(),
-  /** how far the guest's clock lagged afterwards: what the guest itself lost; absent if it did not answer at once */
+  /** time that the guest itself lost, by its clock; absent if the guest did not answer at once */
   stall_ms: z.number().optional(),
-  /** from the request to the moment when the source ran again */
+  /** from the request until the source ran again */
   resumed_ms: z.number(),
-  /** from the request to the end of the capture's writing; absent while it is written */
+  /** from the request until the snapshot was written; absent before */
   total_ms: z.number().optional(),
-  /** memory that differed from the parent's */
+  /** memory that differed from the memory of the parent */
   diff_logical_bytes: z.number(),
-  /** bytes that the layer takes on disk; absent while it is written, and for mode full */
+  /** size of the layer on disk; absent while it is being written, and for mode full */
   diff_physical_bytes: z.number().optional(),
   /** parts of the pause */
   timings_ms: z.record(z.string(), z.number()),
-  /** in the order of asking */
+  /** in the order of the request */
   children: forkResultSchema,
 });
 export type BranchResult = z.output<typeof branchResultSchema>;
 
 export const rewindRequestSchema = z.strictObject({
   id: sandboxIdSchema,
-  /** an ancestor of the sandbox, or a branch that was taken of it */
+  /** an ancestor of the sandbox, or a branch of it */
   to: tagSchema,
 });
 
@@ -88,7 +88,7 @@ export const branchRoutes = {
   branch: route({
     method: "post",
     path: `${sandboxPath}/branch`,
-    summary: "Capture a running sandbox as a snapshot; it goes on. With n, fork children from it",
+    summary: "Snapshot a running sandbox, which keeps running. With n, fork children from the snapshot",
     status: 201,
     pendingStatus: 202,
     kind: "json",
@@ -101,7 +101,7 @@ export const branchRoutes = {
   pause: route({
     method: "post",
     path: `${sandboxPath}/pause`,
-    summary: "Save a sandbox to disk and end its machine; the id stays",
+    summary: "Save a sandbox to disk and stop its machine; the id stays",
     status: 200,
     kind: "json",
     scope: "run",
@@ -111,7 +111,7 @@ export const branchRoutes = {
   resume: route({
     method: "post",
     path: `${sandboxPath}/resume`,
-    summary: "Go on with a paused sandbox",
+    summary: "Resume a paused sandbox",
     status: 200,
     kind: "json",
     scope: "run",
@@ -121,7 +121,7 @@ export const branchRoutes = {
   rewind: route({
     method: "post",
     path: `${sandboxPath}/rewind`,
-    summary: "Return a sandbox in place to a snapshot of its own lineage",
+    summary: "Return a sandbox in place to a snapshot of its lineage",
     status: 200,
     kind: "json",
     scope: "run",

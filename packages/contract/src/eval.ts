@@ -20,7 +20,7 @@ export type EvalRequest = z.output<typeof evalRequestSchema>;
 export const evalResultSchema = z.object({
   /** printed form of the value of the last expression; null if there is none */
   result: z.string().nullable(),
-  /** the same as JSON where it has such a form */
+  /** the same as JSON, if it can be written as JSON */
   result_json: z.unknown(),
   stdout: z.string(),
   stderr: z.string(),
@@ -58,7 +58,7 @@ export const evalRoutes = {
     kind: "json",
     scope: "run",
     audit: "command",
-    idempotencyKey: { refused: "code is evaluated once per call" },
+    idempotencyKey: { refused: "each call evaluates the code" },
     maxBodyBytes: contentBodyBytes,
     input: inSandbox.extend(evalRequestSchema.shape),
     output: evalResultSchema,
@@ -77,7 +77,7 @@ export const evalRoutes = {
   listContexts: route({
     method: "get",
     path: `${sandboxPath}/contexts`,
-    summary: "Eval contexts",
+    summary: "List eval contexts",
     status: 200,
     kind: "json",
     scope: "run",

@@ -22,9 +22,9 @@ export const eventSchema = z.object({
   sandbox_id: sandboxIdSchema.optional(),
   /** the sandbox as it is after the event */
   sandbox: sandboxSchema.optional(),
-  /** of a snapshot event: what it is after the event; absent once it is removed */
+  /** of a snapshot event: status after the event; absent once it is removed */
   status: snapshotStatusSchema.optional(),
-  /** why a sandbox died, a snapshot failed, or the stream begins anew or ends */
+  /** why a sandbox stopped, a snapshot failed, or the stream was reset or ended */
   reason: z.string().optional(),
 });
 export type ForkdEvent = z.output<typeof eventSchema>;
@@ -33,16 +33,16 @@ const maxTypes = 64;
 const typeFilterSchema = z
   .union([z.string(), z.array(z.string())])
   .transform((given) => (typeof given === "string" ? [given] : given).flatMap((text) => text.split(",")))
-  // Every event is compared with every one of them.
+  // Every event is compared with each of them.
   .refine((names) => names.length <= maxTypes, { message: `must be at most ${maxTypes}`, abort: true })
   .refine((names) => names.every(isEventFilter), {
-    message: `must be of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
+    message: `must be one of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
   });
 
 export const eventsRequestSchema = z.strictObject({
   type: typeFilterSchema
     .optional()
-    .meta({ description: "Types, repeated or joined by commas; sandbox.* is all of sandboxes" }),
+    .meta({ description: "Types, repeated or joined by commas; sandbox.* selects all events of sandboxes" }),
   sandbox: sandboxIdSchema.optional(),
   tag: tagSchema.optional(),
   label: labelFilterSchema.optional(),
@@ -50,7 +50,7 @@ export const eventsRequestSchema = z.strictObject({
     .string()
     .max(64)
     .optional()
-    .meta({ description: "Id of the last event seen; the header Last-Event-ID says the same and wins" }),
+    .meta({ description: "Id of the last event seen; the header Last-Event-ID does the same and wins" }),
 });
 export type EventsRequest = z.output<typeof eventsRequestSchema>;
 
@@ -58,7 +58,7 @@ export const eventRoutes = {
   events: route({
     method: "get",
     path: "/v1/events",
-    summary: "What happens, as it happens; resumes after Last-Event-ID",
+    summary: "Events as they happen; resumes after Last-Event-ID",
     status: 200,
     kind: "sse",
     scope: "read",

@@ -22,7 +22,7 @@ export const execRequestSchema = z.strictObject({
   user: z.string().max(128).optional(),
   /** 0 = no limit; the default is 30, or no limit for background and streamed commands */
   timeout_secs: timeoutSecs.optional(),
-  /** text given to the command as its input, then end of file */
+  /** input of the command, followed by end of file */
   stdin: z
     .string()
     .max(16 * 1024 * 1024)
@@ -32,7 +32,7 @@ export const execRequestSchema = z.strictObject({
   pty: ptySizeSchema.optional(),
   /** answer with lines of ExecEvent as they happen */
   stream: z.boolean().default(false),
-  /** answer at once; the command goes on and can be attached to */
+  /** answer at once; the command keeps running and can be attached to */
   background: z.boolean().default(false),
 });
 export type ExecRequest = z.output<typeof execRequestSchema>;
@@ -45,7 +45,7 @@ export const execResultSchema = z.object({
   exit_code: z.number(),
   signal: z.string().optional(),
   timed_out: z.boolean(),
-  /** output was longer than this answer may be */
+  /** output was longer than an answer may be; the rest was dropped */
   truncated: z.boolean(),
   duration_ms: z.number(),
 });
@@ -98,7 +98,7 @@ export const execInputSchema = z.strictObject({
 
 export const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("SIGTERM") });
 
-/** One piece of input, also where each of its characters is written as an escape */
+/** One piece of input, even if every character is an escape */
 const inputBodyBytes = 8 * 1024 * 1024;
 const inExec = inSandbox.extend({ exec_id: execIdSchema });
 const execPath = `${sandboxPath}/execs/{exec_id}` as const;
@@ -113,8 +113,7 @@ export const execRoutes = {
     scope: "run",
     audit: "command",
     idempotencyKey: {
-      refused:
-        "a command is run once per call; run it in the background and look for it in the list of commands",
+      refused: "each call runs the command; run it in the background and look for it in the list of commands",
     },
     maxBodyBytes: contentBodyBytes,
     input: inSandbox.extend(execRequestSchema.shape),
@@ -124,7 +123,7 @@ export const execRoutes = {
   listExecs: route({
     method: "get",
     path: `${sandboxPath}/execs`,
-    summary: "Commands that run or have finished lately",
+    summary: "Commands that run or have finished recently",
     status: 200,
     kind: "json",
     scope: "run",

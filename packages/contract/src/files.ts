@@ -85,7 +85,7 @@ export const fileRoutes = {
   statFile: route({
     method: "get",
     path: `${sandboxPath}/files/stat`,
-    summary: "Facts of one file",
+    summary: "Describe one file",
     status: 200,
     kind: "json",
     scope: "run",

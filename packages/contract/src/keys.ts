@@ -5,7 +5,7 @@ import { noAnswer, route } from "./route.ts";
 import { scopes } from "./wire/names.ts";
 
 export const keyScopeSchema = z.enum(scopes).meta({
-  description: "read: lists and facts; run: also sandboxes and what is in them; admin: everything",
+  description: "read: lists and facts; run: also sandboxes and their content; admin: everything",
 });
 
 export const keyNameSchema = tagSchema.meta({
@@ -38,7 +38,7 @@ export const keySchema = z.object({
 export type KeyInfo = z.output<typeof keySchema>;
 
 export const createdKeySchema = keySchema.extend({
-  key: z.string().meta({ description: "The key itself; told only here" }),
+  key: z.string().meta({ description: "The key itself; only in this answer" }),
 });
 export type CreatedKey = z.output<typeof createdKeySchema>;
 
@@ -56,7 +56,7 @@ export const keyRoutes = {
   createKey: route({
     method: "post",
     path: "/v1/keys",
-    summary: "Make a key; its text is in this answer and nowhere else",
+    summary: "Make a key; only this answer holds its text",
     status: 201,
     kind: "json",
     scope: "admin",
@@ -66,7 +66,7 @@ export const keyRoutes = {
   removeKey: route({
     method: "delete",
     path: "/v1/keys/{name}",
-    summary: "Remove a key; what it has open is cut off",
+    summary: "Remove a key; its open requests are ended",
     status: 204,
     kind: "json",
     scope: "admin",

@@ -14,7 +14,8 @@ function requestHeadersOf({ kind, idempotencyKey }: Route): Header[] {
   return [
     {
       name: "Idempotency-Key",
-      description: "1 to 128 printable characters; a call repeated with it is answered as the first was",
+      description:
+        "1 to 128 printable characters; a repeated call with the same key gets the answer of the first",
     },
   ];
 }
@@ -30,7 +31,7 @@ function answerHeadersOf({ paged, idempotencyKey }: Route): Header[] {
   return [
     {
       name: "Idempotent-Replayed",
-      description: '"true" where the answer is that of an earlier call with the same key',
+      description: '"true" if this is the answer of an earlier call with the same key',
     },
   ];
 }
@@ -96,7 +97,7 @@ function contentOf(route: Route): Json | undefined {
   return content;
 }
 
-/** The scopes stand where OpenAPI has the roles that a bearer must have. */
+/** Scopes are written as the roles that OpenAPI has for a bearer token. */
 function accessOf({ scope, adminInputs }: Route): Json {
   if (scope === "open") return { security: [] };
   const fields = adminInputs.length > 0 && `Needs the scope admin with ${adminInputs.join(", ")}.`;
@@ -129,7 +130,7 @@ export function openapi(version: string): Json {
       responses: {
         [route.status]: { description: "OK", ...headersOf(route), ...(content && { content }) },
         ...(route.pendingStatus && {
-          [route.pendingStatus]: { description: "Under way", ...(content && { content }) },
+          [route.pendingStatus]: { description: "In progress", ...(content && { content }) },
         }),
         default: error,
       },

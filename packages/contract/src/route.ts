@@ -55,8 +55,8 @@ export type RouteColumns = {
   /** the client decides how long the answer lasts, so that its duration is not measured; default: false */
   readonly endless: boolean;
   /**
-   * `honoured`: a repeated call with the same Idempotency-Key and the same request gets the answer of the first. `refused`: the call
-   * does something each time, no answer is kept, and ignoring a key would deceive; says why. `ignored` (default): a repeated call
+   * `honoured`: a repeated call with the same Idempotency-Key and the same request gets the answer of the first. `refused`: every
+   * call does its work again, so that ignoring the key would mislead the caller; says why. `ignored` (default): a repeated call
    * changes nothing more.
    */
   readonly idempotencyKey: "honoured" | "ignored" | { readonly refused: string };

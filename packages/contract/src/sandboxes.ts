@@ -24,10 +24,10 @@ export const sandboxSchema = z.object({
   id: sandboxIdSchema,
   snapshot_tag: tagSchema,
   state: sandboxStateSchema,
-  /** why a dead sandbox died; of a paused one: what is to know about its state */
+  /** why a dead sandbox stopped; for a paused one: a note about its state */
   reason: z.string().optional(),
   created_at_unix: z.number(),
-  /** set when a time-to-live was asked for */
+  /** present if the sandbox has a time to live */
   expires_at_unix: z.number().optional(),
   /** process id of the VMM on the host */
   pid: z.number().optional(),
@@ -41,20 +41,20 @@ export const sandboxSchema = z.object({
   languages: z.array(z.string()),
   /** from the request to the answer of the agent */
   ready_ms: z.number(),
-  /** whether the VMM process had been started ahead */
+  /** whether its VMM process came from the pool */
   pooled: z.boolean(),
   /** when a paused sandbox was saved */
   paused_at_unix: z.number().optional(),
-  /** snapshots taken of it so far by this daemon */
+  /** branches of it so far by this daemon */
   branch_count: z.number(),
   workspace: z.string().optional(),
   /** name of the key that asked for it */
   owner: z.string().optional(),
-  /** class of `reason`, where it is one that a program may want to know */
+  /** stable code for `reason`, if there is one */
   reason_code: z.enum(["out_of_memory", "host_out_of_memory", "disk_limit"]).optional(),
-  /** what it is held to */
+  /** limits of the sandbox */
   limits: limitsSchema.optional(),
-  /** those of them that this host cannot hold it to */
+  /** limits that this host cannot enforce */
   limits_not_enforced: z.array(notEnforcedSchema).optional(),
   idle_timeout_secs: z.number().optional(),
   on_timeout: onTimeoutSchema.optional(),
@@ -99,7 +99,7 @@ export const forkRequestSchema = z
   });
 export type ForkRequest = z.output<typeof forkRequestSchema>;
 
-/** A child that could not be made; the others go on. */
+/** A child that could not be made; the other children are not affected. */
 export const forkFailureSchema = errorBodySchema.extend({ index: z.number() });
 export const forkResultSchema = z.array(z.union([sandboxSchema, forkFailureSchema]));
 export type ForkEntry = z.output<typeof forkResultSchema>[number];
@@ -139,7 +139,7 @@ export const sandboxRoutes = {
   killAll: route({
     method: "delete",
     path: "/v1/sandboxes",
-    summary: "Kill all sandboxes that match; without a filter also end the VMM processes started ahead",
+    summary: "Kill all sandboxes that match; without a filter also stop the VMM processes in the pool",
     status: 200,
     kind: "json",
     scope: "run",
@@ -180,7 +180,7 @@ export const sandboxRoutes = {
   ping: route({
     method: "post",
     path: `${sandboxPath}/ping`,
-    summary: "Ask the agent for a sign of life",
+    summary: "Ask the agent whether it answers",
     status: 200,
     kind: "json",
     scope: "run",
@@ -207,7 +207,8 @@ export const timeoutRoutes = {
   setTimeouts: route({
     method: "post",
     path: `${sandboxPath}/timeouts`,
-    summary: "Change time to live, idle timeout and what follows them; null removes, what is left out stays",
+    summary:
+      "Change time to live, idle timeout and what happens then; null removes a time, absent fields stay",
     status: 200,
     kind: "json",
     scope: "run",

@@ -11,7 +11,7 @@ export const settingSchema = z.object({
   source: z.enum(["flag", "environment", "file", "default"]),
   default: plainSchema,
   meaning: z.string(),
-  /** for a person */
+  /** for people */
   allowed: z.string(),
   /** environment variable */
   variable: z.string(),
@@ -22,7 +22,7 @@ export const settingRoutes = {
   config: route({
     method: "get",
     path: "/v1/config",
-    summary: "Settings that the daemon uses, and where each came from",
+    summary: "Settings that the daemon uses, and the source of each",
     status: 200,
     kind: "json",
     scope: "admin",

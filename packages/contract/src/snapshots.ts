@@ -1,4 +1,4 @@
-/** Snapshots: how they are made, what a caller sees, their lineage, and the removal of what nothing needs. */
+/** Snapshots: how they are made, what a caller sees, their lineage, and removal of what nothing uses. */
 import { z } from "zod";
 import { errorEventSchema } from "./error-body.ts";
 import { envSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
@@ -16,9 +16,9 @@ export const snapshotSchema = z.object({
   /** directory on the daemon's host */
   dir: z.string(),
   created_at_unix: z.number(),
-  /** `writing`: a branch whose source runs again but whose bytes are not all on disk yet */
+  /** `writing`: a branch that is not completely on disk yet; its source runs again */
   status: snapshotStatusSchema,
-  /** false when a restore on this host would be refused; `warning` says why */
+  /** false if this host would refuse to restore it; `warning` says why */
   bootable: z.boolean(),
   warning: z.string().optional(),
   memory_mib: z.number(),
@@ -26,14 +26,14 @@ export const snapshotSchema = z.object({
   accelerator: acceleratorSchema,
   languages: z.array(z.string()),
   recipe: z.string().optional(),
-  /** bytes on disk that are its own (what it shares with others by hard links left out) */
+  /** its own bytes on disk, without files that it shares by hard links */
   physical_bytes: z.number(),
   /** snapshot whose memory it is a layer over */
   parent_tag: tagSchema.optional(),
   /** sandbox that it was branched from, or `compact:TAG` */
   branched_from: z.string().optional(),
   mode: branchModeSchema.optional(),
-  /** how long the source stood still, from the stop of its CPUs to their start */
+  /** how long the CPUs of the source were stopped */
   pause_ms: z.number().optional(),
 });
 export type SnapshotInfo = z.output<typeof snapshotSchema>;
@@ -46,7 +46,7 @@ export const snapshotDetailSchema = snapshotSchema.extend({
   rootfs_bytes: z.number(),
   /** digest of its manifest, which names the digests of all its files */
   id: z.string(),
-  /** 0 = its memory stands alone */
+  /** 0 = its memory has no parent */
   chain_depth: z.number(),
   /** parents, nearest first */
   ancestors: z.array(tagSchema),
@@ -54,7 +54,7 @@ export const snapshotDetailSchema = snapshotSchema.extend({
   dependents: z.array(z.string()),
   /** bytes of the memory layer; 0 where memory is flat */
   layer_bytes: z.number(),
-  /** bytes of the flat image that children map, where it is made from layers; 0 = not made at the moment */
+  /** size of the flat image that children map, if it is made from layers; 0 = not in the cache */
   flat_cache_bytes: z.number(),
   parent_content_hash: z.string().optional(),
   /** live sandboxes forked from it */
@@ -65,7 +65,7 @@ export type SnapshotDetail = z.output<typeof snapshotDetailSchema>;
 
 const hostPath = z.string().min(1).max(4096).regex(/^\//, "must be an absolute path on the daemon's host");
 
-/** Either a recipe, or a root file system (and perhaps a kernel) that the user brings. */
+/** Either a recipe, or a root file system (and perhaps a kernel) of the user. */
 export const createSnapshotSchema = z
   .strictObject({
     tag: tagSchema,
@@ -81,7 +81,7 @@ export const createSnapshotSchema = z
     vcpus: z.int().min(1).max(64).optional(),
     disk_mib: z.int().min(16).max(1_048_576).optional(),
     env: envSchema.optional(),
-    /** commands run in the parent before the snapshot is taken */
+    /** commands to run in the parent before the snapshot */
     run: z.array(z.array(z.string()).min(1)).max(256).optional(),
     languages: z.partialRecord(languageSchema, z.strictObject({ warmup: z.string().default("") })).optional(),
     /** replace a snapshot that has this tag */
@@ -140,16 +140,16 @@ export const gcRequestSchema = z.strictObject({
   dry_run: z.boolean().default(false),
   /** also remove branches that nothing depends on or runs from; implied by the two below */
   branches: z.boolean().optional(),
-  /** only branches made longer ago than this */
+  /** only branches older than this */
   older_than_secs: z.int().min(0).max(3_153_600_000).optional(),
-  /** but not the newest of all branches */
+  /** keep this many of the newest branches */
   keep_last: z.int().min(0).max(1_000_000).optional(),
 });
 export type GcRequest = z.output<typeof gcRequestSchema>;
 export const gcSchema = z.object({
   removed: z.array(
     z.object({
-      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a branch that was asked for; others: as in cleanup */
+      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a branch that the request selects; others: as in cleanup */
       kind: z.enum(["memory", "failed", "snapshot", "process", "directory", "group"]),
       name: z.string(),
       bytes: z.number(),
@@ -181,13 +181,13 @@ export const snapshotRoutes = {
   createSnapshot: route({
     method: "post",
     path: "/v1/snapshots",
-    summary: "Build a snapshot from a recipe or a root file system; writes lines of progress",
+    summary: "Build a snapshot from a recipe or a root file system; answers with lines of progress",
     status: 201,
     kind: "events",
     // It reads any path of the host that the daemon can read, its token among them.
     scope: "admin",
     idempotencyKey: {
-      refused: "the tag makes it safe to repeat: a second build of it is refused with snapshot_exists",
+      refused: "the tag makes it safe to repeat: a second build is refused with snapshot_exists",
     },
     input: createSnapshotSchema,
     output: buildEventSchema,
@@ -215,7 +215,7 @@ export const snapshotRoutes = {
         tag: tagSchema,
         /** also the snapshots that are layers over it */
         cascade: queryFlag.optional(),
-        /** whatever depends on it: sandboxes that run from it go on, layers over it become unusable */
+        /** even if something depends on it: its sandboxes keep running, layers over it become unusable */
         force: queryFlag.optional(),
       })
       .refine((request) => !(request.cascade && request.force), {
@@ -250,7 +250,7 @@ export const lineageRoutes = {
   gc: route({
     method: "post",
     path: "/v1/gc",
-    summary: "Remove what nothing refers to: flat images nobody maps, unfinished snapshots, strays",
+    summary: "Remove what nothing uses: flat images that no machine maps, unfinished snapshots, leftovers",
     status: 200,
     kind: "json",
     scope: "admin",

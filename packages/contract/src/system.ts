@@ -17,7 +17,7 @@ export type Check = z.output<typeof checkSchema>;
 export const doctorSchema = z.object({
   ok: z.boolean(),
   accelerator: acceleratorSchema,
-  /** null: none runs */
+  /** null: no daemon runs */
   daemon: z.object({ pid: z.number(), version: z.string() }).nullable().optional(),
   checks: z.array(checkSchema),
 });
@@ -26,9 +26,9 @@ export type DoctorReport = z.output<typeof doctorSchema>;
 export const auditStatusSchema = z.object({
   /** false while lines cannot be written */
   ok: z.boolean(),
-  /** lines lost since the daemon started, because the queue was full */
+  /** lines dropped since the daemon started, because the queue was full */
   dropped: z.number(),
-  /** why the last write failed, while it does */
+  /** why writing fails at the moment */
   error: z.string().optional(),
 });
 export type AuditStatus = z.output<typeof auditStatusSchema>;
@@ -43,9 +43,9 @@ export const statusSchema = z.object({
   rss_bytes: z.number(),
   sandboxes: z.number(),
   snapshots: z.number(),
-  /** VMM processes started ahead, by tag */
+  /** VMM processes in the pool, by tag */
   pool: z.record(z.string(), z.number()),
-  /** absent if it is off */
+  /** absent if auditing is off */
   audit: auditStatusSchema.optional(),
 });
 export type Status = z.output<typeof statusSchema>;
@@ -83,7 +83,7 @@ export const systemRoutes = {
   status: route({
     method: "get",
     path: "/v1/status",
-    summary: "What the daemon holds",
+    summary: "State of the daemon",
     status: 200,
     kind: "json",
     scope: "read",
@@ -105,7 +105,7 @@ export const systemRoutes = {
   cleanup: route({
     method: "post",
     path: "/v1/cleanup",
-    summary: "Remove what nothing refers to",
+    summary: "Remove leftovers that nothing uses",
     status: 200,
     kind: "json",
     scope: "admin",
@@ -115,12 +115,12 @@ export const systemRoutes = {
   shutdown: route({
     method: "post",
     path: "/v1/shutdown",
-    summary: "Stop the daemon; running sandboxes are kept for the next one or stopped",
+    summary: "Stop the daemon; running sandboxes are kept for the next daemon or stopped",
     status: 200,
     kind: "json",
     scope: "admin",
     input: z.strictObject({
-      /** default: what the daemon is set to */
+      /** default: the setting on_stop */
       sandboxes: z.enum(["keep", "stop"]).optional(),
     }),
     output: z.object({ stopped: z.number(), kept: z.number() }),

@@ -7,11 +7,11 @@ import { noAnswer, route } from "./route.ts";
 
 export const workspaceNameSchema = tagSchema.meta({ description: "Name of a workspace" });
 
-/** `stale`: its machine was lost before it was ever suspended; resume starts it anew from its snapshot */
+/** `stale`: its machine was lost before it was ever suspended; resume starts it again from its snapshot */
 export const workspaceStatusSchema = z.enum(["running", "suspended", "stale", "dead"]);
 
 export const workspaceSchema = z.object({
-  /** of its sandbox, which it keeps for life */
+  /** of its sandbox; does not change */
   id: sandboxIdSchema,
   name: workspaceNameSchema,
   source_snapshot_tag: tagSchema,
@@ -58,7 +58,7 @@ export const workspaceRoutes = {
   createWorkspace: route({
     method: "post",
     path: "/v1/workspaces",
-    summary: "Fork a sandbox with a name, which survives a restart of the host once it was suspended",
+    summary: "Fork a sandbox with a name; once suspended, it outlives a restart of the host",
     status: 201,
     kind: "json",
     scope: "run",
@@ -97,7 +97,7 @@ export const workspaceRoutes = {
       diff: z
         .boolean()
         .optional()
-        .meta({ description: "Accepted for compatibility; only what changed is ever saved" }),
+        .meta({ description: "Accepted for compatibility; only changes are ever saved" }),
     }),
     output: workspaceSchema,
   }),
