@@ -140,7 +140,7 @@ test(
   },
 );
 
-test("reload() of the access reads the token again and cuts off who has the old one", async () => {
+test("reload() of the access reads the token again and ends requests with the old one", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const config = await loadConfig({ data_dir: dir, runtime_dir: join(dir, "run") }, {});
