@@ -1,7 +1,8 @@
 /**
- * Every relative link in the Markdown files leads to a file; every verb with all its options is in docs/cli.md; docs/configuration.md
- * holds the table of settings and docs/http-api.md that of routes as the code gives them (`--write` updates both). Needs the compiled
- * packages.
+ * Checks the documentation. Every relative link leads to a file and a heading; docs/README.md lists every page;
+ * the vocabulary is that of CONTRIBUTING.md; docs/reference/cli.md has every verb with all its options. The table
+ * of settings in docs/reference/configuration.md and that of routes in docs/reference/http-api.md match the code
+ * (`--write` updates both). Needs the compiled packages.
  */
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -10,34 +11,74 @@ import { verbs } from "../packages/cli/dist/src/verbs.js";
 import { routes } from "../packages/contract/dist/src/index.js";
 import { describeSettings, loadConfig } from "../packages/daemon/dist/src/index.js";
 import { settingMeanings } from "../packages/daemon/dist/src/settings/meanings.js";
+import { avoidedWords } from "./vocabulary.mjs";
+
+/**
+ * Directories whose files must use the vocabulary, by the endings of file names. Of code, comments and strings are
+ * checked: packages, guest, native, tests, bench, tools with .ts, .mjs, .cjs, .c, .h and .py.
+ */
+const vocabularyRoots = [{ dir: ".", endings: [".md"] }];
+/** Files that contain the avoided words for a reason. */
+const vocabularySkips = ["docs/glossary.md", "tools/vocabulary.mjs", "ARCHITECTURE.md", "bench/RESULTS.md"];
 
 const root = new URL("..", import.meta.url).pathname;
 
-function* pages(dir) {
-  for (const name of readdirSync(dir)) {
-    if (["node_modules", "dist", ".git", ".cache"].includes(name)) continue;
-    const path = join(dir, name);
-    if (statSync(path).isDirectory()) yield* pages(path);
-    else if (name.endsWith(".md")) yield path;
-  }
-}
-
 let broken = 0;
-for (const page of pages(root)) {
-  for (const match of readFileSync(page, "utf8").matchAll(/\]\(([^)#\s]+)(#[^)]*)?\)/g)) {
-    if (/^[a-z]+:/.test(match[1])) continue;
-    if (existsSync(join(dirname(page), match[1]))) continue;
-    console.error(`${relative(root, page)}: link to ${match[1]} leads nowhere`);
-    broken++;
+function report(problem) {
+  console.error(problem);
+  broken++;
+}
+
+function* filesIn(dir, endings) {
+  for (const name of readdirSync(dir)) {
+    if (["node_modules", "dist", "build", ".git", ".cache"].includes(name)) continue;
+    const path = join(dir, name);
+    if (statSync(path).isDirectory()) yield* filesIn(path, endings);
+    else if (endings.some((ending) => name.endsWith(ending))) yield path;
   }
 }
 
-const cli = readFileSync(join(root, "docs/cli.md"), "utf8");
+for (const page of filesIn(root, [".md"])) {
+  for (const [, target, anchor] of readFileSync(page, "utf8").matchAll(/\]\(([^)#\s]*)(#[^)]*)?\)/g)) {
+    if (/^[a-z]+:/.test(target)) continue;
+    const path = target === "" ? page : join(dirname(page), target);
+    if (!existsSync(path)) report(`${relative(root, page)}: link to ${target} leads nowhere`);
+    else if (anchor !== undefined && !anchorsOf(path).includes(anchor))
+      report(`${relative(root, page)}: ${target} has no heading ${anchor}`);
+  }
+}
+
+const index = readFileSync(join(root, "docs/README.md"), "utf8");
+for (const path of filesIn(join(root, "docs"), [".md", ".json"])) {
+  const name = relative(join(root, "docs"), path);
+  if (name !== "README.md" && !index.includes(`](${name})`)) report(`docs/README.md does not list ${name}`);
+}
+
+for (const { dir, endings } of vocabularyRoots) {
+  for (const path of filesIn(join(root, dir), endings)) {
+    const name = relative(root, path);
+    if (vocabularySkips.includes(name)) continue;
+    for (const problem of avoidedWords(name, readFileSync(path, "utf8"))) report(`${name}:${problem}`);
+  }
+}
+
+const cli = readFileSync(join(root, "docs/reference/cli.md"), "utf8");
 for (const verb of verbs) if (!verb.hidden) await checkVerb(verb);
 
-generated("docs/configuration.md", "settings", await settingsTable());
-generated("docs/http-api.md", "routes", routesTable());
+generated("docs/reference/configuration.md", "settings", await settingsTable());
+generated("docs/reference/http-api.md", "routes", routesTable());
 process.exit(broken > 0 ? 1 : 0);
+
+/** Anchors that Markdown viewers give to the headings of a page. */
+function anchorsOf(page) {
+  return [...readFileSync(page, "utf8").matchAll(/^#+ (.*)$/gm)].map(
+    ([, heading]) =>
+      `#${heading
+        .toLowerCase()
+        .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+        .replaceAll(" ", "-")}`,
+  );
+}
 
 /** The part of a page between `<!-- name -->` and `<!-- end -->` is what the code gives. */
 function generated(page, name, table) {
@@ -46,10 +87,7 @@ function generated(page, name, table) {
   const expected = text.replace(new RegExp(`(<!-- ${name} -->\\n)[^]*?(<!-- end -->)`), `$1${table}$2`);
   if (process.argv.includes("--write")) writeFileSync(path, expected);
   else if (text !== expected) {
-    console.error(
-      `${page}: the table of ${name} is not what the code gives: run node tools/check-docs.mjs --write`,
-    );
-    broken++;
+    report(`${page}: the table of ${name} does not match the code. Run node tools/check-docs.mjs --write`);
   }
 }
 
@@ -57,8 +95,7 @@ function generated(page, name, table) {
 async function checkVerb(verb) {
   const section = sectionOf(verb.name);
   if (section === undefined) {
-    console.error(`docs/cli.md: no section for the verb ${verb.name}`);
-    broken++;
+    report(`docs/reference/cli.md: no section for the verb ${verb.name}`);
     return;
   }
   const linked = [...section.matchAll(/\]\(#([a-z]+)[a-z-]*\)/g)].map(([, name]) => sectionOf(name) ?? "");
@@ -67,11 +104,10 @@ async function checkVerb(verb) {
   (await verb.load()).define(command, () => async () => {});
   for (const part of [command, ...command.commands]) {
     for (const { long, short, hidden } of part.options) {
-      const told = [long, short].some((name) => name && new RegExp(`${name}(?![\\w-])`).test(words));
-      if (told || hidden || long === "--json" || long === "--quiet") continue;
+      const mentioned = [long, short].some((name) => name && new RegExp(`${name}(?![\\w-])`).test(words));
+      if (mentioned || hidden || long === "--json" || long === "--quiet") continue;
       const name = part === command ? verb.name : `${verb.name} ${part.name()}`;
-      console.error(`docs/cli.md: the section of ${verb.name} does not tell about ${name} ${long}`);
-      broken++;
+      report(`docs/reference/cli.md: the section of ${verb.name} does not mention ${name} ${long}`);
     }
   }
 }
@@ -114,8 +150,7 @@ function routesTable() {
 async function settingsTable() {
   const rows = describeSettings(await loadConfig({}, { FORKD_DATA_DIR: "/nonexistent" })).map((setting) => {
     if (setting.meaning === "") {
-      console.error(`packages/daemon/src/settings/meanings.ts: no entry for ${setting.name}`);
-      broken++;
+      report(`packages/daemon/src/settings/meanings.ts: no entry for ${setting.name}`);
     }
     const usual = settingMeanings[setting.name]?.usually ?? setting.default;
     const cells = [

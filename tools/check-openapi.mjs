@@ -1,5 +1,5 @@
 /**
- * What is generated from the route table must be what the table gives: docs/openapi.json, and the routes without schemas for
+ * What is generated from the route table must be what the table gives: docs/reference/openapi.json, and the routes without schemas for
  * clients. `--write` updates both. Needs the compiled contract.
  */
 import { readFile, writeFile } from "node:fs/promises";
@@ -20,7 +20,7 @@ const wire = `/** Generated from routes.ts by tools/check-openapi.mjs --write. *
 export const wireRoutes = ${JSON.stringify(plain)} as const;
 `;
 const generated = {
-  "docs/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
+  "docs/reference/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
   "packages/contract/src/wire/routes.gen.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
 };
 

@@ -18,20 +18,20 @@ import { compile, programOf } from "../support/documented/typescript.ts";
 /** The baked snapshot that stands for `python-numpy` on each page; `tiny` where none of its programs matters. */
 const pages: Readonly<Record<string, "python" | "tiny">> = {
   "README.md": "python",
-  "docs/auth.md": "tiny",
-  "docs/branching.md": "tiny",
-  "docs/cli.md": "python",
-  "docs/configuration.md": "tiny",
-  "docs/events.md": "tiny",
-  "docs/forking.md": "python",
-  "docs/http-api.md": "python",
-  "docs/limits.md": "tiny",
-  "docs/metrics.md": "tiny",
-  "docs/operating.md": "tiny",
-  "docs/restarts.md": "tiny",
+  "docs/operate/auth.md": "tiny",
+  "docs/guide/branching.md": "tiny",
+  "docs/reference/cli.md": "python",
+  "docs/reference/configuration.md": "tiny",
+  "docs/reference/events.md": "tiny",
+  "docs/guide/forking.md": "python",
+  "docs/reference/http-api.md": "python",
+  "docs/reference/limits.md": "tiny",
+  "docs/reference/metrics.md": "tiny",
+  "docs/operate/operating.md": "tiny",
+  "docs/operate/restarts.md": "tiny",
 };
 /** Some two hundred commands, which take longer than all the others: they are run when asked for (npm run test:cli-docs). */
-const longest = "docs/cli.md";
+const longest = "docs/reference/cli.md";
 const skipLong = process.env["FORKD_TEST_CLI_DOCS"] === "1" ? false : "it takes long: npm run test:cli-docs";
 /** So many blocks of all pages may be left out. */
 const fewNotRun = 8;
@@ -76,13 +76,13 @@ describe("the documentation", { concurrency: 2 }, () => {
       assert.ok(steps.length > 0, `${page} shows no command`);
       await using reader = await Reader.open({ "python-numpy": baked });
       await followAll(reader, steps);
-      if (page !== "docs/http-api.md") return;
+      if (page !== "docs/reference/http-api.md") return;
       await reader.finish();
       assertEveryRoute(reader, steps);
     });
   }
 
-  for (const page of ["README.md", "docs/sdk-typescript.md"]) {
+  for (const page of ["README.md", "docs/guide/sdk-typescript.md"]) {
     test(`${page}: TypeScript`, async () => {
       const blocks = blocksOf(page).filter(({ language }) => language === "ts");
       assert.ok(blocks.length > 0);
@@ -128,5 +128,5 @@ function assertEveryRoute(reader: Reader, steps: readonly Step[]): void {
   for (const name of ["health", "metrics"] as const)
     if (steps.some(({ text }) => text.startsWith(`api ${routes[name].path}`))) called.add(name);
   const missing = Object.keys(routes).filter((name) => !called.has(name));
-  assert.deepEqual(missing, [], "routes without an example in docs/http-api.md");
+  assert.deepEqual(missing, [], "routes without an example in docs/reference/http-api.md");
 }

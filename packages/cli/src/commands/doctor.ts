@@ -80,7 +80,7 @@ async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
       name: "versions",
       outcome: "warn",
       detail,
-      remedy: "Start the daemon of this version: docs/operating.md.",
+      remedy: "Start the daemon of this version: docs/operate/operating.md.",
     },
   ];
 }

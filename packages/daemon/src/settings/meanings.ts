@@ -1,4 +1,4 @@
-/** What each setting means, for `forkd config` and docs/configuration.md. The schema in config.ts says what it may be. */
+/** What each setting means, for `forkd config` and docs/reference/configuration.md. The schema in config.ts says what it may be. */
 
 export type SettingMeaning = {
   /** for a person: a noun phrase, units in it */

@@ -3,7 +3,7 @@
  *
  * In a fence `sh` every line is a command (or goes on in the next line). In a fence `console` commands follow `$ ` and what
  * they print follows them; `…` stands for anything. A comment at the end of a command says what else is to expect: `# exit 3`,
- * or `# until Ctrl-C` for one that goes on. `<!-- not run: REASON -->` in the line before a fence leaves it out.
+ * or `# until Ctrl-C` for one that goes on. `<!-- not run: REASON -->` before a fence leaves it out; a blank line may be between.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -39,7 +39,8 @@ export function blocksOf(page: string): Block[] {
     if (language === undefined) continue;
     const end = lines.indexOf("```", at + 1);
     assert.ok(end > at, `${page}:${at + 1}: a fence without its end`);
-    const notRun = /^<!-- not run: (.+) -->$/.exec(lines[at - 1] ?? "")?.[1];
+    const before = lines[at - 1] === "" ? lines[at - 2] : lines[at - 1];
+    const notRun = /^<!-- not run: (.+) -->$/.exec(before ?? "")?.[1];
     blocks.push({
       page,
       line: at + 1,

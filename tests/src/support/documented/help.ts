@@ -18,10 +18,10 @@ const notRun: readonly [RegExp, string][] = [
   [/ -it /, "needs a terminal"],
   [/^forkd (build|snapshot --tag) /, "takes minutes; the snapshots of the tests are built this way"],
   [/^forkd service (?!print)/, "changes the services of the host"],
-  [/^forkd quickstart/, "many machines; docs/cli.md has it with two"],
+  [/^forkd quickstart/, "many machines; docs/reference/cli.md has it with two"],
   [/^forkd (logs -f|events --sandbox)/, "the sandbox may say nothing"],
   [/^forkd doctor( --fix)?$/, "starts guests, which takes long; ops.test.ts does it"],
-  [/--tls-cert/, "docs/auth.md has it with a certificate"],
+  [/--tls-cert/, "docs/operate/auth.md has it with a certificate"],
 ];
 /** What needs nothing of what comes before it, and leaves nothing for what comes after. */
 const standsAlone =
