@@ -1,4 +1,7 @@
-/** Import directions: which package may import which. Also refuses deep imports and Node in the browser-safe packages. */
+/**
+ * Import directions: which package may import which. Also refuses deep imports, Node in the browser-safe packages, and imports
+ * from outside in the part of the contract that clients load without a schema library.
+ */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 
@@ -38,6 +41,8 @@ for (const [name, may] of Object.entries(allowed)) {
     const file = relative(root, path);
     for (const match of readFileSync(path, "utf8").matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)) {
       const target = match[1];
+      if (file.startsWith("packages/contract/src/wire/") && !/^\.\/[^/]+$/.test(target))
+        problems.push(`${file}: wire/ needs no schema library and must not import ${target}`);
       const own = /^@forkd\/([a-z]+)(\/.*)?$/.exec(target);
       if (own) {
         if (![...may, ...(exceptions[file] ?? [])].includes(own[1]))

@@ -32,4 +32,5 @@ export { SharedTask, SingleFlight } from "./single-flight.ts";
 export { asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
+export { probeSocket, type SocketState } from "./unix-socket.ts";
 export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

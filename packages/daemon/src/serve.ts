@@ -5,7 +5,7 @@ import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runt
 import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http/metrics.ts";
-import type { Observed } from "./http/router.ts";
+import type { Observed } from "./http/exchange.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
 export type ServeOptions = {

@@ -46,8 +46,9 @@ export {
   writeFile,
 } from "./operations/files.ts";
 export { fork } from "./operations/fork.ts";
-export { pause, resume, rewind } from "./operations/pause.ts";
-export { enterSandbox, setTimeouts, type Call } from "./operations/timeouts.ts";
+export { pause } from "./operations/pause.ts";
+export { resume, rewind } from "./operations/resume.ts";
+export { setTimeouts } from "./operations/timeouts.ts";
 export { consoleLog, getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
 export {
   compact,

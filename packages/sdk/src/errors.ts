@@ -4,6 +4,7 @@ import type { ErrorBody, ErrorCode, ExecResult } from "@forkd/contract";
 
 /** A child that could not be made; `index` is its position in the fork call. */
 export class ForkError extends AppError {
+  override readonly name = "ForkError";
   readonly index: number;
 
   constructor(body: ErrorBody & { index: number }) {
@@ -15,6 +16,7 @@ export class ForkError extends AppError {
 
 /** A command that had to succeed and did not; the message ends with the last lines of its output. */
 export class CommandError extends AppError {
+  override readonly name = "CommandError";
   readonly result: ExecResult;
 
   constructor(args: readonly string[], result: ExecResult) {

@@ -105,8 +105,7 @@ export class Forkd {
     return this.#client.call("version", {}, options);
   }
 
-  /** Kills every sandbox and stops the daemon. */
-  /** `sandboxes`: whether running ones go on for the next daemon; default: what the daemon is set to. */
+  /** Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's setting. */
   shutdown({ sandboxes, ...options }: CallOptions & { sandboxes?: "keep" | "stop" } = {}): Promise<{
     stopped: number;
     kept: number;

@@ -54,6 +54,7 @@ test("branch() sends what was asked for and makes objects of the children", asyn
   assert.equal(branch.tag, "fan");
   assert.ok(branch.children[0] instanceof Sandbox);
   assert.ok(branch.children[1] instanceof ForkError);
+  assert.equal(branch.children[1].name, "ForkError");
   assert.deepEqual(JSON.parse(daemon.asked[1]?.split(" ").slice(2).join(" ") ?? ""), {
     tag: "fan",
     mode: "diff",
@@ -159,6 +160,7 @@ test("snapshots.diff() of a command that fails carries code and output, and make
   await using daemon = await openDaemon(diffAnswers({ lines }));
   await assert.rejects(daemon.forkd.snapshots.diff(request), (error) => {
     assert.ok(error instanceof CommandError);
+    assert.equal(error.name, "CommandError");
     assert.equal(error.result.exit_code, 3);
     assert.match(error.message, /exit code 3\nfirst\nlast$/);
     return true;

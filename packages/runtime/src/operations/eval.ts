@@ -14,6 +14,7 @@ import type { EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
+import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
 
@@ -53,10 +54,10 @@ type Ready = {
 };
 
 /** Waits for a kernel that is being started or found again, as long as the eval may take and its caller is there. */
-async function readyKernel(runtime: Runtime, request: EvalInput, signal?: AbortSignal): Promise<Ready> {
+async function readyKernel(sandbox: Sandbox, request: EvalInput, signal?: AbortSignal): Promise<Ready> {
   const startedAt = performance.now();
   const limitMs = request.timeout_secs * 1000;
-  const kernel = usableKernel(runtime.registry.get(request.id), request.language);
+  const kernel = usableKernel(sandbox, request.language);
   const inTime = limitMs === 0 ? kernel : withDeadline(kernel, limitMs, () => notReady(request));
   const found = await unlessAborted(inTime, signal);
   return {
@@ -129,35 +130,40 @@ function errorLine(result: EvalOutcome): string {
   return result.text.trim().split("\n").at(-1) ?? "error";
 }
 
-export async function evaluate(
-  runtime: Runtime,
-  request: EvalInput,
-  { signal }: Context,
-): Promise<EvalResult> {
-  const startedAt = performance.now();
-  using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
-  using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
-  const ready = await readyKernel(runtime, request, signal);
-  const done = await evaluateWith(ready, request, signal, (stream, bytes) =>
-    (stream === 1 ? stdout : stderr).push(bytes),
-  );
-  return toResult(request, done, { stdout, stderr }, performance.now() - startedAt);
+/** The operation of the route `eval`; that name is reserved in strict mode. */
+export function evaluate(runtime: Runtime, request: EvalInput, context: Context): Promise<EvalResult> {
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const startedAt = performance.now();
+    using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
+    using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
+    const ready = await readyKernel(sandbox, request, signal);
+    const done = await evaluateWith(ready, request, signal, (stream, bytes) =>
+      (stream === 1 ? stdout : stderr).push(bytes),
+    );
+    const durationMs = performance.now() - startedAt;
+    runtime.metrics.evalSeconds.observe(durationMs / 1000);
+    return toResult(request, done, { stdout, stderr }, durationMs);
+  });
 }
 
 /** As evaluate(), with output as it comes; the reader's pace is the guest's pace. */
-export async function streamEval(
+export function streamEval(
   runtime: Runtime,
   request: EvalInput,
-  { signal }: Context,
+  context: Context,
 ): Promise<AsyncIterable<EvalEvent>> {
-  const ready = await readyKernel(runtime, request, signal);
-  return streamEvents(runtime, ready, request, signal);
+  const { signal } = context;
+  return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const askedAt = performance.now();
+    const ready = await readyKernel(sandbox, request, signal);
+    return streamEvents(runtime, { ready, request, askedAt }, signal);
+  });
 }
 
 async function* streamEvents(
   runtime: Runtime,
-  ready: Ready,
-  request: EvalInput,
+  { ready, request, askedAt }: { ready: Ready; request: EvalInput; askedAt: number },
   outer: AbortSignal | undefined,
 ): AsyncGenerator<EvalEvent> {
   const startedAt = performance.now();
@@ -216,7 +222,9 @@ async function* streamEvents(
       } else if (finished) break;
       else await new Promise<void>((resolve) => (wake = resolve));
     }
-    yield await last;
+    const result = await last;
+    runtime.metrics.evalSeconds.observe((performance.now() - askedAt) / 1000);
+    yield result;
   } finally {
     stop.abort();
     for (const taken of queue.flatMap((item) => item.taken)) taken();
@@ -226,28 +234,35 @@ async function* streamEvents(
 export function interrupt(
   runtime: Runtime,
   { id, language }: { id: string; language?: Language | undefined },
-): void {
-  runtime.registry.get(id).kernel(language).client.interrupt();
+  context: Context,
+): Promise<void> {
+  return intoGuest(runtime, { ...context, id }, (sandbox) => sandbox.kernel(language).client.interrupt());
 }
 
-export async function listContexts(
+export function listContexts(
   runtime: Runtime,
   { id }: { id: string },
+  context: Context,
 ): Promise<{ name: string; language: Language }[]> {
-  const kernels = [...runtime.registry.get(id).kernels.values()];
-  const all = await Promise.all(
-    kernels.map(async (kernel) =>
-      (await kernel.client.contexts()).map((name) => ({ name, language: kernel.language })),
-    ),
-  );
-  return all.flat();
+  return intoGuest(runtime, { ...context, id }, async (sandbox) => {
+    const kernels = [...sandbox.kernels.values()];
+    const all = await Promise.all(
+      kernels.map(async (kernel) =>
+        (await kernel.client.contexts()).map((name) => ({ name, language: kernel.language })),
+      ),
+    );
+    return all.flat();
+  });
 }
 
-export async function dropContext(
+export function dropContext(
   runtime: Runtime,
   { id, name, language }: ParsedOf<"dropContext">,
+  context: Context,
 ): Promise<void> {
-  if (name === "default")
-    throw new AppError("invalid_request", 'Cannot drop the context "default": it holds what warm-up made');
-  await runtime.registry.get(id).kernel(language).client.dropContext(name);
+  return intoGuest(runtime, { ...context, id }, async (sandbox) => {
+    if (name === "default")
+      throw new AppError("invalid_request", 'Cannot drop the context "default": it holds what warm-up made');
+    await sandbox.kernel(language).client.dropContext(name);
+  });
 }

@@ -13,6 +13,7 @@ import {
 import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
+import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
@@ -68,8 +69,19 @@ function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSigna
   return () => signal?.removeEventListener("abort", stop);
 }
 
-export async function exec(runtime: Runtime, request: ExecInput, { signal }: Context): Promise<ExecResult> {
-  const sandbox = runtime.registry.get(request.id);
+export function exec(runtime: Runtime, request: ExecInput, context: Context): Promise<ExecResult> {
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const result = await runCommand(runtime, sandbox, { request, signal: context.signal });
+    runtime.metrics.execSeconds.observe(result.duration_ms / 1000);
+    return result;
+  });
+}
+
+async function runCommand(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
+): Promise<ExecResult> {
   const startedAt = performance.now();
   using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
   using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
@@ -105,54 +117,71 @@ export async function exec(runtime: Runtime, request: ExecInput, { signal }: Con
   }
 }
 
-/** Starts a command that nobody waits for; its output is kept in the guest for a later attach. */
-export async function startExec(
+/** Starts a command in the background; the guest keeps its output for a later attach. */
+export function startExec(
   runtime: Runtime,
   request: ExecInput,
+  context: Context,
 ): Promise<{ exec_id: number; pid: number }> {
-  const sandbox = runtime.registry.get(request.id);
-  const process = sandbox.agent.start({
-    ...startSpec(sandbox, request, 0),
-    detached: true,
-    keepBytes: keptBytes,
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const process = sandbox.agent.start({
+      ...startSpec(sandbox, request, 0),
+      detached: true,
+      keepBytes: keptBytes,
+    });
+    await withReplyDeadline("the command has not started", process.started);
+    if (request.stdin !== undefined) {
+      await withProcess(sandbox, process.id, (attached) => feed(attached, request));
+    }
+    return { exec_id: process.id, pid: process.pid ?? 0 };
   });
-  await withReplyDeadline("the command has not started", process.started);
-  if (request.stdin !== undefined) {
-    await withProcess(sandbox, process.id, (attached) => feed(attached, request));
-  }
-  return { exec_id: process.id, pid: process.pid ?? 0 };
 }
 
-export async function streamExec(
+export function streamExec(
   runtime: Runtime,
   request: ExecInput,
-  { signal }: Context,
+  context: Context,
 ): Promise<AsyncIterable<ExecEvent>> {
-  const sandbox = runtime.registry.get(request.id);
+  return streamFromGuest(runtime, { ...context, id: request.id }, (sandbox) =>
+    streamCommand(runtime, sandbox, { request, signal: context.signal }),
+  );
+}
+
+async function streamCommand(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
+): Promise<AsyncIterable<ExecEvent>> {
+  const startedAt = performance.now();
   const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
   const release = killOnAbort(runtime, process, signal);
   await withReplyDeadline("the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
-  const finish = () => process.forget();
+  const finish = () => {
+    process.forget();
+    runtime.metrics.execSeconds.observe((performance.now() - startedAt) / 1000);
+  };
   const end = () => (runtime.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]());
   const owned = { process, finish, end, release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }
 
-export async function attachExec(
+export function attachExec(
   runtime: Runtime,
   request: ParsedOf<"attachExec">,
-  { signal }: Context,
+  context: Context,
 ): Promise<AsyncIterable<ExecEvent>> {
-  const sandbox = runtime.registry.get(request.id);
-  const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
-  await started(process, request.exec_id);
-  const leave = () => void process.detach().catch(() => undefined);
-  if (signal?.aborted) leave();
-  signal?.addEventListener("abort", leave, { once: true });
-  const release = () => signal?.removeEventListener("abort", leave);
-  return events(sandbox, { process, end: () => process.detach(), release });
+  const { signal } = context;
+  return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
+    await started(process, request.exec_id);
+    const detach = () => void process.detach().catch(() => undefined);
+    if (signal?.aborted) detach();
+    signal?.addEventListener("abort", detach, { once: true });
+    const release = () => signal?.removeEventListener("abort", detach);
+    return events(sandbox, { process, end: () => process.detach(), release });
+  });
 }
 
 type OwnedProcess = {
@@ -212,10 +241,9 @@ function noSuchExec(execId: number, cause?: unknown): AppError {
   });
 }
 
-export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<ExecInfo[]> {
-  const listings = await withReplyDeadline(
-    "its commands cannot be listed",
-    runtime.registry.get(id).agent.list(),
+export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Context): Promise<ExecInfo[]> {
+  const listings = await intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    withReplyDeadline("its commands cannot be listed", agent.list()),
   );
   return listings
     .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))
@@ -253,22 +281,34 @@ async function withProcess<T>(
   });
 }
 
-export async function execInput(runtime: Runtime, request: ParsedOf<"execInput">): Promise<void> {
-  await withProcess(runtime.registry.get(request.id), request.exec_id, async (process) => {
-    if (request.data !== "") await process.write(Buffer.from(request.data, request.encoding));
-    if (request.eof) await process.end();
+export function execInput(runtime: Runtime, request: ParsedOf<"execInput">, context: Context): Promise<void> {
+  return intoGuest(runtime, { ...context, id: request.id }, (sandbox) =>
+    withProcess(sandbox, request.exec_id, async (process) => {
+      if (request.data !== "") await process.write(Buffer.from(request.data, request.encoding));
+      if (request.eof) await process.end();
+    }),
+  );
+}
+
+export function execSignal(
+  runtime: Runtime,
+  request: ParsedOf<"execSignal">,
+  context: Context,
+): Promise<void> {
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const number = signalNumbers[request.signal];
+    if (number === undefined)
+      throw new AppError("invalid_request", `Cannot send ${request.signal}: no such signal`);
+    await withProcess(sandbox, request.exec_id, (process) => process.signal(number));
   });
 }
 
-export async function execSignal(runtime: Runtime, request: ParsedOf<"execSignal">): Promise<void> {
-  const number = signalNumbers[request.signal];
-  if (number === undefined)
-    throw new AppError("invalid_request", `Cannot send ${request.signal}: no such signal`);
-  await withProcess(runtime.registry.get(request.id), request.exec_id, (process) => process.signal(number));
-}
-
-export async function execResize(runtime: Runtime, request: ParsedOf<"execResize">): Promise<void> {
-  await withProcess(runtime.registry.get(request.id), request.exec_id, (process) =>
-    process.resize(request.rows, request.cols),
+export function execResize(
+  runtime: Runtime,
+  request: ParsedOf<"execResize">,
+  context: Context,
+): Promise<void> {
+  return intoGuest(runtime, { ...context, id: request.id }, (sandbox) =>
+    withProcess(sandbox, request.exec_id, (process) => process.resize(request.rows, request.cols)),
   );
 }

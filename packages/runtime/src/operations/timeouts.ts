@@ -1,10 +1,8 @@
-/** How long a sandbox may live and be left alone, what follows then, and calls that wake it. */
-import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
-import type { Context } from "../context.ts";
+/** How long a sandbox may live and be idle, and what follows. */
+import type { ParsedOf, SandboxInfo } from "@forkd/contract";
+import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
-import { explainEnd } from "../sandbox/exit-reason.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { pause, resume } from "./pause.ts";
 
 /** between two attempts to pause what is to be paused */
 const againSecs = 60;
@@ -51,7 +49,7 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
   try {
     // A call that came while others were busy with the sandbox has made it active again.
     const unless = () => cause === "idle" && runtime.activity.isActive(sandbox);
-    await pause(runtime, { id: sandbox.id }, { log: runtime.log }, unless);
+    await pauseSandbox(runtime, sandbox, { log: runtime.log, unless });
   } catch (error) {
     if (runtime.registry.find(sandbox.id) !== sandbox || sandbox.state !== "running") return;
     runtime.log.error({ event: "sandbox.expired", outcome: "failed", sandbox: sandbox.id, error });
@@ -59,39 +57,5 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
       sandbox.expiresAt = Date.now() / 1000 + againSecs;
       runtime.registry.schedule(sandbox);
     } else runtime.activity.watch(sandbox);
-  }
-}
-
-export type Call = Disposable & {
-  /** What to tell of a failure: why the machine ended, if it did. */
-  explain: (error: unknown) => Promise<unknown>;
-};
-
-/** For a call into the sandbox: wakes it if it is to be woken, and counts as activity until the result is disposed. */
-export async function enterSandbox(runtime: Runtime, id: string, context: Context): Promise<Call> {
-  const sandbox = runtime.registry.get(id);
-  const call = runtime.activity.begin(sandbox);
-  try {
-    if (sandbox.isAsleep && sandbox.timeouts.autoResume) await wake(runtime, sandbox, context);
-    const machine = sandbox.machineAtWork;
-    return {
-      explain: (error) => explainEnd(sandbox, machine, error),
-      [Symbol.dispose]: () => call[Symbol.dispose](),
-    };
-  } catch (error) {
-    call[Symbol.dispose]();
-    throw error;
-  }
-}
-
-async function wake(runtime: Runtime, sandbox: Sandbox, context: Context): Promise<void> {
-  try {
-    await resume(runtime, { id: sandbox.id }, context);
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    throw new AppError(error.code, `Cannot resume ${sandbox.id} for this call: ${error.message}`, {
-      details: { ...error.details, id: sandbox.id },
-      cause: error,
-    });
   }
 }

@@ -1,12 +1,13 @@
 /** A workspace is a sandbox with a name, which can be suspended and comes back after the daemon was restarted. */
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
+import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Context } from "../context.ts";
 import { hasLabels } from "../observe/label-filter.ts";
+import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { limitsOf } from "../admission/limits.ts";
 import { admit, forkSnapshot, requireOne } from "./fork.ts";
-import { pause, resume } from "./pause.ts";
 import { byAge } from "./sandboxes.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
@@ -102,7 +103,7 @@ export async function suspendWorkspace(
   context: Context,
 ): Promise<WorkspaceInfo> {
   const sandbox = get(runtime, name);
-  await pause(runtime, { id: sandbox.id }, context);
+  await pauseSandbox(runtime, sandbox, context);
   return describe(sandbox, name);
 }
 
@@ -112,6 +113,6 @@ export async function resumeWorkspace(
   context: Context,
 ): Promise<WorkspaceInfo> {
   const sandbox = get(runtime, name);
-  await resume(runtime, { id: sandbox.id }, context);
+  await resumeSandbox(runtime, sandbox, context);
   return describe(sandbox, name);
 }

@@ -4,7 +4,7 @@
  */
 import { mapPool } from "@forkd/base";
 import type { OnStop } from "../config.ts";
-import { save } from "../operations/pause.ts";
+import { saveSandbox } from "../capture/save-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "./sandbox.ts";
 
@@ -36,7 +36,7 @@ async function keepSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
 async function closeSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
   if (sandbox.facts.workspace !== undefined && sandbox.state === "running") {
     try {
-      await sandbox.exclusively(undefined, (signal) => save(runtime, sandbox, signal));
+      await sandbox.exclusively(undefined, (signal) => saveSandbox(runtime, sandbox, signal));
     } catch (error) {
       runtime.log.error({ event: "workspace.suspend", outcome: "failed", sandbox: sandbox.id, error });
     }

@@ -4,7 +4,8 @@ import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
 import { pause } from "../../src/operations/pause.ts";
-import { enterSandbox, expire, setTimeouts } from "../../src/operations/timeouts.ts";
+import { expire, setTimeouts } from "../../src/operations/timeouts.ts";
+import { enterSandbox } from "../../src/sandbox/into-guest.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import {
   assertOnly,
@@ -30,7 +31,7 @@ test("a sandbox without calls is killed when its idle time is over; a call puts 
   // What is waited for has timers that do not keep the process alive; the polling of until() does.
   const fixture = await sandboxWith(t, { idle_timeout_secs: 1000 });
   const { runtime, sandbox } = fixture;
-  const call = await enterSandbox(runtime, sandbox.id, context);
+  const call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   await setTimeouts(runtime, { id: sandbox.id, idle_timeout_secs: 1 });
   assert.deepEqual([sandbox.info().idle_timeout_secs, sandbox.info().on_timeout], [1, "kill"]);
   assert.ok(runtime.activity.isActive(sandbox));
@@ -54,7 +55,7 @@ test("a sandbox is paused when its time is over, and a call resumes it", async (
   });
   await until("it is paused", () => sandbox.state === "paused");
   await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 1000 });
-  const calls = await Promise.all([1, 2, 3].map(() => enterSandbox(runtime, sandbox.id, context)));
+  const calls = await Promise.all([1, 2, 3].map(() => enterSandbox(runtime, { ...context, id: sandbox.id })));
   assert.equal(sandbox.state, "running");
   assert.equal(sandbox.current.number, 1, "three calls at once wake it once");
   for (const call of calls) call[Symbol.dispose]();
@@ -65,7 +66,7 @@ test("a call that comes while the sandbox is being paused waits, and wakes it", 
   const [machine] = engine.machines;
   const pausing = pause(runtime, { id: sandbox.id }, context);
   await until("it is about to be paused", () => sandbox.isAsleep && sandbox.state === "running");
-  using _call = await enterSandbox(runtime, sandbox.id, context);
+  using _call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   assert.equal((await pausing).state, "paused");
   assert.equal(sandbox.isAsleep, false);
   assert.notEqual(sandbox.machine, machine);
@@ -76,7 +77,7 @@ test("a sandbox that was left alone is not paused if a call came before its turn
   let free = (): void => undefined;
   const busy = sandbox.exclusively(undefined, () => new Promise<void>((resolve) => (free = resolve)));
   const expiring = expire(runtime, sandbox, "idle");
-  using _call = await enterSandbox(runtime, sandbox.id, context);
+  using _call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   free();
   await Promise.all([busy, expiring]);
   assert.equal(sandbox.state, "running");
@@ -85,9 +86,9 @@ test("a sandbox that was left alone is not paused if a call came before its turn
 test("a call into a paused sandbox that is not to be woken is left to be refused", async (t) => {
   const { runtime, sandbox } = await sandboxWith(t, {});
   await pause(runtime, { id: sandbox.id }, context);
-  using _call = await enterSandbox(runtime, sandbox.id, context);
+  using _call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   assert.throws(() => sandbox.agent, { code: "sandbox_paused" });
-  await rejectsWith(enterSandbox(runtime, "sb-none", context), "sandbox_not_found", /sb-none/);
+  await rejectsWith(enterSandbox(runtime, { ...context, id: "sb-none" }), "sandbox_not_found", /sb-none/);
 });
 
 test("setTimeouts() changes what it is given, also of a paused sandbox, and keeps it on disk", async (t) => {

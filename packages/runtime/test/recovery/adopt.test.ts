@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume } from "../../src/operations/resume.ts";
 import { getSandbox, kill, ping } from "../../src/operations/sandboxes.ts";
 import { setTimeouts } from "../../src/operations/timeouts.ts";
 import {

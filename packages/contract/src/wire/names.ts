@@ -1,5 +1,4 @@
-/** Patterns, names and limits that need no schema. Imports no code. */
-import type { ForkEntry, SandboxInfo } from "./sandbox.ts";
+/** Patterns, names and limits that need no schema. Imports nothing. */
 
 export const tagPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const sandboxIdPattern = /^sb-[0-9a-f]{24}$/;
@@ -20,6 +19,11 @@ export const signalNames = [
   "SIGWINCH",
 ] as const;
 
-export function isSandbox(entry: ForkEntry): entry is SandboxInfo {
+/** Scopes of callers. Each includes those before it. */
+export const scopes = ["read", "run", "admin"] as const;
+export type Scope = (typeof scopes)[number];
+
+/** One entry of a fork's answer: a sandbox, and not the error of a child that could not be made? */
+export function isSandbox<E extends object>(entry: E): entry is Extract<E, { id: string }> {
   return "id" in entry;
 }

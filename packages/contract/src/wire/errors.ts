@@ -52,7 +52,7 @@ export type ErrorCode = keyof typeof errorCodes;
 
 /** The one error class that crosses module boundaries. Branch on `code`, never on `message`. */
 export class AppError extends Error {
-  override readonly name = "AppError";
+  override readonly name: string = "AppError";
   readonly code: ErrorCode;
   readonly details: Readonly<Record<string, unknown>>;
 

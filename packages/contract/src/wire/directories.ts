@@ -1,4 +1,4 @@
-/** Where the daemon of a user keeps its things unless told otherwise. One rule for daemon, CLI and SDK; pure. */
+/** The default directories of a daemon: one rule for daemon, CLI and SDK. Pure. */
 
 export type DirectoryFacts = {
   env: Readonly<Record<string, string | undefined>>;
@@ -14,7 +14,7 @@ export function defaultDataDir({ env, uid, home }: DirectoryFacts): string {
   return `${env["XDG_DATA_HOME"] || `${home}/.local/share`}/forkd`;
 }
 
-/** Sockets: a short path, because the length of a socket's address is limited. */
+/** Sockets: a short path, because the length of the address of a socket is limited. */
 export function defaultRuntimeDir({ env, uid }: DirectoryFacts): string {
   if (env["FORKD_RUNTIME_DIR"]) return env["FORKD_RUNTIME_DIR"];
   if (uid === 0) return "/run/forkd";

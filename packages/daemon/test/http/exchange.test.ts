@@ -4,7 +4,7 @@ import { createLogger } from "@forkd/base";
 import { AppError, openapi, routes, type Route } from "@forkd/contract";
 import { post, sandboxId, send, startServer } from "../support.ts";
 
-test("router() gives checked input of path, query and body to the handler and its result back", async () => {
+test("requestListener() passes checked input of path, query and body to the handler and returns its result", async () => {
   await using server = await startServer({
     removeSnapshot: (input) => {
       assert.deepEqual(input, { tag: "py", force: true });
@@ -31,13 +31,13 @@ test("router() gives checked input of path, query and body to the handler and it
   );
 });
 
-test("router() takes an absent body as an empty object", async () => {
+test("requestListener() takes an absent body as an empty object", async () => {
   await using server = await startServer({ ping: async () => ({ ok: true, round_trip_ms: 1 }) });
   const answer = await send(server.socket, `/v1/sandboxes/${sandboxId}/ping`, { method: "POST" });
   assert.deepEqual(answer.json, { ok: true, round_trip_ms: 1 });
 });
 
-test("router() refuses invalid input and names each field and rule", async () => {
+test("requestListener() refuses invalid input and names each field and rule", async () => {
   await using server = await startServer({});
   const answer = await post(server.socket, "/v1/sandboxes", { snapshot_tag: "-", n: 0, speed: 9 });
   assert.equal(answer.status, 400);
@@ -48,7 +48,7 @@ test("router() refuses invalid input and names each field and rule", async () =>
   assert.equal(answer.json.request_id, answer.headers["x-request-id"]);
 });
 
-test("router() refuses bodies that are not a JSON object", async () => {
+test("requestListener() refuses bodies that are not a JSON object", async () => {
   await using server = await startServer({});
   for (const body of ["{", "[]", "null", '"text"', Buffer.from([0x7b, 0xff, 0x7d])]) {
     const answer = await send(server.socket, "/v1/cleanup", { method: "POST", body });
@@ -57,15 +57,15 @@ test("router() refuses bodies that are not a JSON object", async () => {
   }
 });
 
-test("router() refuses a query on a POST and a repeated parameter", async () => {
+test("requestListener() refuses a query on a POST and a repeated parameter", async () => {
   await using server = await startServer({});
   const onPost = await send(server.socket, "/v1/cleanup?dry_run=true", { method: "POST" });
-  assert.match(onPost.json.error, /dry_run: belongs into the JSON body/);
+  assert.match(onPost.json.error, /dry_run: belongs in the JSON body/);
   const twice = await send(server.socket, "/v1/sandboxes?tag=a&tag=b");
   assert.match(twice.json.error, /tag: is given twice/);
 });
 
-test("router() answers unknown paths with not_found and wrong methods with Allow", async () => {
+test("requestListener() answers unknown paths with not_found and wrong methods with Allow", async () => {
   await using server = await startServer({});
   for (const path of ["/", "/v2/sandboxes", "/v1/sandboxes/", "/healthz/", "/v1/sandboxes/a/b/c"]) {
     const answer = await send(server.socket, path);
@@ -80,14 +80,14 @@ test("router() answers unknown paths with not_found and wrong methods with Allow
   assert.equal(head.status, 405);
 });
 
-test("router() answers HEAD of a JSON route without a body", async () => {
+test("requestListener() answers HEAD of a JSON route without a body", async () => {
   await using server = await startServer({ health: () => ({ ok: true }) });
   const answer = await send(server.socket, "/healthz", { method: "HEAD" });
   assert.equal(answer.status, 200);
   assert.equal(answer.text, "");
 });
 
-test("router() keeps a sane request id and replaces another", async () => {
+test("requestListener() keeps a valid request id and replaces others", async () => {
   await using server = await startServer({ health: () => ({ ok: true }) });
   const kept = await send(server.socket, "/healthz", { headers: { "x-request-id": "abc-1.2_3" } });
   assert.equal(kept.headers["x-request-id"], "abc-1.2_3");
@@ -95,7 +95,7 @@ test("router() keeps a sane request id and replaces another", async () => {
   assert.match(String(replaced.headers["x-request-id"]), /^[0-9a-f-]{36}$/);
 });
 
-test("router() turns errors into their status and body", async () => {
+test("requestListener() turns errors into their status and body", async () => {
   await using server = await startServer({
     getSandbox: () => {
       throw new AppError("sandbox_not_found", "No sandbox", { details: { id: "x" } });
@@ -111,7 +111,7 @@ test("router() turns errors into their status and body", async () => {
   assert.equal(bug.json.code, "internal");
 });
 
-test("router() writes one log record per request", async () => {
+test("requestListener() writes one log record per request", async () => {
   const records: Record<string, unknown>[] = [];
   const log = createLogger({
     level: "info",
@@ -134,7 +134,7 @@ test("router() writes one log record per request", async () => {
   );
 });
 
-test("router() serves an OpenAPI document with every route", async () => {
+test("requestListener() serves an OpenAPI document with every route", async () => {
   await using server = await startServer({});
   const answer = await send(server.socket, "/openapi.json");
   assert.deepEqual(answer.json, JSON.parse(JSON.stringify(openapi("1.2.3"))));
@@ -143,7 +143,7 @@ test("router() serves an OpenAPI document with every route", async () => {
   }
 });
 
-test("router() repeats no more of a bad request than helps, neither to the client nor in the log", async () => {
+test("requestListener() repeats a bounded part of a bad request, to the client and in the log", async () => {
   const written: string[] = [];
   const log = createLogger({ level: "info", destination: { write: (line) => void written.push(line) } });
   await using server = await startServer({}, log);

@@ -6,4 +6,4 @@ export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./direct
 export { eventTypes } from "./event-types.ts";
 export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
-export { wireRoutes } from "./wire-routes.ts";
+export { wireRoutes } from "./routes.gen.ts";

@@ -1,4 +1,4 @@
-/** Settings of the daemon on the wire. Reading only: they are changed in the file, and by starting the daemon anew. */
+/** Settings of the daemon. Read only: they change in the settings file and take effect when the daemon restarts. */
 import { z } from "zod";
 import { route } from "./route.ts";
 
@@ -11,18 +11,18 @@ export const settingSchema = z.object({
   source: z.enum(["flag", "environment", "file", "default"]),
   default: plainSchema,
   meaning: z.string(),
-  /** for a person */
+  /** for people */
   allowed: z.string(),
   /** environment variable */
   variable: z.string(),
 });
 export type SettingInfo = z.output<typeof settingSchema>;
 
-export const configRoutes = {
+export const settingRoutes = {
   config: route({
     method: "get",
     path: "/v1/config",
-    summary: "Settings that the daemon uses, and where each came from",
+    summary: "Settings that the daemon uses, and the source of each",
     status: 200,
     kind: "json",
     scope: "admin",

@@ -1,0 +1,83 @@
+/** Gives a sandbox another machine: the one it had ends only when the next one answers. */
+import { AppError } from "@forkd/contract";
+import type { StoredSnapshot } from "@forkd/store";
+import { memoryShare, type Reservation } from "../admission/admission.ts";
+import { ownDiskBytes } from "../admission/disk-usage.ts";
+import { requireEnforceable } from "../admission/limits.ts";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../runtime.ts";
+import { childEnv } from "../sandbox/facts.ts";
+import type { RecordState } from "../sandbox/record.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { requireCompatible } from "../snapshots/compatibility.ts";
+import { prepareMachine, startMachine } from "./launch.ts";
+
+/**
+ * Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers and the record names it. What
+ * else changes with it goes into the same record.
+ */
+export async function replaceMachine(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  snapshot: StoredSnapshot,
+  changed: Partial<RecordState>,
+  { signal, caller }: { signal: AbortSignal; caller: Context["caller"] },
+): Promise<void> {
+  const askedAt = performance.now();
+  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+  await runtime.store.verify(snapshot, { signal });
+  const { limits } = sandbox.facts;
+  requireEnforceable(runtime, limits);
+  const diskUsedBytes = limits?.disk_mib === undefined ? 0 : await ownDiskBytes(runtime, sandbox, snapshot);
+  using _place = admitMachine(runtime, sandbox, snapshot, caller);
+  using _start = await runtime.starts.take({ caller: caller?.name ?? "", signal });
+  const place = { id: sandbox.id, number: sandbox.nextNumber(), snapshot };
+  const prepared = await prepareMachine(runtime, place, signal);
+  const next = await startMachine(runtime, prepared, {
+    identity: sandbox.facts.identity,
+    env: childEnv(snapshot.manifest.env, sandbox.facts),
+    limits,
+    diskUsedBytes,
+    askedAt,
+    pooled: false,
+  });
+  const expiresAt = sandbox.nextExpiry();
+  let before: SandboxMachine | undefined;
+  try {
+    await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
+    before = sandbox.enter(next, expiresAt);
+  } catch (error) {
+    await next[Symbol.asyncDispose]();
+    throw error;
+  }
+  const reason = new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
+    details: { id: sandbox.id, to: snapshot.tag },
+  });
+  // The sandbox goes on with the next one. What cannot be removed of this one now is found as a stray.
+  await before
+    ?.end(reason)
+    .catch((error: unknown) =>
+      runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, number: before.number, error }),
+    );
+}
+
+/** Room for the next machine of a sandbox; one that has a machine has room already. */
+function admitMachine(
+  runtime: Runtime,
+  sandbox: Sandbox,
+  { id, manifest }: StoredSnapshot,
+  caller: Context["caller"],
+): Reservation {
+  const { limits, owner } = sandbox.facts;
+  return runtime.admission.admit({
+    what: `resume ${sandbox.id}`,
+    n: sandbox.state === "running" ? 0 : 1,
+    memoryMib: memoryShare(manifest.machine.memory_mib, limits?.memory_mib),
+    expectMib: runtime.memoryEstimates.of(id),
+    // Its disk counts while it is paused.
+    diskMib: 0,
+    caller: caller?.name === owner ? caller : undefined,
+    isNew: false,
+  });
+}
