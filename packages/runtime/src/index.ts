@@ -33,17 +33,15 @@ export { pause } from "./operations/pause.ts";
 export { resume, rewind } from "./operations/resume.ts";
 export { setTimeouts } from "./operations/timeouts.ts";
 export { quotaDefaults, type QuotaSettings } from "./quota-settings.ts";
-export { consoleLog, getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
-export {
-  compact,
-  findSnapshots,
-  gc,
-  listSnapshots,
-  removeSnapshot,
-  snapshotInfo,
-  tree,
-} from "./operations/snapshots.ts";
-export { cleanup, doctor, status } from "./operations/system.ts";
+export { consoleLog } from "./operations/console.ts";
+export { getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
+export { compact } from "./operations/compact.ts";
+export { findSnapshots, listSnapshots, snapshotInfo, tree } from "./operations/list-snapshots.ts";
+export { gc } from "./operations/gc.ts";
+export { removeSnapshot } from "./operations/remove-snapshot.ts";
+export { cleanup } from "./operations/gc.ts";
+export { doctor } from "./operations/doctor.ts";
+export { status } from "./operations/status.ts";
 export {
   createWorkspace,
   deleteWorkspace,

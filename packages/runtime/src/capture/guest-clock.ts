@@ -2,7 +2,6 @@
 import { AppError } from "@forkd/contract";
 import { withDeadline } from "@forkd/base";
 import type { AgentClient } from "@forkd/machine";
-import { wallClock } from "./wall-clock.ts";
 
 export const clockMs = 1000;
 const attempts = 3;
@@ -33,4 +32,9 @@ export async function correctClock(agent: AgentClient): Promise<number | undefin
     }
   }
   return lackedMs;
+}
+
+/** The host's wall clock in nanoseconds since the epoch; steps of the clock are followed. */
+export function wallClock(): bigint {
+  return BigInt(Date.now()) * 1_000_000n;
 }

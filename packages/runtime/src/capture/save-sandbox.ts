@@ -9,8 +9,9 @@ import type { Runtime } from "../runtime.ts";
 import type { SavedState } from "../sandbox/facts.ts";
 import { readRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { pinBase } from "./layer-base.ts";
 import { takeInstant } from "./take-instant.ts";
-import { pinBase, writeInstant } from "./write-instant.ts";
+import { writeInstant } from "./write-instant.ts";
 
 export type PauseContext = Pick<Context, "signal" | "log"> & { unless?: () => boolean };
 

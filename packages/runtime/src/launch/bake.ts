@@ -23,10 +23,10 @@ import type { Draft, ManifestFacts } from "@forkd/store";
 import { runInGuest } from "./run-in-guest.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
-import { makeHome, makePlace } from "./launch.ts";
+import { makeHome, makePlace } from "./prepare.ts";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
-import { wallClock } from "../capture/wall-clock.ts";
+import { wallClock } from "../capture/guest-clock.ts";
 import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = {

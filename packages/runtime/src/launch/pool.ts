@@ -7,7 +7,7 @@
  */
 import type { Logger } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
-import { discardChild, type PreparedChild } from "./launch.ts";
+import { discardChild, type PreparedChild } from "./prepared.ts";
 
 const idleMs = 10 * 60_000;
 const maxShelves = 8;

@@ -11,7 +11,8 @@ import type { RecordState } from "../sandbox/record.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
-import { prepareMachine, startMachine } from "./launch.ts";
+import { prepareMachine } from "./prepare.ts";
+import { startMachine } from "./start.ts";
 
 /**
  * Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers and the record names it. What

@@ -26,8 +26,9 @@ import { SnapshotProgress } from "../capture/snapshot-progress.ts";
 import { describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
 import { limitsOf } from "../admission/limits.ts";
-import { pinBase, writeInstant, type LayerBase } from "../capture/write-instant.ts";
-import { admit, forkSnapshot, type Admitted } from "./fork.ts";
+import { pinBase, type LayerBase } from "../capture/layer-base.ts";
+import { writeInstant } from "../capture/write-instant.ts";
+import { admit, forkSnapshot, type Admitted } from "../launch/fork-children.ts";
 
 const pageBytes = 4096;
 /** how long an answer that need not wait for the snapshot waits for the guest's word about its stall */

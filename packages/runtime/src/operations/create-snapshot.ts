@@ -13,7 +13,7 @@ import {
 import type { StoredSnapshot } from "@forkd/store";
 import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import type { Context } from "../context.ts";
-import { prepareChild, startChild } from "../launch/launch.ts";
+import { prepareChild, startChild } from "../launch/child.ts";
 import { agentPath } from "../config.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { dependentsOf } from "../snapshots/lineage.ts";

@@ -6,7 +6,7 @@ import type { Listener } from "../observe/events.ts";
 import type { Runtime } from "../runtime.ts";
 import type { UsageSample } from "../observe/usage.ts";
 import { forkdVersion } from "../version.ts";
-import { listSandboxes } from "./sandboxes.ts";
+import { matchingSandboxes } from "../sandbox/matching.ts";
 
 /** How old measurements may be, in ms: for a person who looks, and for a machine that asks for ever */
 const statsAgeMs = 1000;
@@ -23,7 +23,7 @@ export function listen(
 
 export async function stats(runtime: Runtime, filter: ParsedOf<"stats">): Promise<Stats> {
   const sample = await runtime.usage.sandboxes.fresh(statsAgeMs);
-  const sandboxes = listSandboxes(runtime, filter)
+  const sandboxes = matchingSandboxes(runtime.registry, filter)
     .filter(({ id }) => sample.byId.has(id))
     .map((info) => describe(info, sample));
   return { sampled_at_unix: sample.atMs / 1000, sandboxes };

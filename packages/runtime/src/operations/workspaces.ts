@@ -7,8 +7,8 @@ import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { limitsOf } from "../admission/limits.ts";
-import { admit, forkSnapshot, requireOne } from "./fork.ts";
-import { byAge } from "./sandboxes.ts";
+import { admit, forkSnapshot, requireOne } from "../launch/fork-children.ts";
+import { byAge } from "../sandbox/matching.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
   if (sandbox.state === "paused") return sandbox.saved ? "suspended" : "stale";

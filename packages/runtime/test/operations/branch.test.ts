@@ -7,7 +7,8 @@ import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { pause } from "../../src/operations/pause.ts";
 import { resume, rewind } from "../../src/operations/resume.ts";
-import { listSnapshots, removeSnapshot, snapshotInfo } from "../../src/operations/snapshots.ts";
+import { listSnapshots, snapshotInfo } from "../../src/operations/list-snapshots.ts";
+import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import { captureSteps, type CaptureStep, type FakeMachine, type Script } from "../fakes/engine.ts";
 import {

@@ -1,0 +1,36 @@
+/** Copies a snapshot without its parents. */
+import { AppError, type ParsedOf, type SnapshotInfo } from "@forkd/contract";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../runtime.ts";
+import { describeSnapshot } from "../snapshots/describe.ts";
+import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
+
+/** A copy of the snapshot that needs no other. */
+export function compact(
+  runtime: Runtime,
+  { tag, to }: ParsedOf<"compact">,
+  { signal, log }: Context,
+): Promise<SnapshotInfo> {
+  return runtime.whileOpen(signal, async (open) => {
+    if (tag === to)
+      throw new AppError(
+        "invalid_request",
+        "Invalid request: to: must be another tag than the snapshot's own",
+      );
+    runtime.branches.refuse(to);
+    const startedAt = performance.now();
+    const from = await runtime.snapshot(tag);
+    const made = await withSnapshotFiles(runtime, from, () =>
+      runtime.store.compact(from, to, { signal: open }),
+    );
+    runtime.events.snapshot("snapshot.ready", to, { status: "ready" });
+    log.info({
+      event: "snapshot.compact",
+      outcome: "ok",
+      tag,
+      to,
+      durationMs: Math.round(performance.now() - startedAt),
+    });
+    return withSnapshotFiles(runtime, made, () => describeSnapshot(runtime, made));
+  });
+}

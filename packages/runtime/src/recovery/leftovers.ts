@@ -1,0 +1,18 @@
+/** What sandboxes left on the host that are neither in the registry nor in the pool. */
+import type { Runtime } from "../runtime.ts";
+import { removeGroups, strayGroups } from "./stray-groups.ts";
+import { findStrays, removeStrays, type Claim, type Stray } from "./strays.ts";
+
+export type Leftovers = { strays: Stray[]; groups: string[] };
+
+/** Directories, processes and control groups. */
+export async function findLeftovers(runtime: Runtime): Promise<Leftovers> {
+  const unclaimed = (id: string): Claim | undefined => (runtime.owns(id) ? undefined : { hasRecord: false });
+  const strays = await findStrays(runtime.config, unclaimed);
+  return { strays, groups: strayGroups(runtime.cgroups, (id) => runtime.owns(id)) };
+}
+
+export async function removeLeftovers(runtime: Runtime, { strays, groups }: Leftovers): Promise<void> {
+  await removeStrays(runtime.config, strays);
+  await removeGroups(runtime.cgroups, groups);
+}
