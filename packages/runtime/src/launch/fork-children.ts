@@ -1,4 +1,4 @@
-/** Children of a snapshot: what fork, branch and workspaces share. A failing child does not take down the others. */
+/** Makes children of a snapshot, for fork, branch and workspaces. A child that fails does not affect the others. */
 import {
   AppError,
   isSandbox,
@@ -6,6 +6,7 @@ import {
   type AskedLimits,
   type ForkEntry,
   type ForkRequest,
+  type SandboxInfo,
 } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
@@ -13,11 +14,12 @@ import { requireEnforceable } from "../admission/limits.ts";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxTimeouts } from "../sandbox/facts.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
 import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
 import { prepareChild, startChild } from "./child.ts";
 
-/** What is asked of the children, whatever they are forked from. */
+/** What a request says about the children, whatever they are forked from. */
 export type ChildrenRequest = Pick<
   ForkRequest,
   "n" | "labels" | "env" | "vary" | "ttl_secs" | "idle_timeout_secs" | "on_timeout" | "auto_resume"
@@ -25,18 +27,43 @@ export type ChildrenRequest = Pick<
   workspace?: string | undefined;
 };
 
-/** Room that was reserved for the children, and what they are held to. */
-export type Admitted = { places: Reservation; limits: AskedLimits | undefined };
+export type ForkPlan = {
+  snapshot: StoredSnapshot;
+  request: ChildrenRequest;
+  limits: AskedLimits | undefined;
+};
 
-/** The caller runs it while the runtime is open. Gives all places back: children that are there count by themselves. */
-export async function forkSnapshot(
+/** A plan with the capacity reserved for it. */
+export type AdmittedFork = ForkPlan & { capacity: Reservation };
+
+/** Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation. */
+export function admitFork(runtime: Runtime, plan: ForkPlan, caller: Context["caller"]): AdmittedFork {
+  const { snapshot, request, limits } = plan;
+  requireEnforceable(runtime, limits);
+  const { machine, files } = snapshot.manifest;
+  const capacity = runtime.admission.admit({
+    what: `fork ${request.n}`,
+    n: request.n,
+    memoryMib: memoryShare(machine.memory_mib, limits?.memory_mib),
+    expectMib: runtime.memoryEstimates.of(snapshot.id),
+    diskMib: diskShare(files.rootfs.bytes, limits?.disk_mib),
+    caller,
+  });
+  return { ...plan, capacity };
+}
+
+/**
+ * One entry per child, in order: sandbox or error. The caller runs it while the runtime is open. The reservation is released: a
+ * child counts from the moment it is registered.
+ */
+export async function forkChildren(
   runtime: Runtime,
-  snapshot: StoredSnapshot,
-  request: ChildrenRequest,
-  { places: reserved, limits }: Admitted,
-  { signal, log, caller }: Context,
+  plan: AdmittedFork,
+  context: Context,
 ): Promise<ForkEntry[]> {
-  using places = reserved;
+  using capacity = plan.capacity;
+  const { snapshot, request } = plan;
+  const { signal, log } = context;
   const askedAt = performance.now();
   try {
     requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
@@ -44,31 +71,12 @@ export async function forkSnapshot(
   } catch (error) {
     throw await explainMissingSnapshot(runtime, snapshot, error);
   }
-  const call = { caller: caller?.name ?? "", signal };
+  // One object for all children: the semaphore takes turns between calls by identity.
+  const call = { caller: context.caller?.name ?? "", signal };
   const one = async (index: number): Promise<ForkEntry> => {
     try {
       using _start = await runtime.starts.take(call);
-      const pooled = runtime.pool.take(snapshot);
-      const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
-      const variation = request.vary[index];
-      const sandbox = await startChild(runtime, child, {
-        index,
-        env: { ...request.env, ...variation?.env },
-        values: variation?.values,
-        labels: request.labels,
-        ttlSecs: request.ttl_secs,
-        workspace: request.workspace,
-        owner: caller?.name,
-        limits,
-        timeouts: timeoutsOf(request),
-        askedAt,
-        pooled: pooled !== undefined,
-      });
-      runtime.registry.add(sandbox);
-      const info = sandbox.info();
-      runtime.events.sandbox("sandbox.created", info);
-      runtime.metrics.readySeconds.observe(info.ready_ms / 1000);
-      return info;
+      return await forkChild(runtime, plan, { ...context, index, askedAt });
     } catch (thrown) {
       const error = await explainMissingSnapshot(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
@@ -76,14 +84,14 @@ export async function forkSnapshot(
       runtime.metrics.childFailures.add({ code: body.code });
       return { ...body, index };
     } finally {
-      places.giveBack();
+      capacity.giveBack();
     }
   };
-  const entries = await runtime.pool.during(snapshot, () =>
+  const made = await runtime.pool.during(snapshot, () =>
     Promise.all(Array.from({ length: request.n }, (_, index) => one(index))),
   );
-  await giveBackIfAborted(runtime, entries, signal);
-  await Promise.all(entries.map((entry, index) => handOut(runtime, entries, entry, index)));
+  await removeIfAborted(runtime, made, signal);
+  const entries = await Promise.all(made.map((entry) => asItIsNow(runtime, entry)));
   runtime.metrics.forkSeconds.observe((performance.now() - askedAt) / 1000);
   learnFrom(runtime, snapshot);
   log.info({
@@ -97,29 +105,60 @@ export async function forkSnapshot(
   return entries;
 }
 
-/** Refuses before anything is started what cannot be held, or what there is no room for. The caller owns the places. */
-export function admit(
+/** The child is registered and announced when its record is committed, not before. */
+async function forkChild(
   runtime: Runtime,
-  snapshot: StoredSnapshot,
-  { n }: { n: number },
-  limits: AskedLimits | undefined,
-  caller: Context["caller"],
-): Admitted {
-  requireEnforceable(runtime, limits);
-  const { machine, files } = snapshot.manifest;
-  const memoryMib = memoryShare(machine.memory_mib, limits?.memory_mib);
-  const places = runtime.admission.admit({
-    what: `fork ${n}`,
-    n,
-    memoryMib,
-    expectMib: runtime.memoryEstimates.of(snapshot.id),
-    diskMib: diskShare(files.rootfs.bytes, limits?.disk_mib),
-    caller,
+  { snapshot, request, limits }: ForkPlan,
+  { index, askedAt, signal, caller }: Context & { index: number; askedAt: number },
+): Promise<SandboxInfo> {
+  const pooled = runtime.pool.take(snapshot);
+  const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
+  const variation = request.vary[index];
+  const sandbox = await startChild(runtime, child, {
+    index,
+    env: { ...request.env, ...variation?.env },
+    values: variation?.values,
+    labels: request.labels,
+    ttlSecs: request.ttl_secs,
+    workspace: request.workspace,
+    owner: caller?.name,
+    limits,
+    timeouts: timeoutsOf(request),
+    askedAt,
+    pooled: pooled !== undefined,
   });
-  return { places, limits };
+  await commitRecord(runtime, sandbox);
+  runtime.registry.add(sandbox);
+  const info = sandbox.info();
+  runtime.events.sandbox("sandbox.created", info);
+  runtime.metrics.readySeconds.observe(info.ready_ms / 1000);
+  return info;
 }
 
-/** A workspace is kept where others are killed. */
+/** After it a restarted daemon finds the sandbox. If it fails, nothing of the sandbox is left. */
+async function commitRecord(runtime: Runtime, sandbox: Sandbox): Promise<void> {
+  try {
+    await sandbox.record.commit();
+    sandbox.requireAlive();
+  } catch (error) {
+    const failure = sandbox.death() ?? error;
+    await sandbox[Symbol.asyncDispose]().catch((left: unknown) =>
+      runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, error: left }),
+    );
+    throw failure;
+  }
+}
+
+/** A child that died while the others were made is an error too, and not kept. */
+async function asItIsNow(runtime: Runtime, entry: ForkEntry): Promise<ForkEntry> {
+  const sandbox = isSandbox(entry) ? runtime.registry.find(entry.id) : undefined;
+  const death = sandbox?.death();
+  if (!sandbox || !death) return entry;
+  await runtime.registry.remove(sandbox.id);
+  return { ...toErrorBody(death), index: sandbox.facts.index };
+}
+
+/** By default a workspace is paused where other sandboxes are killed. */
 function timeoutsOf(request: ChildrenRequest): SandboxTimeouts {
   return {
     idleSecs: request.idle_timeout_secs,
@@ -128,47 +167,30 @@ function timeoutsOf(request: ChildrenRequest): SandboxTimeouts {
   };
 }
 
-/** The oldest child has had most time to grow. */
+/** From the oldest child, which has had the most time to grow. */
 function learnFrom(runtime: Runtime, snapshot: StoredSnapshot): void {
   const child = runtime.registry.all().find(({ machineAtWork }) => machineAtWork?.base.id === snapshot.id);
   const pid = child?.machineAtWork?.machine.process.pid;
   if (pid !== undefined) void runtime.memoryEstimates.learn(snapshot.id, pid);
 }
 
-/** From now on a later daemon knows the child. One that cannot be made known is none. */
-async function handOut(
-  runtime: Runtime,
-  entries: ForkEntry[],
-  entry: ForkEntry,
-  index: number,
-): Promise<void> {
-  const sandbox = isSandbox(entry) ? runtime.registry.find(entry.id) : undefined;
-  if (!sandbox) return;
-  try {
-    await sandbox.record.commit();
-  } catch (error) {
-    entries[index] = { ...toErrorBody(sandbox.death() ?? error), index };
-    if (runtime.registry.find(sandbox.id)) await runtime.registry.remove(sandbox.id);
-  }
-}
-
 /** A caller that has gone cannot own children. */
-async function giveBackIfAborted(
+async function removeIfAborted(
   runtime: Runtime,
-  entries: ForkEntry[],
+  entries: readonly ForkEntry[],
   signal: AbortSignal | undefined,
 ): Promise<void> {
   if (!signal?.aborted) return;
   await Promise.all(
-    entries.filter(isSandbox).map(async (entry) => {
-      if (runtime.registry.find(entry.id)) await runtime.registry.remove(entry.id);
+    entries.filter(isSandbox).map(async ({ id }) => {
+      if (runtime.registry.find(id)) await runtime.registry.remove(id);
     }),
   );
   throw new AppError("cancelled", "The fork was cancelled; its children were removed");
 }
 
-/** Throws what went wrong with the first if there is no sandbox among them. */
-export function requireOne(entries: ForkEntry[]): void {
+/** Throws the error of the first child if none became a sandbox. */
+export function requireSandbox(entries: readonly ForkEntry[]): void {
   const [first] = entries;
   if (first === undefined || entries.some(isSandbox) || isSandbox(first)) return;
   throw new AppError(first.code as AppError["code"], first.error, {

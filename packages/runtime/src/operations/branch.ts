@@ -28,7 +28,7 @@ import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
 import { limitsOf } from "../admission/limits.ts";
 import { pinBase, type LayerBase } from "../capture/layer-base.ts";
 import { writeInstant } from "../capture/write-instant.ts";
-import { admit, forkSnapshot, type Admitted } from "../launch/fork-children.ts";
+import { admitFork, forkChildren, type AdmittedFork } from "../launch/fork-children.ts";
 
 const pageBytes = 4096;
 /** how long an answer that need not wait for the snapshot waits for the guest's word about its stall */
@@ -77,8 +77,8 @@ async function branchWhileOpen(
   scope.defer(() => left[Symbol.dispose]());
   // The children begin with what the source is, its limits included.
   const limits = request.n === 0 ? undefined : limitsOf(runtime, request, sandbox.facts.limits);
-  const admitted = admit(runtime, source.base, request, limits, context.caller);
-  scope.defer(() => admitted.places[Symbol.dispose]());
+  const admitted = admitFork(runtime, { snapshot: source.base, request, limits }, context.caller);
+  scope.defer(() => admitted.capacity[Symbol.dispose]());
   const draft = scope.use(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
@@ -111,7 +111,7 @@ async function branchWhileOpen(
     ...facts,
     total_ms: totalMs,
     ...(size !== undefined && { diff_physical_bytes: size }),
-    children: await forkChildren(runtime, request, snapshot, admitted, context),
+    children: await forkOrRemove(runtime, { ...admitted, snapshot }, { ...context, id: request.id }),
   };
 }
 
@@ -241,21 +241,20 @@ async function noteFailure(runtime: Runtime, { entry, sandbox, fate }: Work, err
 }
 
 /** A caller that goes away in the middle leaves neither children nor snapshot. */
-async function forkChildren(
+async function forkOrRemove(
   runtime: Runtime,
-  request: BranchRequest,
-  snapshot: StoredSnapshot,
-  admitted: Admitted,
-  context: Context,
+  admitted: AdmittedFork,
+  context: Context & { id: string },
 ): Promise<ForkEntry[]> {
-  if (request.n === 0) return [];
+  if (admitted.request.n === 0) return [];
   try {
-    return await forkSnapshot(runtime, snapshot, request, admitted, context);
+    return await forkChildren(runtime, admitted, context);
   } catch (error) {
     if (context.signal?.aborted) {
-      await runtime.pool.drop(snapshot.tag);
-      await runtime.store.remove(snapshot.tag);
-      runtime.events.snapshot("snapshot.removed", snapshot.tag, { sandbox: request.id });
+      const { tag } = admitted.snapshot;
+      await runtime.pool.drop(tag);
+      await runtime.store.remove(tag);
+      runtime.events.snapshot("snapshot.removed", tag, { sandbox: context.id });
     }
     throw error;
   }

@@ -7,7 +7,7 @@ import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { limitsOf } from "../admission/limits.ts";
-import { admit, forkSnapshot, requireOne } from "../launch/fork-children.ts";
+import { admitFork, forkChildren, requireSandbox } from "../launch/fork-children.ts";
 import { byAge } from "../sandbox/matching.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
@@ -80,12 +80,13 @@ export function createWorkspace(
   }
   runtime.newWorkspaces.add(name);
   return runtime
-    .whileOpen(context.signal, async (open) => {
+    .whileOpen(context.signal, async (signal) => {
       const snapshot = await runtime.snapshot(request.snapshot_tag);
       const asked = { ...request, n: 1, vary: [], workspace: name };
-      const admitted = admit(runtime, snapshot, asked, limitsOf(runtime, request), context.caller);
-      const entries = await forkSnapshot(runtime, snapshot, asked, admitted, { ...context, signal: open });
-      requireOne(entries);
+      const plan = { snapshot, request: asked, limits: limitsOf(runtime, request) };
+      const admitted = admitFork(runtime, plan, context.caller);
+      const entries = await forkChildren(runtime, admitted, { ...context, signal });
+      requireSandbox(entries);
       const [entry] = entries;
       if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");
       return describe(runtime.registry.get(entry.id), name);
