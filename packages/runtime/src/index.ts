@@ -1,7 +1,7 @@
 export { runtimeDefaults, type RuntimeConfig } from "./config.ts";
 export type { Caller, Context } from "./context.ts";
 export { openRuntime } from "./open-runtime.ts";
-export { Runtime } from "./runtime.ts";
+export type { Runtime } from "./runtime.ts";
 export { closeSandboxes } from "./sandbox/shutdown.ts";
 export { forkdVersion } from "./version.ts";
 export { hostBootId, identify } from "@forkd/machine";

@@ -22,8 +22,8 @@ export function systemHandlers({ runtime, version, config, stop, audit }: Daemon
       };
     },
     cleanup: (input) => cleanup(runtime, input),
-    shutdown: async ({ sandboxes = runtime.onStop }) => {
-      runtime.onStop = sandboxes;
+    shutdown: async ({ sandboxes = runtime.work.onStop }) => {
+      runtime.work.onStop = sandboxes;
       try {
         return await closeSandboxes(runtime, sandboxes);
       } finally {

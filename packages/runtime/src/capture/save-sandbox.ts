@@ -21,7 +21,7 @@ export function pauseSandbox(
   sandbox: Sandbox,
   { signal, log, unless = () => false }: PauseContext,
 ): Promise<SandboxInfo> {
-  return runtime.whileOpen(signal, (open) =>
+  return runtime.work.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "paused" || unless()) return sandbox.info();
       const startedAt = performance.now();

@@ -7,9 +7,9 @@ import { readdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, mapPool } from "@forkd/base";
 import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
-import { snapshotsDir } from "../config.ts";
-import type { Runtime } from "../runtime.ts";
+import { snapshotsDir, type RuntimeConfig } from "../config.ts";
 import { sandboxHome } from "../sandbox/paths.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** Reads under way at the same time; the threads that do them serve every other file too. */
 const parallel = 2;
@@ -61,30 +61,32 @@ export class CachedValue<T> {
   }
 }
 
+export type UsageParts = { readonly config: RuntimeConfig; readonly sandboxes: () => readonly Sandbox[] };
+
 export class Usage {
   readonly sandboxes: CachedValue<UsageSample>;
   readonly disk: CachedValue<DiskSample>;
 
-  constructor(runtime: Runtime) {
-    this.sandboxes = new CachedValue(() => sampleSandboxes(runtime));
-    this.disk = new CachedValue(() => sampleDisk(runtime));
+  constructor({ config, sandboxes }: UsageParts) {
+    this.sandboxes = new CachedValue(() => sampleSandboxes(config, sandboxes()));
+    this.disk = new CachedValue(() => sampleDisk(config));
   }
 }
 
-async function sampleSandboxes(runtime: Runtime): Promise<UsageSample> {
-  const measured = await mapPool(runtime.registry.all(), parallel, async (sandbox) => {
+async function sampleSandboxes(config: RuntimeConfig, sandboxes: readonly Sandbox[]): Promise<UsageSample> {
+  const measured = await mapPool(sandboxes, parallel, async (sandbox) => {
     const { pid, state } = sandbox.info();
     const [memory, cpu, diskBytes] = await Promise.all([
       pid === undefined ? undefined : memoryUse(pid),
       pid === undefined ? undefined : cpuSeconds(pid),
-      state === "dead" ? 0 : ownBytes(sandboxHome(runtime.config, sandbox.id).dir),
+      state === "dead" ? 0 : ownBytes(sandboxHome(config, sandbox.id).dir),
     ]);
     return [sandbox.id, { pid, memory, cpuSeconds: cpu, diskBytes, atMs: Date.now() }] as const;
   });
   return { atMs: Date.now(), byId: new Map(measured) };
 }
 
-async function sampleDisk({ config }: Runtime): Promise<DiskSample> {
+async function sampleDisk(config: RuntimeConfig): Promise<DiskSample> {
   const { bavail, bsize } = await statfs(config.dataDir);
   const seen = new Set<string>();
   return {

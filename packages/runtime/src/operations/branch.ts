@@ -22,7 +22,6 @@ import { clockMs, correctClock } from "../capture/guest-clock.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { SnapshotProgress } from "../capture/snapshot-progress.ts";
 import { describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
 import { limitsOf } from "../admission/limits.ts";
@@ -35,7 +34,7 @@ const pageBytes = 4096;
 const shortMs = 3;
 
 export function branch(runtime: Runtime, request: BranchRequest, context: Context): Promise<BranchResult> {
-  return runtime.whileOpen(context.signal, (signal) =>
+  return runtime.work.whileOpen(context.signal, (signal) =>
     branchWhileOpen(runtime, request, { ...context, signal }),
   );
 }
@@ -45,7 +44,6 @@ type Work = {
   sandbox: Sandbox;
   mode: BranchMode;
   entry: OpenBranch;
-  fate: SnapshotProgress;
   draft: Draft;
   askedAt: number;
   signal: AbortSignal | undefined;
@@ -69,12 +67,9 @@ async function branchWhileOpen(
   const source = sandbox.current;
   const mode = modeOf(request);
   const tag = request.tag ?? automaticTag(sandbox.id);
-  const entry: OpenBranch = { tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 };
   await using scope = new Scope();
-  const fate = new SnapshotProgress(runtime.events, tag, sandbox.id);
-  scope.defer(() => fate.tell());
-  const left = runtime.branches.enter(entry);
-  scope.defer(() => left[Symbol.dispose]());
+  const entry = runtime.branches.open({ tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 });
+  scope.defer(() => entry[Symbol.dispose]());
   // The children begin with what the source is, its limits included.
   const limits = request.n === 0 ? undefined : limitsOf(runtime, request, sandbox.facts.limits);
   const admitted = admitFork(runtime, { snapshot: source.base, request, limits }, context.caller);
@@ -82,7 +77,7 @@ async function branchWhileOpen(
   const draft = scope.use(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
-  const work: Work = { sandbox, mode, entry, fate, draft, askedAt, signal };
+  const work: Work = { sandbox, mode, entry, draft, askedAt, signal };
   // Not by the signal of the sandbox's end: what was captured outlives it.
   const captured = await sandbox.exclusively(signal, () => capture(runtime, request, work));
   scope.defer(() => captured.instant[Symbol.asyncDispose]());
@@ -104,8 +99,7 @@ async function branchWhileOpen(
   const totalMs = round(performance.now() - askedAt);
   log.info({ event: "sandbox.branch", outcome: "ok", sandbox: sandbox.id, tag, ...facts, totalMs });
   const described = await describeSnapshot(runtime, snapshot);
-  left[Symbol.dispose]();
-  fate.tell();
+  entry[Symbol.dispose]();
   return {
     ...described,
     ...facts,
@@ -117,7 +111,7 @@ async function branchWhileOpen(
 
 /** The caller has its answer; what becomes of the snapshot is told by the list. Closing the runtime waits for it. */
 function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Scope): void {
-  const done = runtime.whileOpen(undefined, async (signal) => {
+  const done = runtime.work.whileOpen(undefined, async (signal) => {
     await using _scope = scope;
     try {
       await write(runtime, { ...work, signal }, captured);
@@ -133,7 +127,7 @@ function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Sc
 async function capture(
   runtime: Runtime,
   request: BranchRequest,
-  { sandbox, mode, draft, entry, fate, askedAt, signal }: Work,
+  { sandbox, mode, draft, entry, askedAt, signal }: Work,
 ): Promise<Captured> {
   signal?.throwIfAborted();
   const source = sandbox.current;
@@ -150,7 +144,7 @@ async function capture(
   const resumedMs = performance.now() - askedAt;
   sandbox.branchCount++;
   runtime.metrics.branchPauseSeconds.observe(instant.pauseMs / 1000);
-  fate.writing();
+  entry.writing();
   await instant.copyDisks(draft);
   scope.keep();
   return { base, source, instant, pauseMs: instant.pauseMs, resumedMs };
@@ -161,14 +155,14 @@ async function write(runtime: Runtime, work: Work, captured: Captured): Promise<
   const { base, source, instant, pauseMs } = captured;
   const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
   const flat = await writeInstant(runtime, draft, request).catch((error: unknown) => {
-    work.fate.reason = toAppError(error).message;
+    work.entry.failed(toAppError(error).message);
     throw error;
   });
   try {
     if (mode !== "full") await requireParent(runtime, base);
     const snapshot = await draft.publish();
     if (flat !== undefined) await adopt(runtime, snapshot, flat);
-    work.fate.succeeded();
+    work.entry.published();
     return snapshot;
   } finally {
     if (flat !== undefined) await removeTree(flat);
@@ -232,10 +226,10 @@ async function commonFields(work: Work, captured: Captured, waitMs: number): Pro
 }
 
 /** Nobody waits for the snapshot any more: what became of it is told by the list. */
-async function noteFailure(runtime: Runtime, { entry, sandbox, fate }: Work, error: unknown): Promise<void> {
+async function noteFailure(runtime: Runtime, { entry, sandbox }: Work, error: unknown): Promise<void> {
   const { tag } = entry;
   const reason = toAppError(error).message;
-  fate.reason = reason;
+  entry.failed(reason);
   runtime.log.error({ event: "sandbox.branch", outcome: "failed", sandbox: sandbox.id, tag, error });
   await runtime.store.fail(tag, reason, sandbox.id);
 }

@@ -2,6 +2,7 @@
 import { AppError, type ParsedOf, type SnapshotInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
@@ -11,7 +12,7 @@ export function compact(
   { tag, to }: ParsedOf<"compact">,
   { signal, log }: Context,
 ): Promise<SnapshotInfo> {
-  return runtime.whileOpen(signal, async (open) => {
+  return runtime.work.whileOpen(signal, async (open) => {
     if (tag === to)
       throw new AppError(
         "invalid_request",
@@ -19,7 +20,7 @@ export function compact(
       );
     runtime.branches.refuse(to);
     const startedAt = performance.now();
-    const from = await runtime.snapshot(tag);
+    const from = await usableSnapshot(runtime, tag);
     const made = await withSnapshotFiles(runtime, from, () =>
       runtime.store.compact(from, to, { signal: open }),
     );

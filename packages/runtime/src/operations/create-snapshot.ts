@@ -1,6 +1,6 @@
 /** A snapshot from a recipe, or from a root file system (and kernel) that the user brings. */
 import { stat } from "node:fs/promises";
-import { basename } from "node:path";
+import { basename, join } from "node:path";
 import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
 import {
   ensureInitramfs,
@@ -29,7 +29,7 @@ export function createSnapshot(
   request: CreateSnapshotRequest,
   context: BuildContext,
 ): Promise<SnapshotInfo> {
-  return runtime.whileOpen(context.signal, (signal) => create(runtime, request, { ...context, signal }));
+  return runtime.work.whileOpen(context.signal, (signal) => create(runtime, request, { ...context, signal }));
 }
 
 async function create(
@@ -101,7 +101,8 @@ async function planFor(
   request: CreateSnapshotRequest,
   context: Omit<BuildContext, "log">,
 ): Promise<BakePlan> {
-  const { imageDir, config } = runtime;
+  const { config } = runtime;
+  const imageDir = join(config.dataDir, "images");
   const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
   const diskMib = request.disk_mib ?? defaults.diskMib;
   const rootfs = recipe

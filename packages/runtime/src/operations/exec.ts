@@ -62,7 +62,7 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
 
 function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSignal | undefined): () => void {
   const stop = () => {
-    if (!runtime.keepsRunningWithoutCaller) process.kill();
+    if (!runtime.work.keepsRunningWithoutCaller) process.kill();
   };
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
@@ -162,7 +162,8 @@ async function streamCommand(
     process.forget();
     runtime.metrics.execSeconds.observe((performance.now() - startedAt) / 1000);
   };
-  const end = () => (runtime.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]());
+  const end = () =>
+    runtime.work.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]();
   const owned = { process, finish, end, release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }

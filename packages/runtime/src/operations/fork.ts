@@ -4,10 +4,11 @@ import { limitsOf } from "../admission/limits.ts";
 import type { Context } from "../context.ts";
 import { admitFork, forkChildren, requireSandbox } from "../launch/fork-children.ts";
 import type { Runtime } from "../runtime.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 
 export function fork(runtime: Runtime, request: ForkRequest, context: Context): Promise<ForkEntry[]> {
-  return runtime.whileOpen(context.signal, async (signal) => {
-    const snapshot = await runtime.snapshot(request.snapshot_tag);
+  return runtime.work.whileOpen(context.signal, async (signal) => {
+    const snapshot = await usableSnapshot(runtime, request.snapshot_tag);
     const plan = { snapshot, request, limits: limitsOf(runtime, request) };
     const admitted = admitFork(runtime, plan, context.caller);
     const entries = await forkChildren(runtime, admitted, { ...context, signal });

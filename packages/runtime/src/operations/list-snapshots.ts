@@ -3,6 +3,7 @@ import { stat } from "node:fs/promises";
 import { AppError, type ParsedOf, type SnapshotDetail, type SnapshotInfo, type Tree } from "@forkd/contract";
 import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
@@ -55,7 +56,7 @@ export async function snapshotInfo(
   runtime: Runtime,
   request: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
-  const snapshot = await runtime.snapshot(request.tag);
+  const snapshot = await usableSnapshot(runtime, request.tag);
   return withSnapshotFiles(runtime, snapshot, () => detailsOf(runtime, snapshot, request));
 }
 

@@ -5,6 +5,7 @@ import type { Context } from "../context.ts";
 import { hasLabels } from "../observe/label-filter.ts";
 import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { limitsOf } from "../admission/limits.ts";
 import { admitFork, forkChildren, requireSandbox } from "../launch/fork-children.ts";
@@ -79,9 +80,9 @@ export function createWorkspace(
     );
   }
   runtime.newWorkspaces.add(name);
-  return runtime
+  return runtime.work
     .whileOpen(context.signal, async (signal) => {
-      const snapshot = await runtime.snapshot(request.snapshot_tag);
+      const snapshot = await usableSnapshot(runtime, request.snapshot_tag);
       const asked = { ...request, n: 1, vary: [], workspace: name };
       const plan = { snapshot, request: asked, limits: limitsOf(runtime, request) };
       const admitted = admitFork(runtime, plan, context.caller);

@@ -7,9 +7,10 @@ export type Leftovers = { strays: Stray[]; groups: string[] };
 
 /** Directories, processes and control groups. */
 export async function findLeftovers(runtime: Runtime): Promise<Leftovers> {
-  const unclaimed = (id: string): Claim | undefined => (runtime.owns(id) ? undefined : { hasRecord: false });
+  const unclaimed = (id: string): Claim | undefined =>
+    runtime.places.has(id) ? undefined : { hasRecord: false };
   const strays = await findStrays(runtime.config, unclaimed);
-  return { strays, groups: strayGroups(runtime.cgroups, (id) => runtime.owns(id)) };
+  return { strays, groups: strayGroups(runtime.cgroups, (id) => runtime.places.has(id)) };
 }
 
 export async function removeLeftovers(runtime: Runtime, { strays, groups }: Leftovers): Promise<void> {

@@ -15,6 +15,7 @@ import { listSnapshots } from "../../src/operations/list-snapshots.ts";
 import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import { createWorkspace, getWorkspace } from "../../src/operations/workspaces.ts";
 import type { Script } from "../fakes/engine.ts";
+import { usableSnapshot } from "../../src/snapshots/usable-snapshot.ts";
 import { context, forkableRuntime, forkRequest, rejectsWith, until, type TestRuntime } from "../support.ts";
 
 function request(id: string, some: Partial<BranchRequest> = {}): BranchRequest {
@@ -158,7 +159,7 @@ test("gc() does not take an image that a machine maps, nor a snapshot that has a
   const collected = gc(runtime, { dry_run: false });
   const made = branch(runtime, request(id, { tag: "c" }), context);
   await Promise.all([collected, made]);
-  assert.equal((await runtime.snapshot("c")).tag, "c");
+  assert.equal((await usableSnapshot(runtime, "c")).tag, "c");
 });
 
 test("pause and resume again and again keep to the limit of the cache", async (t) => {
