@@ -6,7 +6,7 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** What the saved disk of a sandbox has beyond that of the snapshot it descends from. */
 export async function ownDiskBytes(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "store">,
   sandbox: Sandbox,
   saved: StoredSnapshot,
 ): Promise<number> {

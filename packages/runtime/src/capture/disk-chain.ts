@@ -24,7 +24,7 @@ const maxMergeBytes = 512 * 1024 * 1024;
 const maxLongDisks = 48;
 
 export async function collapseIfLong(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "log">,
   sandbox: Sandbox,
   source: SandboxMachine,
 ): Promise<void> {

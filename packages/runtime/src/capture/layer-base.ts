@@ -23,13 +23,16 @@ export type LayerBase = AsyncDisposable & {
  * Refuses what would not give a usable snapshot, before the source is touched, and takes hold of the base's files. Under the
  * sandbox's lock.
  */
-export function pinBase(runtime: Runtime, request: PinRequest): Promise<LayerBase> {
+export function pinBase(runtime: Pick<Runtime, "images" | "store">, request: PinRequest): Promise<LayerBase> {
   return withSnapshotFiles(runtime, request.source.base, () => pin(runtime, request));
 }
 
 type PinRequest = { sandbox: Sandbox; source: SandboxMachine; draft: Draft; mode: BranchMode };
 
-async function pin(runtime: Runtime, { sandbox, source, draft, mode }: PinRequest): Promise<LayerBase> {
+async function pin(
+  runtime: Pick<Runtime, "images" | "store">,
+  { sandbox, source, draft, mode }: PinRequest,
+): Promise<LayerBase> {
   const own = source.base;
   if (!(await runtime.store.isCurrent(own))) {
     throw new AppError(

@@ -40,7 +40,11 @@ export function pauseSandbox(
 }
 
 /** Under the sandbox's lock. */
-export async function saveSandbox(runtime: Runtime, sandbox: Sandbox, signal: AbortSignal): Promise<void> {
+export async function saveSandbox(
+  runtime: Pick<Runtime, "config" | "engine" | "images" | "log" | "store">,
+  sandbox: Sandbox,
+  signal: AbortSignal,
+): Promise<void> {
   const source = sandbox.current;
   const before = sandbox.saved;
   await sandbox.whilePausing(async () => {
@@ -87,7 +91,10 @@ export async function saveSandbox(runtime: Runtime, sandbox: Sandbox, signal: Ab
 }
 
 /** One that cannot be removed now is when the next daemon begins; the sandbox does without it already. */
-export async function removeSavedState(runtime: Runtime, { snapshot }: SavedState): Promise<void> {
+export async function removeSavedState(
+  runtime: Pick<Runtime, "log" | "store">,
+  { snapshot }: SavedState,
+): Promise<void> {
   try {
     await removeTree(snapshot.dir);
     await runtime.store.discardFlat(snapshot);

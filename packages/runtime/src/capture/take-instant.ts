@@ -93,7 +93,7 @@ export class Instant implements AsyncDisposable {
 }
 
 export async function takeInstant(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "log">,
   source: SandboxMachine,
   draft: Draft,
   options: { direct: boolean; signal?: AbortSignal | undefined },
@@ -167,7 +167,7 @@ export async function takeInstant(
 
 /** A kernel need not answer, and then it costs nobody but its guest: what waits for it must not wait for ever. */
 async function arrival(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   { restarts }: SandboxMachine,
   signal: AbortSignal | undefined,
 ): Promise<void> {

@@ -41,7 +41,7 @@ export type WriteRequest = {
 
 /** Gives the flat image, in a temporary place, for the store to adopt once the snapshot is published. */
 export async function writeInstant(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "engine" | "log" | "store">,
   draft: Draft,
   request: WriteRequest,
 ): Promise<string | undefined> {
@@ -141,7 +141,10 @@ function knownDigests(
   return known;
 }
 
-function factsOf(runtime: Runtime, { base, sandbox, instant, mode, pauseMs }: WriteRequest): ManifestFacts {
+function factsOf(
+  runtime: Pick<Runtime, "engine">,
+  { base, sandbox, instant, mode, pauseMs }: WriteRequest,
+): ManifestFacts {
   const { version: _, files: __, parent: ___, ...inherited } = base.own.manifest;
   return {
     ...inherited,

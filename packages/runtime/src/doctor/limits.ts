@@ -3,7 +3,7 @@ import { limitNames, type AskedLimits, type Check } from "@forkd/contract";
 import { notEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
 
-export function limitsCheck(runtime: Runtime): Check {
+export function limitsCheck(runtime: Pick<Runtime, "cgroups" | "engine" | "quota">): Check {
   const name = "limits";
   const every: AskedLimits = { best_effort: true };
   // There is nothing to limit, so its lack is no defect of the host.

@@ -163,7 +163,7 @@ async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
 }
 
 async function warm(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   agent: AgentClient,
   plan: BakePlan,
   onProgress: Progress,
@@ -234,7 +234,7 @@ async function accepts(agent: AgentClient, port: number): Promise<boolean> {
 }
 
 async function warmKernel(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   agent: AgentClient,
   plan: BakePlan,
   language: Language,
@@ -279,7 +279,7 @@ async function warmKernel(
 }
 
 async function copyKernel(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   agent: AgentClient,
   language: Language,
   dir: string,

@@ -27,7 +27,7 @@ export type ChildRequest = {
 };
 
 export async function prepareChild(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "engine" | "images" | "places" | "store">,
   snapshot: StoredSnapshot,
   signal?: AbortSignal,
 ): Promise<PreparedChild> {
@@ -39,7 +39,7 @@ export async function prepareChild(
 }
 
 export async function startChild(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log">,
   child: PreparedChild,
   request: ChildRequest,
 ): Promise<Sandbox> {

@@ -37,7 +37,11 @@ export type ForkPlan = {
 export type AdmittedFork = ForkPlan & { capacity: Reservation };
 
 /** Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation. */
-export function admitFork(runtime: Runtime, plan: ForkPlan, caller: Context["caller"]): AdmittedFork {
+export function admitFork(
+  runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates">,
+  plan: ForkPlan,
+  caller: Context["caller"],
+): AdmittedFork {
   const { snapshot, request, limits } = plan;
   requireEnforceable(runtime, limits);
   const { machine, files } = snapshot.manifest;
@@ -136,7 +140,7 @@ async function forkChild(
 }
 
 /** After it a restarted daemon finds the sandbox. If it fails, nothing of the sandbox is left. */
-async function commitRecord(runtime: Runtime, sandbox: Sandbox): Promise<void> {
+async function commitRecord(runtime: Pick<Runtime, "log">, sandbox: Sandbox): Promise<void> {
   try {
     await sandbox.record.commit();
     sandbox.requireAlive();
@@ -150,7 +154,7 @@ async function commitRecord(runtime: Runtime, sandbox: Sandbox): Promise<void> {
 }
 
 /** A child that died while the others were made is an error too, and not kept. */
-async function asItIsNow(runtime: Runtime, entry: ForkEntry): Promise<ForkEntry> {
+async function asItIsNow(runtime: Pick<Runtime, "registry">, entry: ForkEntry): Promise<ForkEntry> {
   const sandbox = isSandbox(entry) ? runtime.registry.find(entry.id) : undefined;
   const death = sandbox?.death();
   if (!sandbox || !death) return entry;
@@ -168,7 +172,7 @@ function timeoutsOf(request: ChildrenRequest): SandboxTimeouts {
 }
 
 /** From the oldest child, which has had the most time to grow. */
-function learnFrom(runtime: Runtime, snapshot: StoredSnapshot): void {
+function learnFrom(runtime: Pick<Runtime, "memoryEstimates" | "registry">, snapshot: StoredSnapshot): void {
   const child = runtime.registry.all().find(({ machineAtWork }) => machineAtWork?.base.id === snapshot.id);
   const pid = child?.machineAtWork?.machine.process.pid;
   if (pid !== undefined) void runtime.memoryEstimates.learn(snapshot.id, pid);
@@ -176,7 +180,7 @@ function learnFrom(runtime: Runtime, snapshot: StoredSnapshot): void {
 
 /** A caller that has gone cannot own children. */
 async function removeIfAborted(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "registry">,
   entries: readonly ForkEntry[],
   signal: AbortSignal | undefined,
 ): Promise<void> {

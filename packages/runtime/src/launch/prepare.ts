@@ -13,7 +13,11 @@ import { sandboxHome, sandboxPaths, type SandboxHome, type SandboxPaths } from "
 import type { PreparedIncarnation } from "./prepared.ts";
 
 /** Makes the directories that a sandbox has for life; the scope removes them. */
-export async function makeHome(runtime: Runtime, id: string, scope: Scope): Promise<SandboxHome> {
+export async function makeHome(
+  runtime: Pick<Runtime, "config" | "places">,
+  id: string,
+  scope: Scope,
+): Promise<SandboxHome> {
   const home = claimHome(runtime, id, scope);
   await mkdir(home.dir, { mode: 0o700 });
   await mkdir(home.socketDir, { mode: 0o700 });
@@ -21,7 +25,11 @@ export async function makeHome(runtime: Runtime, id: string, scope: Scope): Prom
 }
 
 /** Its directories are in use from now on; the scope removes them. */
-export function claimHome(runtime: Runtime, id: string, scope: Scope): SandboxHome {
+export function claimHome(
+  runtime: Pick<Runtime, "config" | "places">,
+  id: string,
+  scope: Scope,
+): SandboxHome {
   const home = sandboxHome(runtime.config, id);
   runtime.places.add(id);
   scope.defer(() => void runtime.places.delete(id));
@@ -32,7 +40,7 @@ export function claimHome(runtime: Runtime, id: string, scope: Scope): SandboxHo
 
 /** Makes the directories of one machine; the scope removes them. */
 export async function makePlace(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   id: string,
   number: number,
   scope: Scope,
@@ -64,7 +72,7 @@ async function keepManifest(snapshot: StoredSnapshot, dir: string): Promise<void
 }
 
 export async function prepareMachine(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "engine" | "images" | "store">,
   { id, number, snapshot }: { id: string; number: number; snapshot: StoredSnapshot },
   signal?: AbortSignal,
 ): Promise<PreparedIncarnation> {

@@ -65,7 +65,7 @@ export async function replaceMachine(
 
 /** Room for the next machine of a sandbox; one that has a machine has room already. */
 function admitMachine(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "admission" | "memoryEstimates">,
   sandbox: Sandbox,
   { id, manifest }: StoredSnapshot,
   caller: Context["caller"],

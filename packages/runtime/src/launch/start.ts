@@ -29,7 +29,7 @@ export type Birth = {
 };
 
 export async function startMachine(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log">,
   prepared: PreparedIncarnation,
   birth: Birth,
 ): Promise<SandboxMachine> {

@@ -110,7 +110,12 @@ async function branchWhileOpen(
 }
 
 /** The caller has its answer; what becomes of the snapshot is told by the list. Closing the runtime waits for it. */
-function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Scope): void {
+function finishAlone(
+  runtime: Pick<Runtime, "engine" | "log" | "store" | "work">,
+  work: Work,
+  captured: Captured,
+  scope: Scope,
+): void {
   const done = runtime.work.whileOpen(undefined, async (signal) => {
     await using _scope = scope;
     try {
@@ -125,7 +130,7 @@ function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Sc
 
 /** Under the sandbox's lock. The source runs again when it returns, and when it throws. */
 async function capture(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "images" | "log" | "metrics" | "store">,
   request: BranchRequest,
   { sandbox, mode, draft, entry, askedAt, signal }: Work,
 ): Promise<Captured> {
@@ -150,7 +155,11 @@ async function capture(
   return { base, source, instant, pauseMs: instant.pauseMs, resumedMs };
 }
 
-async function write(runtime: Runtime, work: Work, captured: Captured): Promise<StoredSnapshot> {
+async function write(
+  runtime: Pick<Runtime, "engine" | "log" | "store">,
+  work: Work,
+  captured: Captured,
+): Promise<StoredSnapshot> {
   const { draft, sandbox, mode, signal } = work;
   const { base, source, instant, pauseMs } = captured;
   const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
@@ -170,7 +179,7 @@ async function write(runtime: Runtime, work: Work, captured: Captured): Promise<
 }
 
 /** The parent is protected while the branch is under way, but not against force. */
-async function requireParent(runtime: Runtime, { parent }: LayerBase): Promise<void> {
+async function requireParent(runtime: Pick<Runtime, "store">, { parent }: LayerBase): Promise<void> {
   const found = await runtime.store.get(parent.tag).catch(() => undefined);
   if (found?.id === parent.id) return;
   throw new AppError(
@@ -181,7 +190,11 @@ async function requireParent(runtime: Runtime, { parent }: LayerBase): Promise<v
 }
 
 /** The snapshot stands; without the image a first child would only wait for it to be made again. */
-async function adopt(runtime: Runtime, snapshot: StoredSnapshot, flat: string): Promise<void> {
+async function adopt(
+  runtime: Pick<Runtime, "log" | "store">,
+  snapshot: StoredSnapshot,
+  flat: string,
+): Promise<void> {
   try {
     await runtime.store.adoptFlat(snapshot, flat);
   } catch (error) {
@@ -226,7 +239,11 @@ async function commonFields(work: Work, captured: Captured, waitMs: number): Pro
 }
 
 /** Nobody waits for the snapshot any more: what became of it is told by the list. */
-async function noteFailure(runtime: Runtime, { entry, sandbox }: Work, error: unknown): Promise<void> {
+async function noteFailure(
+  runtime: Pick<Runtime, "log" | "store">,
+  { entry, sandbox }: Work,
+  error: unknown,
+): Promise<void> {
   const { tag } = entry;
   const reason = toAppError(error).message;
   entry.failed(reason);

@@ -8,7 +8,7 @@ import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
 /** A copy of the snapshot that needs no other. */
 export function compact(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "branches" | "events" | "host" | "store" | "work">,
   { tag, to }: ParsedOf<"compact">,
   { signal, log }: Context,
 ): Promise<SnapshotInfo> {

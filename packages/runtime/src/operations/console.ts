@@ -11,7 +11,7 @@ const maxConsoleBytes = 16 * 1024 * 1024;
 
 /** The console so far (or its last lines), and with `follow` what comes after it. */
 export async function consoleLog(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "registry">,
   { id, follow, tail }: ParsedOf<"logs">,
   { signal }: Context,
 ): Promise<AsyncIterable<Uint8Array>> {

@@ -67,7 +67,10 @@ async function create(
 }
 
 /** Layers over a snapshot are of no use without it, and with another one in its place. */
-async function refuseOrphans(runtime: Runtime, tag: string): Promise<void> {
+async function refuseOrphans(
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
+  tag: string,
+): Promise<void> {
   const dependents = await dependentsOf(runtime, tag);
   if (dependents.length === 0) return;
   throw new AppError(
@@ -97,7 +100,7 @@ async function answers(
 }
 
 async function planFor(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   request: CreateSnapshotRequest,
   context: Omit<BuildContext, "log">,
 ): Promise<BakePlan> {

@@ -31,7 +31,7 @@ export async function doctor(
   };
 }
 
-function acceleratorCheck({ accelerator }: Runtime): Check {
+function acceleratorCheck({ accelerator }: Pick<Runtime, "accelerator">): Check {
   const detail = `${accelerator.accelerator}: ${accelerator.reason}`;
   if (accelerator.accelerator === "kvm") return { name: "accelerator", outcome: "ok", detail };
   return {
@@ -42,7 +42,7 @@ function acceleratorCheck({ accelerator }: Runtime): Check {
   };
 }
 
-async function leftoverFinding(runtime: Runtime): Promise<Finding> {
+async function leftoverFinding(runtime: Pick<Runtime, "cgroups" | "config" | "places">): Promise<Finding> {
   const { strays, groups } = await findLeftovers(runtime);
   const found = [
     ...strays.map(({ kind, name }) => `${kind} ${name}`),

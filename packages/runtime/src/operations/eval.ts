@@ -162,7 +162,7 @@ export function streamEval(
 }
 
 async function* streamEvents(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "metrics" | "outputRoom">,
   { ready, request, askedAt }: { ready: Ready; request: EvalInput; askedAt: number },
   outer: AbortSignal | undefined,
 ): AsyncGenerator<EvalEvent> {

@@ -60,7 +60,11 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
     : { exit_code: 128 + exit.signal, signal: signalName(exit.signal), timed_out: exit.timedOut };
 }
 
-function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSignal | undefined): () => void {
+function killOnAbort(
+  runtime: Pick<Runtime, "work">,
+  process: AgentProcess,
+  signal: AbortSignal | undefined,
+): () => void {
   const stop = () => {
     if (!runtime.work.keepsRunningWithoutCaller) process.kill();
   };
@@ -78,7 +82,7 @@ export function exec(runtime: Runtime, request: ExecInput, context: Context): Pr
 }
 
 async function runCommand(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "outputRoom" | "work">,
   sandbox: Sandbox,
   { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
 ): Promise<ExecResult> {
@@ -148,7 +152,7 @@ export function streamExec(
 }
 
 async function streamCommand(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "metrics" | "work">,
   sandbox: Sandbox,
   { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
 ): Promise<AsyncIterable<ExecEvent>> {

@@ -39,7 +39,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
 
 /** Directories and processes of sandboxes that are not in the registry or the pool. */
 export async function cleanup(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "cgroups" | "config" | "places">,
   { dry_run: dryRun }: { dry_run: boolean },
 ): Promise<CleanupReport> {
   const leftovers = await findLeftovers(runtime);

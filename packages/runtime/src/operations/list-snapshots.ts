@@ -10,7 +10,7 @@ import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
 /** Those that match, by tag. */
 export async function findSnapshots(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "accelerator" | "branches" | "host" | "store">,
   filter: Pick<ParsedOf<"listSnapshots">, "tag" | "state" | "parent" | "branched_from">,
 ): Promise<SnapshotInfo[]> {
   return (await listSnapshots(runtime)).filter(
@@ -22,7 +22,9 @@ export async function findSnapshots(
   );
 }
 
-export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
+export async function listSnapshots(
+  runtime: Pick<Runtime, "accelerator" | "branches" | "host" | "store">,
+): Promise<SnapshotInfo[]> {
   const open = runtime.branches.all;
   const found = await runtime.store.list();
   const described = await Promise.all(
@@ -41,7 +43,7 @@ export async function listSnapshots(runtime: Runtime): Promise<SnapshotInfo[]> {
 
 /** undefined if it was removed meanwhile */
 async function describeIfThere(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "host" | "store">,
   snapshot: StoredSnapshot,
 ): Promise<SnapshotInfo | undefined> {
   try {
@@ -53,7 +55,7 @@ async function describeIfThere(
 }
 
 export async function snapshotInfo(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "branches" | "host" | "registry" | "store">,
   request: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
   const snapshot = await usableSnapshot(runtime, request.tag);
@@ -61,7 +63,7 @@ export async function snapshotInfo(
 }
 
 async function detailsOf(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "branches" | "host" | "registry" | "store">,
   snapshot: StoredSnapshot,
   { tag, verify }: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
@@ -94,7 +96,9 @@ async function detailsOf(
   };
 }
 
-export async function tree(runtime: Runtime): Promise<Tree> {
+export async function tree(
+  runtime: Pick<Runtime, "accelerator" | "branches" | "host" | "registry" | "store">,
+): Promise<Tree> {
   const snapshots = await listSnapshots(runtime);
   return {
     snapshots: snapshots.map((each) => ({

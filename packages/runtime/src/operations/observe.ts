@@ -14,14 +14,17 @@ const metricsAgeMs = 10_000;
 const diskAgeMs = 60_000;
 
 export function listen(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "events">,
   { after, ...filter }: EventsRequest,
   { signal, caller }: Pick<Context, "signal" | "caller">,
 ): Listener {
   return runtime.events.listen(filter, { after, signal, owner: caller?.name });
 }
 
-export async function stats(runtime: Runtime, filter: ParsedOf<"stats">): Promise<Stats> {
+export async function stats(
+  runtime: Pick<Runtime, "registry" | "usage">,
+  filter: ParsedOf<"stats">,
+): Promise<Stats> {
   const sample = await runtime.usage.sandboxes.fresh(statsAgeMs);
   const sandboxes = matchingSandboxes(runtime.registry, filter)
     .filter(({ id }) => sample.byId.has(id))

@@ -4,7 +4,7 @@ import type { Runtime } from "../runtime.ts";
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 
 export async function removeSnapshot(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "branches" | "events" | "pool" | "registry" | "store">,
   { tag, cascade, force }: ParsedOf<"removeSnapshot">,
 ): Promise<void> {
   runtime.branches.refuse(tag);
@@ -17,7 +17,11 @@ export async function removeSnapshot(
   }
 }
 
-async function refuseUsed(runtime: Runtime, tag: string, doomed: readonly string[]): Promise<void> {
+async function refuseUsed(
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
+  tag: string,
+  doomed: readonly string[],
+): Promise<void> {
   const users = sandboxesOn(runtime, tag);
   if (users.length > 0) {
     throw new AppError(

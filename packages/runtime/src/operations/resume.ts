@@ -44,7 +44,11 @@ export function rewind(
 }
 
 /** The snapshot is an ancestor of the sandbox, or was taken of it. */
-async function requireLineage(runtime: Runtime, sandbox: Sandbox, target: StoredSnapshot): Promise<void> {
+async function requireLineage(
+  runtime: Pick<Runtime, "store">,
+  sandbox: Sandbox,
+  target: StoredSnapshot,
+): Promise<void> {
   const { origin } = target.manifest;
   if (origin.kind === "branch" && origin.sandbox === sandbox.id) return;
   const start = sandbox.machineAtWork?.base ?? sandbox.saved?.snapshot;

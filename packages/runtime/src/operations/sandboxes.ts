@@ -9,15 +9,15 @@ import type { SandboxHome } from "../sandbox/paths.ts";
 const pingMs = 10_000;
 
 /** Those that match, the oldest first. */
-export function listSandboxes(runtime: Runtime, filter: SandboxFilter): SandboxInfo[] {
+export function listSandboxes(runtime: Pick<Runtime, "registry">, filter: SandboxFilter): SandboxInfo[] {
   return matchingSandboxes(runtime.registry, filter);
 }
 
-export function getSandbox(runtime: Runtime, { id }: { id: string }): SandboxInfo {
+export function getSandbox(runtime: Pick<Runtime, "registry">, { id }: { id: string }): SandboxInfo {
   return runtime.registry.get(id).info();
 }
 
-export async function kill(runtime: Runtime, { id }: { id: string }): Promise<void> {
+export async function kill(runtime: Pick<Runtime, "registry">, { id }: { id: string }): Promise<void> {
   const { home } = runtime.registry.get(id);
   await runtime.registry.remove(id);
   await requireGone(id, home);
@@ -38,7 +38,10 @@ async function requireGone(id: string, { recordPath }: SandboxHome): Promise<voi
 }
 
 /** Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a sandbox is left. */
-export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Promise<{ killed: string[] }> {
+export async function killAll(
+  runtime: Pick<Runtime, "pool" | "registry">,
+  filter: ParsedOf<"killAll">,
+): Promise<{ killed: string[] }> {
   const ids = listSandboxes(runtime, filter).map(({ id }) => id);
   const homes = new Map<string, SandboxHome>();
   const killed = await mapPool(ids, 16, async (id) => {
@@ -54,7 +57,7 @@ export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Pr
 }
 
 export async function ping(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "registry">,
   { id }: { id: string },
 ): Promise<{ ok: boolean; round_trip_ms: number }> {
   const { agent } = runtime.registry.get(id);

@@ -28,11 +28,11 @@ function describe(sandbox: Sandbox, name: string): WorkspaceInfo {
   };
 }
 
-function find(runtime: Runtime, name: string): Sandbox | undefined {
+function find(runtime: Pick<Runtime, "registry">, name: string): Sandbox | undefined {
   return runtime.registry.all().find((sandbox) => sandbox.facts.workspace === name);
 }
 
-function get(runtime: Runtime, name: string): Sandbox {
+function get(runtime: Pick<Runtime, "registry">, name: string): Sandbox {
   const sandbox = find(runtime, name);
   if (sandbox) return sandbox;
   throw new AppError(
@@ -45,7 +45,10 @@ function get(runtime: Runtime, name: string): Sandbox {
 type WorkspaceFilter = Omit<ParsedOf<"listWorkspaces">, "limit" | "cursor">;
 
 /** Those that match, the oldest first. */
-export function listWorkspaces(runtime: Runtime, filter: WorkspaceFilter = {}): WorkspaceInfo[] {
+export function listWorkspaces(
+  runtime: Pick<Runtime, "registry">,
+  filter: WorkspaceFilter = {},
+): WorkspaceInfo[] {
   return runtime.registry
     .all()
     .flatMap((sandbox) => {
@@ -62,7 +65,7 @@ export function listWorkspaces(runtime: Runtime, filter: WorkspaceFilter = {}): 
     .sort(byAge);
 }
 
-export function getWorkspace(runtime: Runtime, { name }: { name: string }): WorkspaceInfo {
+export function getWorkspace(runtime: Pick<Runtime, "registry">, { name }: { name: string }): WorkspaceInfo {
   return describe(get(runtime, name), name);
 }
 
@@ -95,7 +98,10 @@ export function createWorkspace(
     .finally(() => runtime.newWorkspaces.delete(name));
 }
 
-export async function deleteWorkspace(runtime: Runtime, { name }: { name: string }): Promise<void> {
+export async function deleteWorkspace(
+  runtime: Pick<Runtime, "registry">,
+  { name }: { name: string },
+): Promise<void> {
   await runtime.registry.remove(get(runtime, name).id);
 }
 

@@ -6,14 +6,19 @@ import { findStrays, removeStrays, type Claim, type Stray } from "./strays.ts";
 export type Leftovers = { strays: Stray[]; groups: string[] };
 
 /** Directories, processes and control groups. */
-export async function findLeftovers(runtime: Runtime): Promise<Leftovers> {
+export async function findLeftovers(
+  runtime: Pick<Runtime, "cgroups" | "config" | "places">,
+): Promise<Leftovers> {
   const unclaimed = (id: string): Claim | undefined =>
     runtime.places.has(id) ? undefined : { hasRecord: false };
   const strays = await findStrays(runtime.config, unclaimed);
   return { strays, groups: strayGroups(runtime.cgroups, (id) => runtime.places.has(id)) };
 }
 
-export async function removeLeftovers(runtime: Runtime, { strays, groups }: Leftovers): Promise<void> {
+export async function removeLeftovers(
+  runtime: Pick<Runtime, "cgroups" | "config">,
+  { strays, groups }: Leftovers,
+): Promise<void> {
   await removeStrays(runtime.config, strays);
   await removeGroups(runtime.cgroups, groups);
 }

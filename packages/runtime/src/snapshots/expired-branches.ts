@@ -12,7 +12,10 @@ import type { Runtime } from "../runtime.ts";
 export type Policy = Pick<GcRequest, "branches" | "older_than_secs" | "keep_last">;
 
 /** In the order in which they can be removed. */
-export async function expiredBranches(runtime: Runtime, policy: Policy): Promise<StoredSnapshot[]> {
+export async function expiredBranches(
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
+  policy: Policy,
+): Promise<StoredSnapshot[]> {
   const { older_than_secs: age, keep_last: kept = 0 } = policy;
   if (!policy.branches && age === undefined && policy.keep_last === undefined) return [];
   const before = age === undefined ? Number.POSITIVE_INFINITY : Date.now() / 1000 - age;
@@ -48,7 +51,7 @@ async function newestFirst(snapshots: readonly StoredSnapshot[]): Promise<Stored
 
 /** Nothing stands on it but what goes too. */
 export async function isFree(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
   tag: string,
   doomed: readonly { tag: string }[] = [],
 ): Promise<boolean> {

@@ -8,7 +8,7 @@ const looksLikeIt = new Set(["internal", "engine_failed", "snapshot_corrupt"]);
 
 /** The failure itself, or `snapshot_not_found` if the snapshot is no longer there. */
 export async function explainMissingSnapshot(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "store">,
   snapshot: StoredSnapshot,
   error: unknown,
 ): Promise<AppError> {
@@ -23,7 +23,7 @@ export async function explainMissingSnapshot(
 
 /** Runs work that reads the files of a snapshot. */
 export async function withSnapshotFiles<T>(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "store">,
   snapshot: StoredSnapshot,
   work: () => Promise<T>,
 ): Promise<T> {
