@@ -12,6 +12,7 @@ import {
   type ForkdEvent,
   type SandboxInfo,
 } from "@forkd/contract";
+import { Wakeup } from "@forkd/base";
 import { hasLabels } from "./label-filter.ts";
 
 /** Events kept for listeners that come back or are behind */
@@ -206,7 +207,7 @@ class Place {
   next: number;
   readonly owner: string | undefined;
   isStopped = false;
-  #wake: (() => void) | undefined;
+  readonly #wakeup = new Wakeup();
   readonly #overflow = new AbortController();
 
   constructor(next: number, owner: string | undefined) {
@@ -219,12 +220,11 @@ class Place {
   }
 
   woken(): Promise<void> {
-    return new Promise((resolve) => (this.#wake = resolve));
+    return this.#wakeup.wait();
   }
 
   wake(): void {
-    this.#wake?.();
-    this.#wake = undefined;
+    this.#wakeup.notify();
   }
 
   overflow(): void {

@@ -2,6 +2,7 @@
 import { watch } from "node:fs";
 import { open } from "node:fs/promises";
 import type { ParsedOf } from "@forkd/contract";
+import { Wakeup } from "@forkd/base";
 import { tailOf } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
@@ -41,33 +42,28 @@ async function* followConsole(
   await using file = await open(machine.paths.consolePath, "r");
   let offset = (await file.stat()).size;
   yield Buffer.from(first);
-  let wake = () => {};
-  let woken = new Promise<void>((resolve) => (wake = resolve));
-  const rearm = () => {
-    woken = new Promise<void>((resolve) => (wake = resolve));
-  };
-  const watcher = watch(machine.paths.consolePath, () => wake());
-  let ended = false;
-  const stop = () => wake();
-  signal?.addEventListener("abort", stop, { once: true });
+  const wakeup = new Wakeup();
+  const notify = () => wakeup.notify();
+  const watcher = watch(machine.paths.consolePath, notify);
+  let hasEnded = false;
+  signal?.addEventListener("abort", notify, { once: true });
   void machine.ended.then(() => {
-    ended = true;
-    wake();
+    hasEnded = true;
+    notify();
   });
   try {
     for (;;) {
-      rearm();
-      // A console that was cut goes on at its beginning.
+      // A console that was truncated continues at its beginning.
       offset = Math.min(offset, (await file.stat()).size);
       const buffer = Buffer.alloc(65536);
       const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);
       offset += bytesRead;
       if (bytesRead > 0) yield buffer.subarray(0, bytesRead);
-      else if (signal?.aborted || ended) return;
-      else await woken;
+      else if (signal?.aborted || hasEnded) return;
+      else await wakeup.wait();
     }
   } finally {
     watcher.close();
-    signal?.removeEventListener("abort", stop);
+    signal?.removeEventListener("abort", notify);
   }
 }

@@ -1,5 +1,4 @@
 /** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
-import { isUtf8 } from "node:buffer";
 import { constants } from "node:os";
 import {
   AppError,
@@ -17,6 +16,7 @@ import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
+import { outputEvent } from "../guest/output-event.ts";
 
 const defaultTimeoutSecs = 30;
 /** output per stream that the guest keeps for a later attach */
@@ -206,16 +206,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   attached.set(process.id, process);
   try {
     if (first) yield first;
-    for await (const { stream, offset, bytes } of process.output) {
-      const text = isUtf8(bytes);
-      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-      yield {
-        type: stream === 1 ? "stdout" : "stderr",
-        offset,
-        data: buffer.toString(text ? "utf8" : "base64"),
-        encoding: text ? "utf8" : "base64",
-      };
-    }
+    for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
     const exit = await process.exit;
     finished = true;
     owned.finish?.();
