@@ -11,7 +11,10 @@ export class Wakeup {
     this.#resolve = undefined;
   }
 
-  /** Resolves at the next notification, or at once if one came since the last wait. Only one caller may wait at a time. */
+  /**
+   * Resolves at the next notification, or at once if one came since the last wait. Only one caller may wait
+   * at a time.
+   */
   wait(): Promise<void> {
     if (this.#isPending) {
       this.#isPending = false;
@@ -21,7 +24,10 @@ export class Wakeup {
   }
 }
 
-/** Items in the order of their pushes, for one reader. The reader gets every item before the end or the failure. */
+/**
+ * Items in the order of their pushes, for one reader. The reader gets every item before the end or the
+ * failure.
+ */
 export class AsyncQueue<T> implements AsyncIterable<T> {
   readonly #items: T[] = [];
   readonly #wakeup = new Wakeup();

@@ -17,7 +17,10 @@ export class OpenWork {
     return this.#closing.signal.aborted;
   }
 
-  /** Runs work that makes or changes machines. Its signal fires when the caller has gone or the runtime closes. */
+  /**
+   * Runs work that makes or changes machines. Its signal fires when the caller has gone or the runtime
+   * closes.
+   */
   async whileOpen<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const closing = this.#closing.signal;
     closing.throwIfAborted();
@@ -37,7 +40,9 @@ export class OpenWork {
     await Promise.allSettled(this.#running);
   }
 
-  /** From now on callers are disconnected by the daemon: what they run in a guest continues if the guest does. */
+  /**
+   * From now on callers are disconnected by the daemon: what they run in a guest continues if the guest does.
+   */
   detachCallers(): void {
     this.#areCallersDetached = true;
   }

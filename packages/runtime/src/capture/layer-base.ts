@@ -1,4 +1,4 @@
-/** What a snapshot of a machine is a layer over, pinned before the machine is paused. */
+/** The base of a new layer: what the machine was started from, pinned before the machine is paused. */
 import { join } from "node:path";
 import { AppError, type BranchMode } from "@forkd/contract";
 import { maxChainDepth, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
@@ -7,21 +7,21 @@ import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
-/** What a snapshot of this machine is a layer over, pinned: nothing that happens to the sandbox later changes it. */
+/** The files stay usable whatever happens to the sandbox or to the base. */
 export type LayerBase = AsyncDisposable & {
-  /** what the machine's memory is mapped from */
+  /** what the machine was started from */
   own: StoredSnapshot;
   /** the tagged snapshot that a layer names as its parent */
   parent: { tag: string; id: string };
   /** file that the machine maps */
   flat: string;
-  /** layer of the saved state, where the machine began from one: a new layer is merged with it */
+  /** layer of the saved state, if the machine was started from one: the new layer is merged with it */
   lower: string | undefined;
 };
 
 /**
- * Refuses what would not give a usable snapshot, before the source is touched, and takes hold of the base's files. Under the
- * sandbox's lock.
+ * Refuses a capture that would not give a usable snapshot, before the source is touched, and pins the files
+ * of the base. The caller holds the lock of the sandbox.
  */
 export function pinBase(runtime: Pick<Runtime, "images" | "store">, request: PinRequest): Promise<LayerBase> {
   return withSnapshotFiles(runtime, request.source.base, () => pin(runtime, request));

@@ -32,7 +32,10 @@ export class OpenBranches {
     return this.all.filter((each) => each.parentTag === parentTag).map(({ tag }) => tag);
   }
 
-  /** Refuses a tag that is being written, and branches above the limit. Disposing the result closes the branch. */
+  /**
+   * Refuses a tag that is being written, and branches above the limit. Disposing the result closes the
+   * branch.
+   */
   open(facts: BranchFacts): OpenBranch {
     this.refuse(facts.tag);
     if (this.#open.size >= this.limit) {
@@ -59,7 +62,7 @@ export class OpenBranches {
   }
 }
 
-/** One branch from the request until its snapshot is published or given up; reports both as events. */
+/** One branch, from the request until its snapshot is published or abandoned. Reports both as events. */
 export class OpenBranch implements Disposable {
   readonly tag: string;
   readonly sandbox: string;

@@ -1,8 +1,9 @@
 /**
- * A captured instant → the files of a snapshot, while the source runs again.
+ * Writes a captured instant to the files of a snapshot, while the source runs again.
  *
- * What is written: a layer over the nearest tagged snapshot, or with mode full the whole memory. The saved state of a paused
- * sandbox is nobody's parent: a layer over it is merged with it into one over the tagged snapshot below.
+ * It writes a layer over the nearest tagged snapshot, or with mode full the whole memory. The saved state of
+ * a sandbox cannot be a parent: a layer over it is merged with it into one layer over the tagged snapshot
+ * below.
  */
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -34,12 +35,12 @@ export type WriteRequest = {
   mode: BranchMode;
   /** pause in milliseconds, for the manifest */
   pauseMs: number;
-  /** also make the flat image that children map */
+  /** also write the flat image that children map */
   flat: boolean;
   signal?: AbortSignal | undefined;
 };
 
-/** Gives the flat image, in a temporary place, for the store to adopt once the snapshot is published. */
+/** Returns the path of the temporary flat image, which the store adopts when the snapshot is published. */
 export async function writeInstant(
   runtime: Pick<Runtime, "engine" | "log" | "store">,
   draft: Draft,
@@ -48,7 +49,7 @@ export async function writeInstant(
   const { instant, base, mode, sandbox, signal } = request;
   await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
-  // A layer that nothing was written to was linked ahead and is not part of the disk.
+  // A layer without writes was linked before the pause but is not part of the disk.
   await removeTree(draft.diskPath(instant.disks.length));
   let flat: string | undefined;
   try {
@@ -86,7 +87,7 @@ async function writeLayer(
   const work: Promise<unknown>[] = [];
   const begin = <T>(part: Promise<T>): Promise<T> => {
     work.push(part);
-    // Whoever waits for it meets the failure; until then nobody listens.
+    // The failure is reported where the part is awaited.
     part.catch(() => undefined);
     return part;
   };
@@ -108,7 +109,7 @@ async function writeLayer(
     }
     ({ digest } = await finished);
   } finally {
-    // Nothing may write to what the caller is about to remove.
+    // Nothing may write to files that the caller is about to remove.
     await Promise.allSettled(work);
   }
   if (base.lower === undefined) return;
@@ -119,7 +120,7 @@ async function writeLayer(
   await removeTree(upperPath);
 }
 
-/** Digests of files that other snapshots have too: they are not read again. */
+/** Digests of files that are shared with other snapshots, so that they are not read again. */
 function knownDigests(
   draft: Draft,
   { base, source, instant }: WriteRequest,

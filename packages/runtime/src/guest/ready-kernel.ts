@@ -12,7 +12,10 @@ export type ReadyKernel = {
   readonly leftMs: number;
 };
 
-/** Waits for a kernel that is being started or adopted, at most for the time of the eval and while its caller is there. */
+/**
+ * Waits for a kernel that is being started or adopted, at most for the time of the eval and while its caller
+ * is there.
+ */
 export async function readyKernel(
   sandbox: Sandbox,
   request: KernelRequest,

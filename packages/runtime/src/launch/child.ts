@@ -1,4 +1,6 @@
-/** A new sandbox and its first machine: prepareChild() can be done ahead of need, startChild() makes the sandbox. */
+/**
+ * A new sandbox and its first machine. prepareChild() can run ahead of need; startChild() makes the sandbox.
+ */
 import type { AskedLimits } from "@forkd/contract";
 import { Scope } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
@@ -8,7 +10,7 @@ import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
 import { recordOf, type MachineFacts } from "../sandbox/record.ts";
 import { Sandbox } from "../sandbox/sandbox.ts";
 import { makeHome, prepareMachine } from "./prepare.ts";
-import type { PreparedChild, PreparedIncarnation } from "./prepared.ts";
+import type { PreparedChild, PreparedLaunch } from "./prepared.ts";
 import { startMachine } from "./start.ts";
 
 export type ChildRequest = {
@@ -65,13 +67,13 @@ export async function startChild(
     machines: 1,
   });
   if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
-  // Written while the machine starts; it gets its name when the sandbox is handed out.
+  // Written while the machine starts. The caller commits it when the sandbox is complete.
   const staged = sandbox.record.stage(
     recordOf(sandbox, { ...sandbox.recordState, machine: machineFacts(child) }),
   );
   staged.catch(() => undefined);
   try {
-    const incarnation = await startMachine(runtime, child, {
+    const machine = await startMachine(runtime, child, {
       identity: facts.identity,
       env: childEnv(child.snapshot.manifest.env, facts),
       values: request.values,
@@ -79,7 +81,7 @@ export async function startChild(
       askedAt: request.askedAt,
       pooled: request.pooled,
     });
-    sandbox.enter(incarnation);
+    sandbox.enter(machine);
     await staged;
     return sandbox;
   } catch (error) {
@@ -88,6 +90,6 @@ export async function startChild(
   }
 }
 
-function machineFacts({ number, machine, paths, snapshot, imageStamp }: PreparedIncarnation): MachineFacts {
+function machineFacts({ number, machine, paths, snapshot, imageStamp }: PreparedLaunch): MachineFacts {
   return { number, process: machine.process, socketDir: paths.socketDir, base: snapshot, imageStamp };
 }

@@ -1,4 +1,7 @@
-/** Makes children of a snapshot, for fork, branch and workspaces. A child that fails does not affect the others. */
+/**
+ * Makes children of a snapshot, for fork, branch and workspaces. A child that fails does not affect the
+ * others.
+ */
 import {
   AppError,
   isSandbox,
@@ -36,7 +39,9 @@ export type ForkPlan = {
 /** A plan with the capacity reserved for it. */
 export type AdmittedFork = ForkPlan & { capacity: Reservation };
 
-/** Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation. */
+/**
+ * Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation.
+ */
 export function admitFork(
   runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates">,
   plan: ForkPlan,
@@ -57,8 +62,8 @@ export function admitFork(
 }
 
 /**
- * One entry per child, in order: sandbox or error. The caller runs it while the runtime is open. The reservation is released: a
- * child counts from the moment it is registered.
+ * One entry per child, in order: sandbox or error. The caller runs it while the runtime is open. The
+ * reservation is released: a child counts from the moment it is registered.
  */
 export async function forkChildren(
   runtime: Runtime,
@@ -95,7 +100,7 @@ export async function forkChildren(
     Promise.all(Array.from({ length: request.n }, (_, index) => one(index))),
   );
   await removeIfAborted(runtime, made, signal);
-  const entries = await Promise.all(made.map((entry) => asItIsNow(runtime, entry)));
+  const entries = await Promise.all(made.map((entry) => withoutDead(runtime, entry)));
   runtime.metrics.forkSeconds.observe((performance.now() - askedAt) / 1000);
   learnFrom(runtime, snapshot);
   log.info({
@@ -153,8 +158,8 @@ async function commitRecord(runtime: Pick<Runtime, "log">, sandbox: Sandbox): Pr
   }
 }
 
-/** A child that died while the others were made is an error too, and not kept. */
-async function asItIsNow(runtime: Pick<Runtime, "registry">, entry: ForkEntry): Promise<ForkEntry> {
+/** A child that died while the others were made becomes an error, and is removed. */
+async function withoutDead(runtime: Pick<Runtime, "registry">, entry: ForkEntry): Promise<ForkEntry> {
   const sandbox = isSandbox(entry) ? runtime.registry.find(entry.id) : undefined;
   const death = sandbox?.death();
   if (!sandbox || !death) return entry;

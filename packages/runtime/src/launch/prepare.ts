@@ -1,6 +1,6 @@
 /**
- * First step of a machine, which can be done ahead of need: directories, private disk, and a VMM process that waits. A Scope owns
- * what was made, so a failure leaves nothing of the machine.
+ * The first step of a machine, which can run ahead of need: directories, a private disk, and a VMM process
+ * that waits. A Scope owns what was made, so a failure leaves nothing of the machine.
  */
 import { copyFile, link, mkdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -10,9 +10,9 @@ import { createOverlay, shapeOf, type DiskLayer } from "@forkd/machine";
 import { manifestName, snapshotDisks, snapshotFile, stampOf, type StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 import { sandboxHome, sandboxPaths, type SandboxHome, type SandboxPaths } from "../sandbox/paths.ts";
-import type { PreparedIncarnation } from "./prepared.ts";
+import type { PreparedLaunch } from "./prepared.ts";
 
-/** Makes the directories that a sandbox has for life; the scope removes them. */
+/** Makes the directories that a sandbox keeps for its whole life. The scope removes them. */
 export async function makeHome(
   runtime: Pick<Runtime, "config" | "places">,
   id: string,
@@ -24,7 +24,7 @@ export async function makeHome(
   return home;
 }
 
-/** Its directories are in use from now on; the scope removes them. */
+/** Marks the directories of a sandbox as in use. The scope removes them. */
 export function claimHome(
   runtime: Pick<Runtime, "config" | "places">,
   id: string,
@@ -38,7 +38,7 @@ export function claimHome(
   return home;
 }
 
-/** Makes the directories of one machine; the scope removes them. */
+/** Makes the directories of one machine. The scope removes them. */
 export async function makePlace(
   runtime: Pick<Runtime, "config">,
   id: string,
@@ -60,7 +60,7 @@ function backingOf(snapshot: StoredSnapshot): DiskLayer[] {
   return [...layers.reverse(), { path: snapshotFile(snapshot, "rootfs"), format: "raw" }];
 }
 
-/** What it begins from is known to a later daemon, whatever becomes of the snapshot. */
+/** Keeps the manifest beside the machine: a restarted daemon needs it even if the snapshot was removed. */
 async function keepManifest(snapshot: StoredSnapshot, dir: string): Promise<void> {
   const [from, to] = [join(snapshot.dir, manifestName), join(dir, manifestName)];
   try {
@@ -75,7 +75,7 @@ export async function prepareMachine(
   runtime: Pick<Runtime, "config" | "engine" | "images" | "store">,
   { id, number, snapshot }: { id: string; number: number; snapshot: StoredSnapshot },
   signal?: AbortSignal,
-): Promise<PreparedIncarnation> {
+): Promise<PreparedLaunch> {
   await using scope = new Scope();
   const { manifest } = snapshot;
   scope.defer(runtime.images.hold(snapshot.id));
@@ -100,7 +100,7 @@ export async function prepareMachine(
       signal ? { signal } : {},
     ),
   );
-  // By now the VMM has opened every file. If the tag was given to another snapshot meanwhile, they may be of both.
+  // The VMM has opened every file. If the tag was replaced in between, the files may belong to two snapshots.
   if (!(await runtime.store.isCurrent(snapshot))) {
     throw new AppError(
       "wrong_state",

@@ -4,20 +4,20 @@ import type { PreparedMachine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { SandboxHome, SandboxPaths } from "../sandbox/paths.ts";
 
-export type PreparedIncarnation = {
+export type PreparedLaunch = {
   id: string;
   number: number;
   snapshot: StoredSnapshot;
   paths: SandboxPaths;
   machine: PreparedMachine;
-  /** stamp of the flat image that it maps, if it maps one */
+  /** stamp of the flat image, if the machine maps one */
   imageStamp: string | undefined;
   scope: Scope;
 };
 
-export type PreparedChild = PreparedIncarnation & { home: SandboxHome; homeScope: Scope };
+export type PreparedChild = PreparedLaunch & { home: SandboxHome; homeScope: Scope };
 
-/** Ends a process that is not needed after all, and removes what was made for it. */
+/** Ends a process that is not needed, and removes its directories. */
 export async function discardChild({ scope, homeScope }: PreparedChild): Promise<void> {
   try {
     await scope[Symbol.asyncDispose]();

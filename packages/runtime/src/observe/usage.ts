@@ -1,6 +1,6 @@
 /**
- * What sandboxes take of the host, measured for all of them at once and kept for a while: the kernel walks every page table for
- * smaps_rollup, so that a hundred machines take a noticeable time and nobody should pay it twice.
+ * Memory, CPU and disk of sandboxes, measured for all of them at once and cached: for smaps_rollup the kernel
+ * walks every page table, which takes a noticeable time for a hundred machines.
  */
 import type { Dirent } from "node:fs";
 import { readdir, stat, statfs } from "node:fs/promises";
@@ -11,7 +11,7 @@ import { snapshotsDir, type RuntimeConfig } from "../config.ts";
 import { sandboxHome } from "../sandbox/paths.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
-/** Reads under way at the same time; the threads that do them serve every other file too. */
+/** concurrent reads; they share the thread pool with all other file access */
 const parallel = 2;
 
 export type SandboxUsage = {
@@ -24,7 +24,7 @@ export type SandboxUsage = {
 export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<string, SandboxUsage> };
 export type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
 
-/** A value that is made at most once at a time and kept. */
+/** A value that is computed at most once at a time, and cached. */
 export class CachedValue<T> {
   readonly #make: () => Promise<T>;
   #last: { value: T; atMs: number } | undefined;
@@ -34,13 +34,13 @@ export class CachedValue<T> {
     this.#make = make;
   }
 
-  /** Not older than that. */
+  /** A value that is not older than `maxAgeMs`. */
   async fresh(maxAgeMs: number): Promise<T> {
     if (this.#last && performance.now() - this.#last.atMs < maxAgeMs) return this.#last.value;
     return this.#renew();
   }
 
-  /** What is known, at once; if it is older than that it is made anew for the next to ask. Only the first waits. */
+  /** The cached value, which is refreshed in the background if it is older. Only the first call waits. */
   async known(maxAgeMs: number): Promise<T> {
     if (this.#last === undefined) return this.#renew();
     if (performance.now() - this.#last.atMs >= maxAgeMs) this.#renew().catch(() => undefined);
@@ -97,12 +97,12 @@ async function sampleDisk(config: RuntimeConfig): Promise<DiskSample> {
   };
 }
 
-/** Bytes on disk of a directory's files that have no other name elsewhere. */
+/** Bytes on disk of the files in a directory that have no other link. */
 function ownBytes(dir: string): Promise<number> {
   return treeBytes(dir, { ownOnly: true });
 }
 
-/** Bytes on disk below a directory; a file with several names counts once, or not at all. Files may go away meanwhile. */
+/** Bytes on disk below a directory. A file with several links counts once, or with `ownOnly` not at all. */
 async function treeBytes(dir: string, options: { seen?: Set<string>; ownOnly?: boolean }): Promise<number> {
   let entries: Dirent[];
   try {

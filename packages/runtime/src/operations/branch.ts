@@ -1,8 +1,8 @@
 /**
- * BRANCH: a running sandbox becomes a snapshot, and goes on.
+ * Takes a snapshot of a running sandbox, which keeps running.
  *
- * The source is paused only inside takeInstant(); everything that is slow happens after it runs again. A snapshot is usable only
- * when it is published; until then its tag is in the book of open branches.
+ * The source is paused only inside takeInstant(); everything slow happens after it runs again. The snapshot
+ * can be used when it is published; until then its tag is in the list of open branches.
  */
 import { randomBytes } from "node:crypto";
 import {
@@ -30,7 +30,7 @@ import { writeInstant } from "../capture/write-instant.ts";
 import { admitFork, forkChildren, type AdmittedFork } from "../launch/fork-children.ts";
 
 const pageBytes = 4096;
-/** how long an answer that need not wait for the snapshot waits for the guest's word about its stall */
+/** how long a response with `wait: false` waits for the guest to report its stall */
 const shortMs = 3;
 
 export function branch(runtime: Runtime, request: BranchRequest, context: Context): Promise<BranchResult> {
@@ -70,7 +70,7 @@ async function branchWhileOpen(
   await using scope = new Scope();
   const entry = runtime.branches.open({ tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 });
   scope.defer(() => entry[Symbol.dispose]());
-  // The children begin with what the source is, its limits included.
+  // The children inherit the limits of the source.
   const limits = request.n === 0 ? undefined : limitsOf(runtime, request, sandbox.facts.limits);
   const admitted = admitFork(runtime, { snapshot: source.base, request, limits }, context.caller);
   scope.defer(() => admitted.capacity[Symbol.dispose]());
@@ -78,13 +78,13 @@ async function branchWhileOpen(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
   const work: Work = { sandbox, mode, entry, draft, askedAt, signal };
-  // Not by the signal of the sandbox's end: what was captured outlives it.
+  // Not cancelled by the end of the sandbox: the snapshot outlives it.
   const captured = await sandbox.exclusively(signal, () => capture(runtime, request, work));
   scope.defer(() => captured.instant[Symbol.asyncDispose]());
   scope.defer(() => captured.base[Symbol.asyncDispose]());
   void collapseIfLong(runtime, sandbox, source);
   if (!request.wait) {
-    finishAlone(runtime, work, captured, scope.keep());
+    finishInBackground(runtime, work, captured, scope.keep());
     return {
       ...describeOpen(runtime, entry),
       ...(await commonFields(work, captured, shortMs)),
@@ -109,8 +109,8 @@ async function branchWhileOpen(
   };
 }
 
-/** The caller has its answer; what becomes of the snapshot is told by the list. Closing the runtime waits for it. */
-function finishAlone(
+/** The caller has its response; the list of snapshots shows the result. Closing the runtime waits for it. */
+function finishInBackground(
   runtime: Pick<Runtime, "engine" | "log" | "store" | "work">,
   work: Work,
   captured: Captured,
@@ -121,14 +121,14 @@ function finishAlone(
     try {
       await write(runtime, { ...work, signal }, captured);
     } catch (error) {
-      await noteFailure(runtime, work, error);
+      await recordFailure(runtime, work, error);
     }
   });
-  // Where the runtime closed in between, nothing has begun.
+  // If the runtime closed in between, the work did not begin.
   done.catch(() => scope[Symbol.asyncDispose]().catch(() => undefined));
 }
 
-/** Under the sandbox's lock. The source runs again when it returns, and when it throws. */
+/** The caller holds the lock of the sandbox. The source runs again when this returns, and when it throws. */
 async function capture(
   runtime: Pick<Runtime, "config" | "images" | "log" | "metrics" | "store">,
   request: BranchRequest,
@@ -142,7 +142,7 @@ async function capture(
   if (mode !== "full") entry.parentTag = base.parent.tag;
   entry.memoryMib = base.own.manifest.machine.memory_mib;
   entry.vcpus = base.own.manifest.machine.vcpus;
-  // Whatever the clock lags already is no part of this stall.
+  // A clock that was behind before is not part of this stall.
   void correctClock(source.agent);
   const instant = scope.use(await takeInstant(runtime, source, draft, { direct: mode === "diff", signal }));
   await instant.resume();
@@ -178,7 +178,7 @@ async function write(
   }
 }
 
-/** The parent is protected while the branch is under way, but not against force. */
+/** The parent of an open branch cannot be removed, except by force. */
 async function requireParent(runtime: Pick<Runtime, "store">, { parent }: LayerBase): Promise<void> {
   const found = await runtime.store.get(parent.tag).catch(() => undefined);
   if (found?.id === parent.id) return;
@@ -189,7 +189,10 @@ async function requireParent(runtime: Pick<Runtime, "store">, { parent }: LayerB
   );
 }
 
-/** The snapshot stands; without the image a first child would only wait for it to be made again. */
+/**
+ * Without the flat image the snapshot is complete; its first child would only wait for the image to be
+ * written again.
+ */
 async function adopt(
   runtime: Pick<Runtime, "log" | "store">,
   snapshot: StoredSnapshot,
@@ -238,8 +241,8 @@ async function commonFields(work: Work, captured: Captured, waitMs: number): Pro
   };
 }
 
-/** Nobody waits for the snapshot any more: what became of it is told by the list. */
-async function noteFailure(
+/** The caller no longer waits, so the failure is recorded for the list of snapshots. */
+async function recordFailure(
   runtime: Pick<Runtime, "log" | "store">,
   { entry, sandbox }: Work,
   error: unknown,
@@ -251,7 +254,7 @@ async function noteFailure(
   await runtime.store.fail(tag, reason, sandbox.id);
 }
 
-/** A caller that goes away in the middle leaves neither children nor snapshot. */
+/** If the caller goes away, neither children nor snapshot are left. */
 async function forkOrRemove(
   runtime: Runtime,
   admitted: AdmittedFork,

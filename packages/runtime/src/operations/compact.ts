@@ -1,4 +1,4 @@
-/** Copies a snapshot without its parents. */
+/** Copies a snapshot into one that needs no parents. */
 import { AppError, type ParsedOf, type SnapshotInfo } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
@@ -6,7 +6,6 @@ import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
-/** A copy of the snapshot that needs no other. */
 export function compact(
   runtime: Pick<Runtime, "branches" | "events" | "host" | "store" | "work">,
   { tag, to }: ParsedOf<"compact">,

@@ -1,4 +1,4 @@
-/** A snapshot from a recipe, or from a root file system (and kernel) that the user brings. */
+/** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
 import { stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
@@ -46,7 +46,7 @@ async function create(
     what: `build "${request.tag}"`,
     n: 1,
     memoryMib: plan.memoryMib,
-    // The guest's memory is a file that is written whole, and read once more.
+    // The guest's memory is a file that is written completely and read once.
     expectMib: plan.memoryMib,
     writesMib: plan.memoryMib,
     diskMib: 0,
@@ -57,7 +57,7 @@ async function create(
   const sealed = await draft.seal(facts, { signal });
   onProgress("check", "forking one child to see it answer");
   await answers(runtime, sealed, signal);
-  // Branches may have been taken meanwhile.
+  // A branch may have been taken during the build.
   if (request.force) await refuseOrphans(runtime, request.tag);
   const snapshot = await draft.publish();
   await runtime.pool.drop(request.tag);
@@ -66,7 +66,7 @@ async function create(
   return describeSnapshot(runtime, snapshot);
 }
 
-/** Layers over a snapshot are of no use without it, and with another one in its place. */
+/** Layers over a snapshot become unusable when another one takes its tag. */
 async function refuseOrphans(
   runtime: Pick<Runtime, "branches" | "registry" | "store">,
   tag: string,
@@ -80,7 +80,7 @@ async function refuseOrphans(
   );
 }
 
-/** A snapshot whose child does not answer gets no tag. */
+/** Forks one child: a snapshot whose child does not answer gets no tag. */
 async function answers(
   runtime: Runtime,
   snapshot: StoredSnapshot,

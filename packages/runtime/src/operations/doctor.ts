@@ -1,4 +1,4 @@
-/** Whether the host is fit. */
+/** Checks the host and what earlier daemons left. */
 import type { Check, DoctorReport } from "@forkd/contract";
 import { ok, toCheck, warn, type Finding } from "../doctor/finding.ts";
 import { acceleratorFindings, commonFindings } from "../doctor/findings.ts";
@@ -7,7 +7,7 @@ import { findLeftovers } from "../recovery/leftovers.ts";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
 
-/** With `boot` a small guest is started on each accelerator. */
+/** With `boot` it starts a small guest on each accelerator. */
 export async function doctor(
   runtime: Runtime,
   { boot = false }: { boot?: boolean } = {},

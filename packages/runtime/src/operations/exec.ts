@@ -191,7 +191,7 @@ export function attachExec(
 
 type OwnedProcess = {
   process: AgentProcess;
-  /** called when all has been read up to the exit */
+  /** called when everything up to the exit was read */
   finish?: () => void;
   /** what happens to the process when the reader stops early */
   end: () => Promise<void>;
@@ -254,7 +254,10 @@ export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Co
     }));
 }
 
-/** Works on a command that another call follows, or on one that nobody does (attached to for the moment, one at a time). */
+/**
+ * Uses the connection of the call that follows the command, or attaches to it for the moment, one call at a
+ * time.
+ */
 async function withProcess<T>(
   sandbox: Sandbox,
   execId: number,

@@ -5,12 +5,12 @@ import type { Runtime } from "../runtime.ts";
 import { removeBranches } from "../snapshots/expired-branches.ts";
 
 /**
- * Flat images that no machine maps (they are made again when needed), snapshots that never came to be, strays, and the branches that
- * the request names.
+ * Removes flat images that no machine maps (they are written again when needed), failed snapshots, leftovers
+ * of sandboxes, and the branches that the request selects.
  */
 export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
   const { dry_run: dryRun } = request;
-  // First, for their flat images are then of no use either.
+  // First, so that their flat images are removed too.
   const branches = await removeBranches(runtime, request);
   const images = await runtime.store.evict({ dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
@@ -37,7 +37,10 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
   return { removed, freed_bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
 }
 
-/** Directories and processes of sandboxes that are not in the registry or the pool. */
+/**
+ * Removes directories, processes and control groups of sandboxes that are neither in the registry nor in the
+ * pool.
+ */
 export async function cleanup(
   runtime: Pick<Runtime, "cgroups" | "config" | "places">,
   { dry_run: dryRun }: { dry_run: boolean },

@@ -8,7 +8,7 @@ import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/des
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
-/** Those that match, by tag. */
+/** Matching snapshots, ordered by tag. */
 export async function findSnapshots(
   runtime: Pick<Runtime, "accelerator" | "branches" | "host" | "store">,
   filter: Pick<ParsedOf<"listSnapshots">, "tag" | "state" | "parent" | "branched_from">,
@@ -33,7 +33,7 @@ export async function listSnapshots(
     ),
   );
   const settled = described.filter((each) => each !== undefined);
-  // What is in the book cannot be used yet, also where its directory is there already.
+  // An open branch cannot be used yet, even if its directory exists.
   const writing = open.map((each) => describeOpen(runtime, each));
   const tags = new Set(writing.map(({ tag }) => tag));
   return [...settled.filter(({ tag }) => !tags.has(tag)), ...writing].sort((a, b) =>
@@ -41,7 +41,7 @@ export async function listSnapshots(
   );
 }
 
-/** undefined if it was removed meanwhile */
+/** undefined if it was removed in between */
 async function describeIfThere(
   runtime: Pick<Runtime, "host" | "store">,
   snapshot: StoredSnapshot,

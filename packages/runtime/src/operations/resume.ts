@@ -24,7 +24,7 @@ export function rewind(
       const snapshot = await usableSnapshot(runtime, to);
       await requireLineage(runtime, sandbox, snapshot);
       const ahead = sandbox.saved;
-      // What was saved lies ahead of where the sandbox is now.
+      // The saved state is newer than where the sandbox is now.
       await replaceMachine(
         runtime,
         sandbox,
@@ -43,7 +43,7 @@ export function rewind(
   );
 }
 
-/** The snapshot is an ancestor of the sandbox, or was taken of it. */
+/** Refuses a snapshot that is neither an ancestor of the sandbox nor a branch of it. */
 async function requireLineage(
   runtime: Pick<Runtime, "store">,
   sandbox: Sandbox,

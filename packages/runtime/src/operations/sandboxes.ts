@@ -37,7 +37,10 @@ async function requireGone(id: string, { recordPath }: SandboxHome): Promise<voi
   );
 }
 
-/** Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a sandbox is left. */
+/**
+ * Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a
+ * sandbox is left.
+ */
 export async function killAll(
   runtime: Pick<Runtime, "pool" | "registry">,
   filter: ParsedOf<"killAll">,

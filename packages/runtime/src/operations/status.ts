@@ -1,4 +1,4 @@
-/** What the runtime holds at the moment. */
+/** What the daemon is, and how much it holds. */
 import type { Status } from "@forkd/contract";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";

@@ -1,4 +1,7 @@
-/** A workspace is a sandbox with a name, which can be suspended and comes back after the daemon was restarted. */
+/**
+ * A workspace is a sandbox with a name. It can be suspended, and it is still there after a restart of the
+ * daemon.
+ */
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
 import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Context } from "../context.ts";
@@ -44,7 +47,7 @@ function get(runtime: Pick<Runtime, "registry">, name: string): Sandbox {
 
 type WorkspaceFilter = Omit<ParsedOf<"listWorkspaces">, "limit" | "cursor">;
 
-/** Those that match, the oldest first. */
+/** Matching workspaces, oldest first. */
 export function listWorkspaces(
   runtime: Pick<Runtime, "registry">,
   filter: WorkspaceFilter = {},

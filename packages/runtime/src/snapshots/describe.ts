@@ -1,4 +1,4 @@
-/** A snapshot, stored or on the way, in the words of the contract. */
+/** Snapshots, stored or being written, as the contract describes them. */
 import { join } from "node:path";
 import type { SnapshotInfo } from "@forkd/contract";
 import type { BrokenSnapshot, StoredSnapshot } from "@forkd/store";

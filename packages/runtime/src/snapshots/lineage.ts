@@ -1,7 +1,7 @@
-/** Who stands on whom: snapshots by their parents, sandboxes by what they run from. */
+/** What depends on a snapshot. */
 import type { Runtime } from "../runtime.ts";
 
-/** Snapshots, also those being written, and sandboxes with saved state whose memory is a layer over the snapshot. */
+/** Snapshots, including those being written, and sandboxes whose saved state is a layer over the snapshot. */
 export async function dependentsOf(
   runtime: Pick<Runtime, "branches" | "registry" | "store">,
   tag: string,

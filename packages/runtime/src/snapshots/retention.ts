@@ -1,10 +1,10 @@
-/** Applies the configured retention of branches from time to time. */
+/** Applies the configured retention of branches at an interval. */
 import { removeBranches, type Policy } from "./expired-branches.ts";
 import type { Runtime } from "../runtime.ts";
 
 const daySecs = 86_400;
 
-/** Disposing the result ends it. */
+/** Disposing the result stops it. */
 export function startRetention(runtime: Runtime): Disposable {
   const { gcIntervalSecs, retention } = runtime.quota;
   const policy: Policy = {
