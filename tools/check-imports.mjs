@@ -1,6 +1,7 @@
 /**
- * Import directions: which package may import which. Also refuses deep imports, Node in the browser-safe packages, and imports
- * from outside in the part of the contract that clients load without a schema library.
+ * Import directions: which package may import which. Also refuses deep imports, Node in the browser-safe
+ * packages, a schema library in the part of the contract that clients load without one, and operations that
+ * import each other.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
@@ -22,6 +23,7 @@ const exceptions = {
   "packages/cli/src/commands/serve.ts": ["daemon"],
   "packages/cli/src/daemon/local.ts": ["daemon"],
 };
+const operations = "packages/runtime/src/operations/";
 const browserSafe = (file) =>
   file.startsWith("packages/contract/src/") ||
   (file.startsWith("packages/sdk/src/") && !/\/node[^/]*\.ts$/.test(file));
@@ -51,6 +53,10 @@ for (const [name, may] of Object.entries(allowed)) {
           problems.push(`${file}: deep import ${target}`);
       } else if (target.startsWith("node:") && browserSafe(file)) {
         problems.push(`${file}: runs in browsers and must not import ${target}`);
+      } else if (file.startsWith(operations) && target.startsWith("./")) {
+        problems.push(
+          `${file}: operations must not import each other (${target}); put what they share below`,
+        );
       }
     }
   }

@@ -1,3 +1,4 @@
+export { AsyncQueue, Wakeup } from "./async-queue.ts";
 export { Scope, type Undo } from "./scope.ts";
 export { mapPool } from "./pool.ts";
 export { FairSemaphore } from "./fair-semaphore.ts";

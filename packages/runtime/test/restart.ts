@@ -2,8 +2,7 @@
 import type { TestContext } from "node:test";
 import { nullLogger } from "@forkd/base";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
-import { openStore } from "../src/open-runtime.ts";
-import { Runtime } from "../src/runtime.ts";
+import { createRuntime, openStore } from "../src/open-runtime.ts";
 import { reapStrays } from "../src/recovery/strays.ts";
 import { restoreSandboxes } from "../src/recovery/adopt.ts";
 import { Survivors } from "../src/recovery/survivors.ts";
@@ -28,7 +27,7 @@ export async function follow(t: TestContext, before: TestRuntime): Promise<TestR
   const images = new ImageRefs();
   const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
-  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
+  const runtime = createRuntime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(() => runtime[Symbol.asyncDispose]());
   await restoreSandboxes(runtime, survivors);
   return { runtime, engine, config };

@@ -21,8 +21,8 @@ export function systemHandlers({ runtime, version, config, stop, audit, http }: 
         checks: [...report.checks, ...own],
       };
     },
-    shutdown: async ({ sandboxes = runtime.onStop }) => {
-      runtime.onStop = sandboxes;
+    shutdown: async ({ sandboxes = runtime.work.onStop }) => {
+      runtime.work.onStop = sandboxes;
       try {
         return await closeSandboxes(runtime, sandboxes);
       } finally {

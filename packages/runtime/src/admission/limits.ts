@@ -15,18 +15,32 @@ import {
   type NotEnforced,
   type WithLimits,
 } from "@forkd/contract";
-import type { DiskLimits, ExitReason, Group, GroupLimits, PreparedMachine } from "@forkd/machine";
-import type { Runtime } from "../runtime.ts";
+import type {
+  Cgroups,
+  DiskLimits,
+  Engine,
+  ExitReason,
+  Group,
+  GroupLimits,
+  PreparedMachine,
+} from "@forkd/machine";
+import type { QuotaSettings } from "../config.ts";
 
 const mib = 1024 * 1024;
 
+/** What can hold a machine to a limit. */
+export type Enforcers = {
+  readonly cgroups: Cgroups;
+  readonly engine: Pick<Engine, "name" | "capabilities">;
+};
+
 /** What was asked for, and where that says nothing the daemon's defaults; undefined if nothing is limited. */
 export function limitsOf(
-  runtime: Runtime,
+  { quota }: { readonly quota: QuotaSettings },
   { limits, memory_limit_mib: older }: WithLimits,
   inherited?: AskedLimits,
 ): AskedLimits | undefined {
-  const { defaultLimits } = runtime.quota;
+  const { defaultLimits } = quota;
   const given = { ...inherited, ...limits, ...(older !== undefined && { memory_mib: older }) };
   const merged: AskedLimits = { best_effort: false, ...onlySet(defaultLimits), ...onlySet(given) };
   return limitNames.some((name) => merged[name] !== undefined) ? merged : undefined;
@@ -37,8 +51,7 @@ function onlySet<T extends object>(fields: T): T {
 }
 
 /** Why the host cannot hold a machine to a limit, or undefined if it can. */
-function obstacle(runtime: Runtime, limit: LimitName): string | undefined {
-  const { cgroups, engine } = runtime;
+function obstacle({ cgroups, engine }: Enforcers, limit: LimitName): string | undefined {
   const byGroup = { memory_mib: "memory", cpu_percent: "cpu", pids: "pids" } as const;
   if (limit in byGroup) {
     const support = cgroups.support[byGroup[limit as keyof typeof byGroup]];
@@ -49,19 +62,19 @@ function obstacle(runtime: Runtime, limit: LimitName): string | undefined {
 }
 
 /** Of all limits that there are. */
-export function notEnforceable(runtime: Runtime, limits: AskedLimits | undefined): NotEnforced[] {
+export function notEnforceable(enforcers: Enforcers, limits: AskedLimits | undefined): NotEnforced[] {
   if (!limits) return [];
   return limitNames
     .filter((limit) => limits[limit] !== undefined)
     .flatMap((limit) => {
-      const reason = obstacle(runtime, limit);
+      const reason = obstacle(enforcers, limit);
       return reason === undefined ? [] : [{ limit, reason }];
     });
 }
 
 /** Refuses what could be promised but not held. */
-export function requireEnforceable(runtime: Runtime, limits: AskedLimits | undefined): void {
-  const problems = notEnforceable(runtime, limits);
+export function requireEnforceable(enforcers: Enforcers, limits: AskedLimits | undefined): void {
+  const problems = notEnforceable(enforcers, limits);
   if (problems.length === 0 || limits?.best_effort) return;
   const list = problems.map(({ limit, reason }) => `limits.${limit}: ${reason}`).join("; ");
   throw new AppError(
@@ -79,11 +92,11 @@ type Machine = { id: string; number: number; machine: PreparedMachine };
 
 /** The machine's group, still empty; undefined if it needs none. */
 export function makeGroup(
-  runtime: Runtime,
+  enforcers: Enforcers,
   { id, number }: Pick<Machine, "id" | "number">,
   limits: AskedLimits | undefined,
 ): Group | undefined {
-  const missing = new Set(notEnforceable(runtime, limits).map(({ limit }) => limit));
+  const missing = new Set(notEnforceable(enforcers, limits).map(({ limit }) => limit));
   const held = <N extends LimitName>(name: N) => (missing.has(name) ? undefined : limits?.[name]);
   const wanted: GroupLimits = {
     memoryMib: held("memory_mib"),
@@ -91,7 +104,7 @@ export function makeGroup(
     pids: held("pids"),
   };
   if (Object.values(wanted).every((value) => value === undefined)) return undefined;
-  return runtime.cgroups.create(groupName(id, number), wanted);
+  return enforcers.cgroups.create(groupName(id, number), wanted);
 }
 
 /** Before the machine starts. `usedBytes` is what its disk took before this machine began. */

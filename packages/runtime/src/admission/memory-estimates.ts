@@ -1,21 +1,21 @@
-/** What children of a snapshot take of the host, from those that run. */
+/** Estimates the memory of a new child of a snapshot from its running ones. */
 import { memoryUse } from "@forkd/machine";
 
 const mib = 1024 * 1024;
-/** reading it makes the kernel walk all pages of the process */
+/** not more often: each reading makes the kernel walk all pages of the process */
 const everyMs = 5000;
 const maxKnown = 1000;
 
 export class MemoryEstimates {
   readonly #known = new Map<string, { mib: number; at: number }>();
 
-  /** Mean of what was seen, or undefined if nothing was. */
+  /** The mean so far, or undefined without a measurement. */
   of(snapshotId: string): number | undefined {
     const found = this.#known.get(snapshotId);
     return found && Number.isFinite(found.mib) ? Math.ceil(found.mib) : undefined;
   }
 
-  /** Looks at one child. Nobody waits for it, and it never rejects. */
+  /** Measures one child in the background. Never rejects. */
   async learn(snapshotId: string, pid: number): Promise<void> {
     const before = this.#known.get(snapshotId);
     const now = performance.now();

@@ -1,6 +1,6 @@
 /**
- * Saves a sandbox to disk and ends its machine. The state that was saved before is removed only when the new one is published and
- * recorded, so a failure leaves the sandbox as it was.
+ * Saves a sandbox to disk and ends its machine. The state that was saved before is removed only when the new
+ * one is published and recorded, so a failure leaves the sandbox as it was.
  */
 import { AppError, type SandboxInfo } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
@@ -9,8 +9,9 @@ import type { Runtime } from "../runtime.ts";
 import type { SavedState } from "../sandbox/facts.ts";
 import { readRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { pinBase } from "./layer-base.ts";
 import { takeInstant } from "./take-instant.ts";
-import { pinBase, writeInstant } from "./write-instant.ts";
+import { writeInstant } from "./write-instant.ts";
 
 export type PauseContext = Pick<Context, "signal" | "log"> & { unless?: () => boolean };
 
@@ -20,7 +21,7 @@ export function pauseSandbox(
   sandbox: Sandbox,
   { signal, log, unless = () => false }: PauseContext,
 ): Promise<SandboxInfo> {
-  return runtime.whileOpen(signal, (open) =>
+  return runtime.work.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "paused" || unless()) return sandbox.info();
       const startedAt = performance.now();
@@ -38,8 +39,12 @@ export function pauseSandbox(
   );
 }
 
-/** Under the sandbox's lock. */
-export async function saveSandbox(runtime: Runtime, sandbox: Sandbox, signal: AbortSignal): Promise<void> {
+/** The caller holds the lock of the sandbox. */
+export async function saveSandbox(
+  runtime: Pick<Runtime, "config" | "engine" | "images" | "log" | "store">,
+  sandbox: Sandbox,
+  signal: AbortSignal,
+): Promise<void> {
   const source = sandbox.current;
   const before = sandbox.saved;
   await sandbox.whilePausing(async () => {
@@ -47,7 +52,7 @@ export async function saveSandbox(runtime: Runtime, sandbox: Sandbox, signal: Ab
     await using draft = await runtime.store.draftIn(sandbox.home.dir, name, sandbox.id, { replace: true });
     const base = await pinBase(runtime, { sandbox, source, draft, mode: "diff" });
     await using _base = base;
-    // The machine does not go on unless something fails, so there is no hurry that would be worth the memory.
+    // The machine continues only if something fails, so a short pause is not worth the memory.
     await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
     await instant.copyDisks(draft);
     await writeInstant(runtime, draft, {
@@ -66,14 +71,14 @@ export async function saveSandbox(runtime: Runtime, sandbox: Sandbox, signal: Ab
       await sandbox.persist({ machine: undefined, saved });
       sandbox.requireAlive();
     } catch (error) {
-      // The sandbox runs on, and where the record could not be written there may be no room for what nobody needs.
+      // The sandbox keeps running. Free the space: the disk may be full.
       const record = await readRecord(sandbox.home).catch(() => undefined);
       if (record?.saved?.name !== name) await removeTree(saved.snapshot.dir);
       throw error;
     }
     sandbox.saved = saved;
     const machine = sandbox.leave();
-    // Ended before the instant is let go of, which would let it run.
+    // Ends before the instant is disposed, which would resume it.
     await machine?.end(
       new AppError(
         "sandbox_paused",
@@ -85,8 +90,11 @@ export async function saveSandbox(runtime: Runtime, sandbox: Sandbox, signal: Ab
   if (before) await removeSavedState(runtime, before);
 }
 
-/** One that cannot be removed now is when the next daemon begins; the sandbox does without it already. */
-export async function removeSavedState(runtime: Runtime, { snapshot }: SavedState): Promise<void> {
+/** The sandbox no longer needs it. If it cannot be removed now, the next daemon removes it. */
+export async function removeSavedState(
+  runtime: Pick<Runtime, "log" | "store">,
+  { snapshot }: SavedState,
+): Promise<void> {
   try {
     await removeTree(snapshot.dir);
     await runtime.store.discardFlat(snapshot);

@@ -3,10 +3,12 @@
  *
  *   arm, hold back input (guest runs) ─► stop ─► devices ─► memory, disk ─► devices again ─► (caller) cont
  *
- * What can change a stopped machine is input that QEMU still hands to it. Such input moves the indices in the device state, so
- * two equal device states around the copy of memory prove that all of it is of one instant; if they differ, it is taken again.
+ * Only input that QEMU still delivers can change a stopped machine. Such input moves the indices in the
+ * device state, so two equal device states around the copy of memory prove that everything is from one
+ * instant. If they differ, it is taken again.
  *
- * The machine is paused when takeInstant() returns, and disposing the result lets it run; if takeInstant() throws it runs already.
+ * The machine is paused when takeInstant() returns; disposing the result resumes it. If takeInstant() throws,
+ * the machine runs.
  */
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -27,7 +29,7 @@ export class Instant implements AsyncDisposable {
   readonly capture: PageCapture;
   readonly pages: number;
   readonly kernels: Manifest["kernels"];
-  /** the agent had read all that it was sent */
+  /** the agent had read everything that was sent */
   readonly atBoundary: boolean;
   /** state of CPU and devices */
   readonly devices: Uint8Array;
@@ -36,7 +38,7 @@ export class Instant implements AsyncDisposable {
   /** for each, whether it is linked into the draft */
   readonly #isLinked: readonly boolean[];
   readonly timings: Readonly<Record<string, number>>;
-  /** what the guest's clock lacked when it ran again; known once it does */
+  /** how far the guest's clock was behind when it resumed, in milliseconds; known once it runs */
   stall: Promise<number | undefined> = Promise.resolve(undefined);
   readonly #paused: Scope;
   readonly #stoppedAt: number;
@@ -67,19 +69,19 @@ export class Instant implements AsyncDisposable {
     return this.#pauseMs ?? performance.now() - this.#stoppedAt;
   }
 
-  /** Lets the machine run. */
+  /** Resumes the machine. */
   async resume(): Promise<void> {
     await this.#paused[Symbol.asyncDispose]();
     this.#pauseMs ??= performance.now() - this.#stoppedAt;
   }
 
-  /** Disk layers that could not be linked are copied, while the source is there. */
+  /** Copies disk layers that could not be linked, while the source still has them. */
   async copyDisks(draft: Draft): Promise<void> {
     for (const [index, path] of this.disks.entries())
       if (!this.#isLinked[index]) await copySparse(path, draft.diskPath(index));
   }
 
-  /** Lets the machine run, unless it does, and lets go of the captured pages. */
+  /** Resumes the machine if it is paused, and frees the captured pages. */
   [Symbol.asyncDispose](): Promise<void> {
     this.#release ??= (async () => {
       try {
@@ -93,19 +95,20 @@ export class Instant implements AsyncDisposable {
 }
 
 export async function takeInstant(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "log">,
   source: SandboxMachine,
   draft: Draft,
   options: { direct: boolean; signal?: AbortSignal | undefined },
 ): Promise<Instant> {
   const { machine } = source;
-  // A kernel that is on its way would be missing in the children.
-  await arrival(runtime, source, options.signal);
-  // The runtime directory may have been emptied; the states of the devices go there.
+  // A kernel that is still starting would be missing in the children.
+  await kernelsStarted(runtime, source, options.signal);
+  // The device states are written there, and the runtime directory may have been emptied.
   await mkdir(source.paths.socketDir, { mode: 0o700, recursive: true });
   await using armed = new Scope();
   await machine.prepareFreeze(() => newOverlay(source));
-  // Linked ahead: then they are the snapshot's whatever becomes of the source, and no disk is waited for in the pause.
+  // Linked before the pause: the snapshot keeps them whatever happens to the source, and the pause does not
+  // wait for a disk.
   const ahead = qcow2Of(machine.disk);
   const isLinked = await Promise.all(ahead.map((path, index) => draft.link(draft.diskPath(index), path)));
   const capture = armed.use(
@@ -117,7 +120,7 @@ export async function takeInstant(
   );
   await using stopped = new Scope();
   const resumed: { instant?: Instant } = {};
-  // Last of all, when the machine runs and the connection is free again.
+  // Runs last, when the machine runs and the connection is free again.
   stopped.defer(() => {
     const stall = correctClock(source.agent);
     if (resumed.instant) resumed.instant.stall = stall;
@@ -130,7 +133,7 @@ export async function takeInstant(
   stopped.defer(() => orGone(source, paused[Symbol.asyncDispose]()));
   clock.lap("stop");
   const saveDevices = async (name: string) => {
-    // In the directory of the sockets, which is in memory on most hosts.
+    // The directory of the sockets is in memory on most hosts.
     const path = join(source.paths.socketDir, name);
     await paused.saveDevices(path);
     const bytes = await readFile(path);
@@ -161,13 +164,16 @@ export async function takeInstant(
     }
     runtime.log.debug({ event: "branch.retake", attempt });
     if (attempt === maxAttempts)
-      throw new AppError("engine_failed", "The machine did not come to rest while it was paused");
+      throw new AppError("engine_failed", "The devices of the paused machine kept changing");
   }
 }
 
-/** A kernel need not answer, and then it costs nobody but its guest: what waits for it must not wait for ever. */
-async function arrival(
-  runtime: Runtime,
+/**
+ * Waits for kernels that are starting, with a time limit: a kernel that never answers must not block a
+ * capture.
+ */
+async function kernelsStarted(
+  runtime: Pick<Runtime, "config">,
   { restarts }: SandboxMachine,
   signal: AbortSignal | undefined,
 ): Promise<void> {
@@ -176,26 +182,27 @@ async function arrival(
   const timer = setTimeout(() => late.abort(), runtime.config.readyTimeoutMs);
   const either = signal ? AbortSignal.any([signal, late.signal]) : late.signal;
   try {
-    const given = new Promise<void>((resolve) => {
+    const gaveUp = new Promise<void>((resolve) => {
       if (either.aborted) resolve();
       else either.addEventListener("abort", () => resolve(), { once: true });
     });
-    await Promise.race([Promise.allSettled(restarts.values()), given]);
+    await Promise.race([Promise.allSettled(restarts.values()), gaveUp]);
   } finally {
     clearTimeout(timer);
   }
   signal?.throwIfAborted();
 }
 
-/** Neither goes on in the background when the other fails. */
+/** Like Promise.all, but leaves nothing running in the background when one fails. */
 async function bothSettled<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
   await Promise.allSettled([first, second]);
   return [await first, await second];
 }
 
 /**
- * Nothing is on its way to the guest: the agent has all that was sent, and no kernel has half a message, the rest of which its
- * children would wait for. A guest that does not answer is captured as it is; that costs nobody but itself.
+ * Waits until nothing is in flight to the guest: the agent has read everything, and no kernel has half a
+ * message, which its children would wait to complete. A guest that does not answer is captured as it is; only
+ * its own children are affected.
  */
 async function quiesce({ agent, kernels }: SandboxMachine): Promise<{ held: Disposable; isQuiet: boolean }> {
   const late = new Promise<void>((resolve) => setTimeout(resolve, quietMs).unref());
@@ -218,7 +225,7 @@ function qcow2Of(layers: readonly DiskLayer[]): string[] {
   return layers.filter(({ format }) => format === "qcow2").map(({ path }) => path);
 }
 
-/** That a machine which is gone cannot be let run is no failure of its own. */
+/** A machine that has exited cannot be resumed, and that is not an error here. */
 async function orGone(source: SandboxMachine, resumed: PromiseLike<void>): Promise<void> {
   try {
     await resumed;

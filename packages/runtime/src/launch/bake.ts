@@ -1,8 +1,8 @@
 /**
  * The parent: a machine booted from images, warmed, and saved into a draft.
  *
- * It is killed while it is paused: its memory file is mapped shared, and one instruction after the device state was
- * saved would make memory and devices two different instants.
+ * It is killed while it is paused: its memory file is mapped shared, and one instruction after the device
+ * state was saved would make memory and devices two different instants.
  */
 import { randomBytes } from "node:crypto";
 import { open, readdir, readFile } from "node:fs/promises";
@@ -18,15 +18,16 @@ import {
   shapeOf,
   writeFile as writeGuestFile,
   type Machine,
+  type MachineShape,
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
 import { runInGuest } from "./run-in-guest.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
-import { makeHome, makePlace } from "./launch.ts";
+import { makeHome, makePlace } from "./prepare.ts";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
-import { wallClock } from "../capture/wall-clock.ts";
+import { wallClock } from "../capture/guest-clock.ts";
 import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = {
@@ -45,15 +46,15 @@ export type BakePlan = {
 
 export type Progress = (step: string, message: string) => void;
 
-/** Directory of the kernels' programs in the guest. */
+/** directory of the kernels in the guest */
 const guestKernelDir = "/usr/lib/forkd/kernels";
 const interpreters: Record<Language, { command: readonly [string, ...string[]]; main: string }> = {
   python: { command: ["python3"], main: "kernel.py" },
   node: { command: ["node", "--no-force-async-hooks-checks"], main: "kernel.cjs" },
 };
 /**
- * Takes the path that a child's first eval takes. What Python has so far is put out of reach of its garbage collector, which
- * would write to every object of the parent (measured with numpy: 5.7 MiB per child and collection, 0.5 MiB so).
+ * Does what a child's first eval does. gc.freeze() keeps Python's garbage collector from writing to every
+ * object of the parent (measured with numpy: 5.7 MiB per child and collection, 0.5 MiB with it).
  */
 const firstEval: Record<Language, string> = {
   python: "import gc; gc.freeze(); del gc\n[0.5, 'a']",
@@ -104,45 +105,53 @@ export async function bake(
       ...(signal && { signal }),
     }),
   );
-  // Whatever is awaited below ends with the machine.
+  // Ending the machine ends everything that is awaited below.
   const stop = () => void machine[Symbol.asyncDispose]();
   signal?.addEventListener("abort", stop, { once: true });
   scope.defer(() => signal?.removeEventListener("abort", stop));
   const kernels = await orDeath(machine, warm(runtime, agent, plan, onProgress));
   onProgress("save", "saving memory and device state");
   await orDeath(machine, withReplyDeadline("it does not write back its disk", agent.sync()));
-  // Work that the guest has put off (write-back, timers, deferred frees) would else be done anew in every child; the end of
-  // it is announced by nothing.
+  // Work that the guest has deferred (write-back, timers, frees) would otherwise be repeated in every child.
+  // Nothing announces its end.
   await orDeath(machine, new Promise((resolve) => setTimeout(resolve, settleMs)));
   const records = kernels.map(recordKernel);
   const paused = await machine.pause();
   await paused.saveDevices(draft.path("devices"));
   await machine[Symbol.asyncDispose]();
+  return manifestFacts(runtime, plan, { shape, commandLine, kernels: records });
+}
+
+function manifestFacts(
+  { engine, host, accelerator, tscKhz }: Pick<Runtime, "accelerator" | "engine" | "host" | "tscKhz">,
+  plan: BakePlan,
+  parent: { shape: MachineShape; commandLine: string; kernels: ManifestFacts["kernels"] },
+): ManifestFacts {
   return {
     forkd_version: forkdVersion,
     created_at_unix: Math.floor(Date.now() / 1000),
     agent_protocol: agentProtocolVersion,
-    engine: { name: runtime.engine.name, version: runtime.engine.version },
+    engine: { name: engine.name, version: engine.version },
     machine: {
-      type: shape.machineType,
-      cpu: runtime.host.cpu,
-      accelerator,
+      type: parent.shape.machineType,
+      cpu: host.cpu,
+      accelerator: accelerator.accelerator,
       vcpus: plan.vcpus,
       memory_mib: plan.memoryMib,
-      devices: [...shape.devices],
-      tsc_khz: runtime.tscKhz,
+      devices: [...parent.shape.devices],
+      tsc_khz: tscKhz,
     },
-    kernel: { digest: plan.kernel.digest, version: plan.kernel.version, command_line: commandLine },
+    kernel: { digest: plan.kernel.digest, version: plan.kernel.version, command_line: parent.commandLine },
     initramfs: { digest: plan.initramfs.digest },
     rootfs: { digest: plan.rootfs.digest },
     ...(plan.recipe && { recipe: plan.recipe }),
     env: plan.env,
-    kernels: records,
+    kernels: parent.kernels,
     origin: { kind: "build" },
   };
 }
 
-/** Waits for `work`; if the machine ends first, its reason is the failure. */
+/** Waits for `work`. If the machine exits first, throws why. */
 async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
   const died = machine.exited.then((reason): never => {
     throw new AppError("engine_failed", `The parent ended: ${reason.text}`, {
@@ -154,7 +163,7 @@ async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
   try {
     return await Promise.race([work, died]);
   } catch (error) {
-    // The agent's connection ends a moment before the process does; the process says why.
+    // The agent's connection closes a moment before the process exits, and the exit says why.
     if (error instanceof AppError && error.code === "agent_unreachable") {
       await Promise.race([died, new Promise((resolve) => setTimeout(resolve, 300))]);
     }
@@ -163,7 +172,7 @@ async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
 }
 
 async function warm(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   agent: AgentClient,
   plan: BakePlan,
   onProgress: Progress,
@@ -212,7 +221,7 @@ async function startService(
   if (service.port === undefined) return;
   const until = Date.now() + serviceTimeoutMs;
   while (!(await accepts(agent, service.port))) {
-    // A listening socket in the guest announces itself to nobody: trying is the only way to know.
+    // The guest does not announce a listening socket, so it has to be polled.
     if (Date.now() > until) {
       throw new AppError(
         "invalid_recipe",
@@ -234,7 +243,7 @@ async function accepts(agent: AgentClient, port: number): Promise<boolean> {
 }
 
 async function warmKernel(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   agent: AgentClient,
   plan: BakePlan,
   language: Language,
@@ -272,14 +281,14 @@ async function warmKernel(
       );
     }
   }
-  // What a child does first is done once here, so that the pages it needs are in memory.
+  // Do once what every child does first, so that the pages it needs are in memory.
   await kernel.client.afterFork(randomBytes(64), plan.env);
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
   return kernel;
 }
 
 async function copyKernel(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   agent: AgentClient,
   language: Language,
   dir: string,

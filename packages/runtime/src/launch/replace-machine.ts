@@ -1,4 +1,4 @@
-/** Gives a sandbox another machine: the one it had ends only when the next one answers. */
+/** Gives a sandbox another machine, to resume or to rewind it. */
 import { AppError } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import { memoryShare, type Reservation } from "../admission/admission.ts";
@@ -11,11 +11,12 @@ import type { RecordState } from "../sandbox/record.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
-import { prepareMachine, startMachine } from "./launch.ts";
+import { prepareMachine } from "./prepare.ts";
+import { startMachine } from "./start.ts";
 
 /**
- * Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers and the record names it. What
- * else changes with it goes into the same record.
+ * Starts a machine from the snapshot. The old one ends when the new one answers and the record names it, so a
+ * failure leaves the sandbox as it was. `changed` is written to the same record.
  */
 export async function replaceMachine(
   runtime: Runtime,
@@ -54,7 +55,8 @@ export async function replaceMachine(
   const reason = new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
     details: { id: sandbox.id, to: snapshot.tag },
   });
-  // The sandbox goes on with the next one. What cannot be removed of this one now is found as a stray.
+  // The sandbox uses the next machine already. If this one cannot be removed now, cleanup finds it as a
+  // stray.
   await before
     ?.end(reason)
     .catch((error: unknown) =>
@@ -62,9 +64,9 @@ export async function replaceMachine(
     );
 }
 
-/** Room for the next machine of a sandbox; one that has a machine has room already. */
+/** Reserves capacity for the next machine. A sandbox that has a machine has its capacity already. */
 function admitMachine(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "admission" | "memoryEstimates">,
   sandbox: Sandbox,
   { id, manifest }: StoredSnapshot,
   caller: Context["caller"],
@@ -75,7 +77,7 @@ function admitMachine(
     n: sandbox.state === "running" ? 0 : 1,
     memoryMib: memoryShare(manifest.machine.memory_mib, limits?.memory_mib),
     expectMib: runtime.memoryEstimates.of(id),
-    // Its disk counts while it is paused.
+    // The disk of a paused sandbox is counted already.
     diskMib: 0,
     caller: caller?.name === owner ? caller : undefined,
     isNew: false,

@@ -3,6 +3,7 @@ import type { SandboxInfo } from "@forkd/contract";
 import { collapseIfLong } from "../capture/disk-chain.ts";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { replaceMachine } from "./replace-machine.ts";
 
@@ -12,11 +13,11 @@ export function resumeSandbox(
   sandbox: Sandbox,
   { signal, log, caller }: Context,
 ): Promise<SandboxInfo> {
-  return runtime.whileOpen(signal, (open) =>
+  return runtime.work.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "running") return sandbox.info();
       if (sandbox.unusable) throw sandbox.unusable;
-      const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
+      const snapshot = sandbox.saved?.snapshot ?? (await usableSnapshot(runtime, sandbox.snapshotTag));
       await replaceMachine(runtime, sandbox, snapshot, {}, { signal: either, caller });
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);

@@ -1,5 +1,4 @@
 /** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
-import { isUtf8 } from "node:buffer";
 import { constants } from "node:os";
 import {
   AppError,
@@ -17,6 +16,7 @@ import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
+import { outputEvent } from "../guest/output-event.ts";
 
 const defaultTimeoutSecs = 30;
 /** output per stream that the guest keeps for a later attach */
@@ -60,9 +60,13 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
     : { exit_code: 128 + exit.signal, signal: signalName(exit.signal), timed_out: exit.timedOut };
 }
 
-function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSignal | undefined): () => void {
+function killOnAbort(
+  runtime: Pick<Runtime, "work">,
+  process: AgentProcess,
+  signal: AbortSignal | undefined,
+): () => void {
   const stop = () => {
-    if (!runtime.keepsRunningWithoutCaller) process.kill();
+    if (!runtime.work.keepsRunningWithoutCaller) process.kill();
   };
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
@@ -78,7 +82,7 @@ export function exec(runtime: Runtime, request: ExecInput, context: Context): Pr
 }
 
 async function runCommand(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "outputRoom" | "work">,
   sandbox: Sandbox,
   { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
 ): Promise<ExecResult> {
@@ -148,7 +152,7 @@ export function streamExec(
 }
 
 async function streamCommand(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "metrics" | "work">,
   sandbox: Sandbox,
   { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
 ): Promise<AsyncIterable<ExecEvent>> {
@@ -162,7 +166,8 @@ async function streamCommand(
     process.forget();
     runtime.metrics.execSeconds.observe((performance.now() - startedAt) / 1000);
   };
-  const end = () => (runtime.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]());
+  const end = () =>
+    runtime.work.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]();
   const owned = { process, finish, end, release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }
@@ -186,7 +191,7 @@ export function attachExec(
 
 type OwnedProcess = {
   process: AgentProcess;
-  /** called when all has been read up to the exit */
+  /** called when everything up to the exit was read */
   finish?: () => void;
   /** what happens to the process when the reader stops early */
   end: () => Promise<void>;
@@ -201,16 +206,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   attached.set(process.id, process);
   try {
     if (first) yield first;
-    for await (const { stream, offset, bytes } of process.output) {
-      const text = isUtf8(bytes);
-      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-      yield {
-        type: stream === 1 ? "stdout" : "stderr",
-        offset,
-        data: buffer.toString(text ? "utf8" : "base64"),
-        encoding: text ? "utf8" : "base64",
-      };
-    }
+    for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
     const exit = await process.exit;
     finished = true;
     owned.finish?.();
@@ -258,7 +254,10 @@ export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Co
     }));
 }
 
-/** Works on a command that another call follows, or on one that nobody does (attached to for the moment, one at a time). */
+/**
+ * Uses the connection of the call that follows the command, or attaches to it for the moment, one call at a
+ * time.
+ */
 async function withProcess<T>(
   sandbox: Sandbox,
   execId: number,

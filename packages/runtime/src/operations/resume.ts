@@ -6,6 +6,7 @@ import type { Context } from "../context.ts";
 import { replaceMachine } from "../launch/replace-machine.ts";
 import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 export function resume(runtime: Runtime, { id }: { id: string }, context: Context): Promise<SandboxInfo> {
@@ -18,12 +19,12 @@ export function rewind(
   { signal, log, caller }: Context,
 ): Promise<SandboxInfo> {
   const sandbox = runtime.registry.get(id);
-  return runtime.whileOpen(signal, (open) =>
+  return runtime.work.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
-      const snapshot = await runtime.snapshot(to);
+      const snapshot = await usableSnapshot(runtime, to);
       await requireLineage(runtime, sandbox, snapshot);
       const ahead = sandbox.saved;
-      // What was saved lies ahead of where the sandbox is now.
+      // The saved state is newer than where the sandbox is now.
       await replaceMachine(
         runtime,
         sandbox,
@@ -42,8 +43,12 @@ export function rewind(
   );
 }
 
-/** The snapshot is an ancestor of the sandbox, or was taken of it. */
-async function requireLineage(runtime: Runtime, sandbox: Sandbox, target: StoredSnapshot): Promise<void> {
+/** Refuses a snapshot that is neither an ancestor of the sandbox nor a branch of it. */
+async function requireLineage(
+  runtime: Pick<Runtime, "store">,
+  sandbox: Sandbox,
+  target: StoredSnapshot,
+): Promise<void> {
   const { origin } = target.manifest;
   if (origin.kind === "branch" && origin.sandbox === sandbox.id) return;
   const start = sandbox.machineAtWork?.base ?? sandbox.saved?.snapshot;

@@ -39,7 +39,7 @@ export async function setTimeouts(
 
 /** Its time is over. Never rejects. */
 export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | "idle"): Promise<void> {
-  if (runtime.registry.find(sandbox.id) !== sandbox || runtime.closing.signal.aborted) return;
+  if (runtime.registry.find(sandbox.id) !== sandbox || runtime.work.isClosing) return;
   const { onTimeout } = sandbox.timeouts;
   runtime.log.info({ event: "sandbox.expired", sandbox: sandbox.id, cause, action: onTimeout });
   if (onTimeout === "kill") {

@@ -12,7 +12,7 @@ import { correctClock } from "../capture/guest-clock.ts";
 import { sandboxHome } from "../sandbox/paths.ts";
 import { diagnose, diskLimits, groupName, notEnforceable } from "../admission/limits.ts";
 import { mergedDiskBytes, ownDiskBytes } from "../admission/disk-usage.ts";
-import { claimHome } from "../launch/launch.ts";
+import { claimHome } from "../launch/prepare.ts";
 import type { Runtime } from "../runtime.ts";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
 import { SandboxMachine } from "../sandbox/sandbox-machine.ts";

@@ -1,6 +1,7 @@
 /**
- * Every call into a guest goes through here: it keeps the sandbox active until it has ended, resumes a paused sandbox that has
- * auto-resume, and if the machine ends meanwhile the caller learns why. A stream is active until it has been read or closed.
+ * Every call into a guest goes through here: it keeps the sandbox active until it has ended, resumes a paused
+ * sandbox that has auto-resume, and if the machine ends meanwhile the caller learns why. A stream is active
+ * until it has been read or closed.
  */
 import { AppError } from "@forkd/contract";
 import type { Context } from "../context.ts";
@@ -26,7 +27,10 @@ export async function intoGuest<T>(
   }
 }
 
-/** Runs a call whose result is a stream. The call lasts as long as the stream, so the caller must read or close it. */
+/**
+ * Runs a call whose result is a stream. The call lasts as long as the stream, so the caller must read or
+ * close it.
+ */
 export async function streamFromGuest<T>(
   runtime: Runtime,
   call: GuestCall,

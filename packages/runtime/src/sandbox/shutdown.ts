@@ -14,7 +14,7 @@ export async function closeSandboxes(
   onStop: OnStop,
 ): Promise<{ stopped: number; kept: number }> {
   // A machine that is let go of in the middle of a capture would stand still until somebody takes it up.
-  await runtime.endWork();
+  await runtime.work.end();
   const all = runtime.registry.all();
   const running = all.filter(({ state }) => state === "running").length;
   await mapPool(all, 16, (sandbox) =>

@@ -41,7 +41,7 @@ test("a sandbox without calls is killed when its idle time is over; a call puts 
   call[Symbol.dispose]();
   call[Symbol.dispose]();
   assert.equal(runtime.activity.isActive(sandbox), false);
-  await until("nothing of it is left", () => !runtime.owns(sandbox.id));
+  await until("nothing of it is left", () => !runtime.places.has(sandbox.id));
   const { value: told } = await events.next();
   assert.match(told?.reason ?? "", /left alone/);
   await assertOnly(fixture, []);

@@ -89,7 +89,7 @@ test("a daemon that stops keeps running sandboxes or ends them, as it is told", 
   );
   const second = await follow(t, first);
   assert.equal(getSandbox(second.runtime, { id }).state, "running");
-  second.runtime.onStop = "stop";
+  second.runtime.work.onStop = "stop";
   await second.runtime[Symbol.asyncDispose]();
   assert.ok(second.engine.machines.at(-1)?.hasEnded);
   await assertOnly(second, []);
@@ -109,7 +109,7 @@ test("a machine that ended while no daemon ran is told with its reason, and cost
   const paused = getSandbox(second.runtime, { id: saved });
   assert.deepEqual([paused.state, /resumed from the state/.test(paused.reason ?? "")], ["paused", true]);
   assert.equal(getWorkspace(second.runtime, { name: "mine" }).status, "stale");
-  await until("the dead one is released", async () => !second.runtime.owns(lost));
+  await until("the dead one is released", async () => !second.runtime.places.has(lost));
   assert.deepEqual((await readdir(homeOf(first, saved))).sort(), ["sandbox.json", "state-0"]);
   await resume(second.runtime, { id: saved }, context);
   await resumeWorkspace(second.runtime, { name: "mine" }, context);
@@ -205,7 +205,7 @@ test("a machine that cannot be taken up is ended and told", async (t) => {
   const second = await follow(t, first);
   const { state, reason } = getSandbox(second.runtime, { id });
   assert.deepEqual([state, reason], ["dead", "it could not be taken up again: it does not answer"]);
-  await until("it is released", () => !second.runtime.owns(id));
+  await until("it is released", () => !second.runtime.places.has(id));
   await assertOnly(second, []);
 });
 

@@ -11,7 +11,7 @@ import type { RuntimeConfig } from "../../src/config.ts";
 import { newSandboxId, sandboxHome, sandboxPaths } from "../../src/sandbox/paths.ts";
 import { openRuntime } from "../../src/open-runtime.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { cleanup } from "../../src/operations/system.ts";
+import { cleanup } from "../../src/operations/gc.ts";
 import { reapStrays } from "../../src/recovery/strays.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, openTestRuntime } from "../support.ts";
 
