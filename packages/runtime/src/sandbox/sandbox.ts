@@ -16,7 +16,8 @@ import type { WarmKernel } from "../launch/warm-kernel.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts, type SavedState } from "./facts.ts";
 import { explainEnd, looksLikeEnd } from "./exit-reason.ts";
 import type { SandboxMachine } from "./sandbox-machine.ts";
-import { RecordFile, recordOf, type RecordState } from "./record.ts";
+import { recordOf, type RecordState } from "./record.ts";
+import { RecordFile } from "./record-file.ts";
 
 export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
