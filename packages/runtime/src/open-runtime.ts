@@ -9,8 +9,7 @@ import { agentPath, snapshotsDir, type RuntimeConfig } from "./config.ts";
 import { probeBoot } from "./doctor/probe.ts";
 import { restoreSandboxes } from "./recovery/adopt.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
-import { removeStrayGroups } from "./recovery/stray-groups.ts";
-import { reapStrays } from "./recovery/strays.ts";
+import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
 import { Survivors } from "./recovery/survivors.ts";
 import { Runtime } from "./runtime.ts";
 import { ImageRefs } from "./snapshots/image-refs.ts";
@@ -51,7 +50,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   config.dataDir = await realpath(config.dataDir);
   await refuseMovedData(config);
   const survivors = await Survivors.find(config);
-  await reapStrays(config, log, (id) => survivors.claim(id));
+  await cleanUpStrays(config, log, (id) => survivors.claim(id));
   const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
   const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
@@ -65,6 +64,6 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
   await restoreSandboxes(runtime, survivors);
-  await removeStrayGroups(cgroups, log, (id) => runtime.owns(id));
+  await cleanUpStrayGroups(cgroups, log, (id) => runtime.owns(id));
   return runtime;
 }

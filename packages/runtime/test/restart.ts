@@ -4,7 +4,7 @@ import { nullLogger } from "@forkd/base";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
 import { openStore } from "../src/open-runtime.ts";
 import { Runtime } from "../src/runtime.ts";
-import { reapStrays } from "../src/recovery/strays.ts";
+import { cleanUpStrays } from "../src/recovery/strays.ts";
 import { restoreSandboxes } from "../src/recovery/adopt.ts";
 import { Survivors } from "../src/recovery/survivors.ts";
 import { tscKhz, type TestRuntime } from "./support.ts";
@@ -24,7 +24,7 @@ export async function follow(t: TestContext, before: TestRuntime): Promise<TestR
   const survivors = await Survivors.find(config, (_config, _id, { pid }) =>
     engine.machines.some((machine) => machine.process.pid === pid && !machine.hasEnded),
   );
-  await reapStrays(config, nullLogger(), (id) => survivors.claim(id));
+  await cleanUpStrays(config, nullLogger(), (id) => survivors.claim(id));
   const images = new ImageRefs();
   const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;

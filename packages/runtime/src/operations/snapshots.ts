@@ -15,9 +15,8 @@ import type { Context } from "../context.ts";
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 import type { Runtime } from "../runtime.ts";
 import { removeBranches } from "../snapshots/expired-branches.ts";
-import { findStrays, removeStrays } from "../recovery/strays.ts";
+import { findStrayGroups, findStrays, removeStrayGroups, removeStrays } from "../recovery/strays.ts";
 import { unclaimed } from "./system.ts";
-import { removeGroups, strayGroups } from "../recovery/stray-groups.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 
@@ -207,9 +206,9 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
   const images = await runtime.store.evict({ dryRun });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const strays = await findStrays(runtime.config, unclaimed(runtime));
-  const groups = strayGroups(runtime.cgroups, (id) => runtime.owns(id));
+  const groups = findStrayGroups(runtime.cgroups, (id) => runtime.owns(id));
   if (!dryRun) {
-    await removeGroups(runtime.cgroups, groups);
+    await removeStrayGroups(runtime.cgroups, groups);
     for (const { tag } of failed) {
       if (runtime.branches.has(tag)) continue;
       await runtime.store.removeFailed(tag);

@@ -3,9 +3,14 @@ import type { Check, CleanupReport, DoctorReport, Status } from "@forkd/contract
 import { acceleratorFindings, commonFindings } from "../doctor/findings.ts";
 import { ok, toCheck, warn, type Finding } from "../doctor/finding.ts";
 import type { Runtime } from "../runtime.ts";
-import { findStrays, removeStrays, type Claim } from "../recovery/strays.ts";
+import {
+  findStrayGroups,
+  findStrays,
+  removeStrayGroups,
+  removeStrays,
+  type Claim,
+} from "../recovery/strays.ts";
 import { limitsCheck } from "../doctor/limits.ts";
-import { removeGroups, strayGroups } from "../recovery/stray-groups.ts";
 import { forkdVersion } from "../version.ts";
 
 export async function status(runtime: Runtime): Promise<Status> {
@@ -76,10 +81,10 @@ export async function cleanup(
   { dry_run: dryRun }: { dry_run: boolean },
 ): Promise<CleanupReport> {
   const strays = await findStrays(runtime.config, unclaimed(runtime));
-  const groups = strayGroups(runtime.cgroups, (id) => runtime.owns(id));
+  const groups = findStrayGroups(runtime.cgroups, (id) => runtime.owns(id));
   if (!dryRun) {
     await removeStrays(runtime.config, strays);
-    await removeGroups(runtime.cgroups, groups);
+    await removeStrayGroups(runtime.cgroups, groups);
   }
   const removed = [...strays, ...groups.map((name) => ({ kind: "group", name, detail: "control group" }))];
   return { removed, dry_run: dryRun };

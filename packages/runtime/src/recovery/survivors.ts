@@ -5,8 +5,9 @@ import { isErrno } from "@forkd/base";
 import { commandLine, hostBootId, isAlive, lastWords, tailOf, type ProcessId } from "@forkd/machine";
 import { manifestName, readSnapshot, type StoredSnapshot } from "@forkd/store";
 import { snapshotsDir, type RuntimeConfig } from "../config.ts";
-import { sandboxHome, sandboxPaths, type SandboxPaths } from "../sandbox/paths.ts";
-import { sandboxIds, vmmOf, type Claim } from "./strays.ts";
+import { sandboxHome, sandboxIds, sandboxPaths, type SandboxPaths } from "../sandbox/paths.ts";
+import type { Claim } from "./strays.ts";
+import { vmmOf } from "./vmm-command-line.ts";
 import { foreign, readRecord, savedDir, type MachineRecord, type SandboxRecord } from "../sandbox/record.ts";
 
 export type LiveMachine = {
