@@ -16,7 +16,7 @@ import {
   type Engine,
 } from "@forkd/machine";
 import { Store, type StoredSnapshot } from "@forkd/store";
-import { Activity } from "./sandbox/activity.ts";
+import { Activity } from "./sandbox/timers.ts";
 import { Admission } from "./admission/admission.ts";
 import { OpenBranches } from "./capture/open-branches.ts";
 import { cpuName, type Host } from "./snapshots/compatibility.ts";
