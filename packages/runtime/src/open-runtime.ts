@@ -7,7 +7,7 @@ import { Cgroups, chooseAccelerator, measureTscKhz, QemuEngine } from "@forkd/ma
 import { Store } from "@forkd/store";
 import { agentPath, snapshotsDir, type RuntimeConfig } from "./config.ts";
 import { probeBoot } from "./doctor/probe.ts";
-import { restoreSandboxes } from "./recovery/adopt.ts";
+import { adoptSandboxes } from "./recovery/adopt.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
 import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
 import { Survivors } from "./recovery/survivors.ts";
@@ -63,7 +63,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
-  await restoreSandboxes(runtime, survivors);
+  await adoptSandboxes(runtime, survivors);
   await cleanUpStrayGroups(cgroups, log, (id) => runtime.owns(id));
   return runtime;
 }

@@ -5,7 +5,7 @@ import { ImageRefs } from "../src/snapshots/image-refs.ts";
 import { openStore } from "../src/open-runtime.ts";
 import { Runtime } from "../src/runtime.ts";
 import { cleanUpStrays } from "../src/recovery/strays.ts";
-import { restoreSandboxes } from "../src/recovery/adopt.ts";
+import { adoptSandboxes } from "../src/recovery/adopt.ts";
 import { Survivors } from "../src/recovery/survivors.ts";
 import { tscKhz, type TestRuntime } from "./support.ts";
 
@@ -13,7 +13,7 @@ import { tscKhz, type TestRuntime } from "./support.ts";
 export async function killDaemon({ runtime }: TestRuntime): Promise<void> {
   for (const sandbox of runtime.registry.all()) {
     runtime.registry.forget(sandbox.id);
-    await sandbox.letGo();
+    await sandbox.release();
   }
 }
 
@@ -30,6 +30,6 @@ export async function follow(t: TestContext, before: TestRuntime): Promise<TestR
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
   const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(() => runtime[Symbol.asyncDispose]());
-  await restoreSandboxes(runtime, survivors);
+  await adoptSandboxes(runtime, survivors);
   return { runtime, engine, config };
 }

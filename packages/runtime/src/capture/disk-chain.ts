@@ -34,7 +34,7 @@ export async function collapseIfLong(
       if (sandbox.machineAtWork !== source || source.machine.disk.length <= maxDiskLayers) return;
       const unused = await source.machine.collapseDisk(1);
       for (const { path } of unused) {
-        source.frozen.delete(path);
+        source.forgetFrozen(path);
         // Layers of the snapshot that it was forked from are not its own.
         if (path.startsWith(source.paths.dir)) await removeTree(path);
       }

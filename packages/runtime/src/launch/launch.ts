@@ -216,7 +216,7 @@ export async function startMachine(
   const died = prepared.machine.exited.then((reason): never => {
     throw new AppError(
       "engine_failed",
-      `Cannot start a child of "${prepared.snapshot.tag}": ${explain(reason) ?? reason.text}`,
+      `Cannot start a child of "${prepared.snapshot.tag}": ${explain(reason)?.text ?? reason.text}`,
       {
         details: { reason: reason.text, log: reason.log, console: reason.console },
       },
@@ -295,10 +295,13 @@ export async function startChild(
     timeouts: request.timeouts,
     machines: 1,
   });
-  if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
   // Written while the machine starts; it gets its name when the sandbox is handed out.
   const staged = sandbox.record.stage(
-    recordOf(sandbox, { ...sandbox.recordState, machine: machineFacts(child) }),
+    recordOf(sandbox, {
+      ...sandbox.recordState,
+      machine: machineFacts(child),
+      expiresAt: sandbox.nextExpiry(),
+    }),
   );
   staged.catch(() => undefined);
   try {
@@ -310,7 +313,7 @@ export async function startChild(
       askedAt: request.askedAt,
       pooled: request.pooled,
     });
-    sandbox.enter(incarnation);
+    sandbox.attachMachine(incarnation);
     await staged;
     return sandbox;
   } catch (error) {

@@ -23,27 +23,15 @@ type OnOutput = (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
 
 /** The kernel of that language; one that died is started again, without the state it had. */
 async function usableKernel(sandbox: Sandbox, language: Language | undefined): Promise<WarmKernel> {
-  const { restarts, languages } = sandbox.current;
+  const { current } = sandbox;
+  const { restarts, languages } = current;
   const wanted = language ?? languages[0];
   const under = wanted && restarts.get(wanted);
   if (under) return under;
   const kernel = sandbox.kernel(language);
   if (!kernel.client.dead) return kernel;
-  const { language: known } = kernel;
-  const restart = restartKernel(sandbox, kernel).finally(() => restarts.delete(known));
-  restarts.set(known, restart);
-  return restart;
-}
-
-async function restartKernel(sandbox: Sandbox, kernel: WarmKernel): Promise<WarmKernel> {
-  const { agent, kernels } = sandbox.current;
-  const fresh = await startKernel(agent, {
-    language: kernel.language,
-    argv: kernel.argv,
-    env: sandbox.env,
-  });
-  kernels.set(fresh.language, fresh);
-  return fresh;
+  const { language: known, argv } = kernel;
+  return current.addRestart(known, startKernel(current.agent, { language: known, argv, env: sandbox.env }));
 }
 
 type Ready = {

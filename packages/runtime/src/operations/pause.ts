@@ -1,8 +1,9 @@
 /**
- * A sandbox to disk and back, with the same id; and back to an earlier snapshot of its lineage.
+ * Pause and resume: a sandbox to disk and back, with the same id. Rewind: back to an earlier snapshot of its
+ * lineage.
  *
- * The state that was saved before is removed only when the new one stands; the machine that was there before ends only when the
- * new one answers. So whatever fails, the sandbox is as it was.
+ * The previous saved state is removed only after the new one is on disk, and the previous machine ends only
+ * after the new one answers. So if anything fails, the sandbox is as it was.
  */
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
@@ -17,12 +18,12 @@ import type { Runtime } from "../runtime.ts";
 import { ownDiskBytes } from "../admission/disk-usage.ts";
 import { childEnv, type SavedState } from "../sandbox/facts.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
-import { readRecord, type RecordState } from "../sandbox/record.ts";
+import { readRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { takeInstant } from "../capture/take-instant.ts";
 import { pinBase, writeInstant } from "../capture/write-instant.ts";
 
-/** A paused sandbox stays as it is, and so does one that `unless` excuses when its turn has come. */
+/** Does nothing if the sandbox is paused, or if `unless()` is true once the lock is held. */
 export function pause(
   runtime: Runtime,
   { id }: { id: string },
@@ -57,7 +58,8 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
     await using draft = await runtime.store.draftIn(sandbox.home.dir, name, sandbox.id, { replace: true });
     const base = await pinBase(runtime, { sandbox, source, draft, mode: "diff" });
     await using _base = base;
-    // The machine does not go on unless something fails, so there is no hurry that would be worth the memory.
+    // The machine does not run again unless something fails, so writing to disk directly saves memory and
+    // delays nobody.
     await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
     await instant.copyDisks(draft);
     await writeInstant(runtime, draft, {
@@ -76,14 +78,13 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
       await sandbox.persist({ machine: undefined, saved });
       sandbox.requireAlive();
     } catch (error) {
-      // The sandbox runs on, and where the record could not be written there may be no room for what nobody needs.
+      // The sandbox keeps running. The disk may be full, so do not leave a state behind that no record names.
       const record = await readRecord(sandbox.home).catch(() => undefined);
       if (record?.saved?.name !== name) await removeTree(saved.snapshot.dir);
       throw error;
     }
-    sandbox.saved = saved;
-    const machine = sandbox.leave();
-    // Ended before the instant is let go of, which would let it run.
+    const machine = sandbox.markPaused(saved);
+    // Ended before the instant is disposed, which would let it run.
     await machine?.end(
       new AppError(
         "sandbox_paused",
@@ -95,8 +96,7 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
   if (before) await removeState(runtime, before);
 }
 
-/** One that cannot be removed now is when the next daemon begins; the sandbox does without it already. */
-
+/** A failure is only logged: no record names the state any more, so the next daemon removes it. */
 async function removeState(runtime: Runtime, { snapshot }: SavedState): Promise<void> {
   try {
     await removeTree(snapshot.dir);
@@ -106,7 +106,7 @@ async function removeState(runtime: Runtime, { snapshot }: SavedState): Promise<
   }
 }
 
-/** A sandbox that runs stays as it is. */
+/** Does nothing if the sandbox is running. */
 export function resume(
   runtime: Runtime,
   { id }: { id: string },
@@ -116,9 +116,9 @@ export function resume(
   return runtime.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "running") return sandbox.info();
-      if (sandbox.unusable) throw sandbox.unusable;
+      sandbox.requireResumable();
       const snapshot = sandbox.saved?.snapshot ?? (await runtime.snapshot(sandbox.snapshotTag));
-      await become(runtime, sandbox, snapshot, {}, { signal: either, caller });
+      await replaceMachine(runtime, sandbox, snapshot, { signal: either, caller });
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
       runtime.events.sandbox("sandbox.resumed", sandbox.info());
@@ -139,10 +139,7 @@ export function rewind(
       const snapshot = await runtime.snapshot(to);
       await requireLineage(runtime, sandbox, snapshot);
       const ahead = sandbox.saved;
-      // What was saved lies ahead of where the sandbox is now.
-      await become(runtime, sandbox, snapshot, { tag: to, saved: undefined }, { signal: either, caller });
-      sandbox.snapshotTag = to;
-      sandbox.saved = undefined;
+      await replaceMachine(runtime, sandbox, snapshot, { signal: either, caller, rewindTo: to });
       runtime.registry.schedule(sandbox);
       if (ahead) await removeState(runtime, ahead);
       runtime.events.sandbox("sandbox.rewound", sandbox.info());
@@ -153,15 +150,15 @@ export function rewind(
 }
 
 /**
- * Gives the sandbox a machine that goes on from the snapshot; the one it has ends when that answers and the record names it. What
- * else changes with it goes into the same record.
+ * Gives the sandbox a machine that starts from the snapshot. The one that it has ends when the new one
+ * answers and the record names it. After a rewind the saved state is not valid any more: it is from after the
+ * snapshot.
  */
-async function become(
+async function replaceMachine(
   runtime: Runtime,
   sandbox: Sandbox,
   snapshot: StoredSnapshot,
-  changed: Partial<RecordState>,
-  { signal, caller }: { signal: AbortSignal; caller: Context["caller"] },
+  { signal, caller, rewindTo }: { signal: AbortSignal; caller: Context["caller"]; rewindTo?: string },
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
@@ -184,8 +181,9 @@ async function become(
   const expiresAt = sandbox.nextExpiry();
   let before: SandboxMachine | undefined;
   try {
-    await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
-    before = sandbox.enter(next, expiresAt);
+    const rewound = rewindTo === undefined ? {} : { tag: rewindTo, saved: undefined };
+    await sandbox.persist({ ...rewound, machine: next.facts, expiresAt });
+    before = sandbox.attachMachine(next, { expiresAt, rewoundTo: rewindTo });
   } catch (error) {
     await next[Symbol.asyncDispose]();
     throw error;
@@ -193,7 +191,7 @@ async function become(
   const reason = new AppError("wrong_state", `${sandbox.id} was taken back to "${snapshot.tag}"`, {
     details: { id: sandbox.id, to: snapshot.tag },
   });
-  // The sandbox goes on with the next one. What cannot be removed of this one now is found as a stray.
+  // The sandbox has its next machine. The next daemon removes what cannot be removed of this one now.
   await before
     ?.end(reason)
     .catch((error: unknown) =>
@@ -201,7 +199,7 @@ async function become(
     );
 }
 
-/** Room for the next machine of a sandbox; one that has a machine has room already. */
+/** Reserves capacity for the next machine of a sandbox; one that has a machine has it already. */
 function admitMachine(
   runtime: Runtime,
   sandbox: Sandbox,
@@ -214,14 +212,14 @@ function admitMachine(
     n: sandbox.state === "running" ? 0 : 1,
     memoryMib: memoryShare(manifest.machine.memory_mib, limits?.memory_mib),
     expectMib: runtime.memoryEstimates.of(id),
-    // Its disk counts while it is paused.
+    // A paused sandbox already counts with its disk.
     diskMib: 0,
     caller: caller?.name === owner ? caller : undefined,
     isNew: false,
   });
 }
 
-/** The snapshot is an ancestor of the sandbox, or was taken of it. */
+/** The snapshot must be an ancestor of the sandbox or a branch of it. */
 async function requireLineage(runtime: Runtime, sandbox: Sandbox, target: StoredSnapshot): Promise<void> {
   const { origin } = target.manifest;
   if (origin.kind === "branch" && origin.sandbox === sandbox.id) return;

@@ -1,4 +1,4 @@
-/** Sandboxes: list, describe, end, time to live, sign of life, console. */
+/** Sandboxes: list, describe, kill, ping, console. */
 import { watch } from "node:fs";
 import { open, stat } from "node:fs/promises";
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
@@ -15,7 +15,7 @@ const maxConsoleBytes = 16 * 1024 * 1024;
 
 type SandboxFilter = Omit<ParsedOf<"listSandboxes">, "limit" | "cursor">;
 
-/** Those that match, the oldest first. */
+/** Those that match, oldest first. */
 export function listSandboxes(runtime: Runtime, filter: SandboxFilter): SandboxInfo[] {
   return runtime.registry
     .all()
@@ -31,7 +31,7 @@ export function listSandboxes(runtime: Runtime, filter: SandboxFilter): SandboxI
     .sort(byAge);
 }
 
-/** What neither the clock nor anything that happens later can reorder. */
+/** An order that never changes: creation time, then id. */
 export function byAge(
   a: { created_at_unix: number; id: string },
   b: { created_at_unix: number; id: string },
@@ -49,7 +49,7 @@ export async function kill(runtime: Runtime, { id }: { id: string }): Promise<vo
   await requireGone(id, home);
 }
 
-/** One whose record is still there would be found again by a later daemon. */
+/** A later daemon would adopt a sandbox whose record is still there. */
 async function requireGone(id: string, { recordPath }: SandboxHome): Promise<void> {
   const isThere = await stat(recordPath).then(
     () => true,
@@ -63,7 +63,7 @@ async function requireGone(id: string, { recordPath }: SandboxHome): Promise<voi
   );
 }
 
-/** Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a sandbox is left. */
+/** Kills the sandboxes that match; without a filter also ends the processes that wait in the pool. */
 export async function killAll(runtime: Runtime, filter: ParsedOf<"killAll">): Promise<{ killed: string[] }> {
   const ids = listSandboxes(runtime, filter).map(({ id }) => id);
   const homes = new Map<string, SandboxHome>();
@@ -93,7 +93,7 @@ export async function ping(
   return { ok: true, round_trip_ms: performance.now() - start };
 }
 
-/** The console so far (or its last lines), and with `follow` what comes after it. */
+/** The console so far (or its last lines); with `follow` also new output. */
 export async function consoleLog(
   runtime: Runtime,
   { id, follow, tail }: ParsedOf<"logs">,
@@ -141,7 +141,7 @@ async function* followConsole(
   try {
     for (;;) {
       rearm();
-      // A console that was cut goes on at its beginning.
+      // A console that was truncated starts again at its beginning.
       offset = Math.min(offset, (await file.stat()).size);
       const buffer = Buffer.alloc(65536);
       const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);

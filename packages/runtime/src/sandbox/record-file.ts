@@ -7,33 +7,33 @@ import { AppError } from "@forkd/contract";
 import type { SandboxHome } from "./paths.ts";
 import type { SandboxRecord } from "./record.ts";
 
-/** The one writer of one sandbox's record. */
+/** The only writer of the record of one sandbox. */
 export class RecordFile {
   readonly #path: string;
   readonly #writes = new Mutex();
   #staged: string | undefined;
-  #isGone = false;
-  #isLeft = false;
+  #isRemoved = false;
+  #isHandedOver = false;
 
   constructor(home: SandboxHome) {
     this.#path = home.recordPath;
   }
 
-  /** Writes it, synced, under a name that means nothing yet. */
+  /** Writes and syncs the record under a temporary name, which other daemons ignore. */
   stage(record: SandboxRecord): Promise<void> {
     return this.#writes.run(async () => {
       this.#staged = await this.#writeBeside(record);
     });
   }
 
-  /** Gives what was staged its name. Does nothing if another record was written since. */
+  /** Gives the staged record its name. Does nothing if another record was written since. */
   commit(): Promise<void> {
     return this.#writes.run(async () => {
       const staged = this.#staged;
       if (staged === undefined) return;
       this.#staged = undefined;
-      await this.#refuseIfOver(staged);
-      // Not synced: the machine does not outlive the host, and without it there is nothing to be known.
+      await this.#refuseIfClosed(staged);
+      // Not synced: a crash of the host ends the machine too, and without it there is nothing to adopt.
       await rename(staged, this.#path);
     });
   }
@@ -41,22 +41,24 @@ export class RecordFile {
   write(record: SandboxRecord): Promise<void> {
     return this.#writes.run(async () => {
       const path = await this.#writeBeside(record);
-      await this.#refuseIfOver(path);
+      await this.#refuseIfClosed(path);
       await giveName(path, this.#path);
       if (this.#staged !== undefined) await rm(this.#staged, { force: true });
       this.#staged = undefined;
     });
   }
 
-  /** From now on the sandbox is not one any more, and nothing can make it one again. */
+  /** Removes the record for good: every later write fails. */
   remove(): Promise<void> {
-    this.#isGone = true;
+    this.#isRemoved = true;
     return this.#writes.run(() => rm(this.#path, { force: true }));
   }
 
-  /** Stays as it is: it is the next daemon's to write. Resolves when nothing is being written. */
-  leave(): Promise<void> {
-    this.#isLeft = true;
+  /**
+   * Leaves the record to the next daemon: every later write fails. Resolves when nothing is being written.
+   */
+  handOver(): Promise<void> {
+    this.#isHandedOver = true;
     return this.#writes.run(async () => undefined);
   }
 
@@ -64,12 +66,12 @@ export class RecordFile {
     return writeFileBeside(this.#path, `${JSON.stringify(record, null, 2)}\n`, 0o600);
   }
 
-  async #refuseIfOver(path: string): Promise<void> {
-    if (this.#isGone) {
+  async #refuseIfClosed(path: string): Promise<void> {
+    if (this.#isRemoved) {
       await rm(path, { force: true });
       throw new AppError("cancelled", "The sandbox was killed");
     }
-    if (this.#isLeft) {
+    if (this.#isHandedOver) {
       await rm(path, { force: true });
       throw new AppError("daemon_stopping", "The daemon is stopping. Ask the next one");
     }

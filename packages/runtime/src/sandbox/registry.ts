@@ -50,7 +50,7 @@ export class Registry {
   add(sandbox: Sandbox): void {
     this.#sandboxes.set(sandbox.id, sandbox);
     this.schedule(sandbox);
-    sandbox.onFallBack = () => this.#events?.sandbox("sandbox.paused", sandbox.info());
+    sandbox.onRevert(() => this.#events?.sandbox("sandbox.paused", sandbox.info()));
     void sandbox.died.then(async (reason) => {
       if (!this.#sandboxes.has(sandbox.id)) return;
       this.#log.warn({ event: "sandbox.died", sandbox: sandbox.id, reason });

@@ -71,14 +71,14 @@ export class Activity implements Disposable {
     const entry = this.#entry(sandbox);
     entry.active++;
     this.#clear(entry);
-    sandbox.lastActive = Date.now() / 1000;
+    sandbox.touch();
     let ended = false;
     return {
       [Symbol.dispose]: () => {
         if (ended) return;
         ended = true;
         entry.active--;
-        sandbox.lastActive = Date.now() / 1000;
+        sandbox.touch();
         this.watch(sandbox);
       },
     };

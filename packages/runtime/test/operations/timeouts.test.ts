@@ -64,10 +64,10 @@ test("a call that comes while the sandbox is being paused waits, and wakes it", 
   const { runtime, sandbox, engine } = await sandboxWith(t, { auto_resume: true });
   const [machine] = engine.machines;
   const pausing = pause(runtime, { id: sandbox.id }, context);
-  await until("it is about to be paused", () => sandbox.isAsleep && sandbox.state === "running");
+  await until("it is about to be paused", () => sandbox.needsResume && sandbox.state === "running");
   using _call = await enterSandbox(runtime, sandbox.id, context);
   assert.equal((await pausing).state, "paused");
-  assert.equal(sandbox.isAsleep, false);
+  assert.equal(sandbox.needsResume, false);
   assert.notEqual(sandbox.machine, machine);
 });
 

@@ -142,7 +142,7 @@ test("what waits for its turn with a sandbox changes nothing when that was let g
   const busy = sandbox.exclusively(undefined, () => passed);
   const waiting = setTimeouts(fixture.runtime, { id: sandbox.id, ttl_secs: 50 });
   waiting.catch(() => undefined);
-  await sandbox.letGo();
+  await sandbox.release();
   open();
   await busy;
   await rejectsWith(waiting, "daemon_stopping", /Ask the next/);
@@ -152,7 +152,7 @@ test("what waits for its turn with a sandbox changes nothing when that was let g
 test("a guest whose kernel never comes keeps nobody waiting", async (t) => {
   const fixture = await forkableRuntime(t, { readyTimeoutMs: 1000 });
   const sandbox = await forkOne(fixture);
-  sandbox.current.restarts.set("python", new Promise(() => undefined));
+  void sandbox.current.addRestart("python", new Promise(() => undefined));
   const stop = new AbortController();
   const stopped = pause(fixture.runtime, { id: sandbox.id }, { ...context, signal: stop.signal });
   stop.abort(new AppError("cancelled", "The caller has gone"));
@@ -174,13 +174,12 @@ test("kernels keep the order of their snapshot, whichever is found again first",
   };
   kernels.push({ ...record, language: "python" }, { ...record, language: "node" });
   t.after(() => void kernels.splice(0));
-  current.restarts.set("python", new Promise(() => undefined));
+  void current.addRestart("python", new Promise(() => undefined));
   current.addKernel({ language: "node" } as WarmKernel);
   assert.deepEqual(current.languages, ["python", "node"]);
   current.addKernel({ language: "python" } as WarmKernel);
   assert.deepEqual([...current.kernels.keys()], ["python", "node"]);
   current.kernels.clear();
-  current.restarts.clear();
 });
 
 test("layers of the snapshot that were merged into the machine's own do not count as what it wrote", async (t) => {

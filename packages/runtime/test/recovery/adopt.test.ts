@@ -203,7 +203,7 @@ test("a machine that cannot be taken up is ended and told", async (t) => {
   first.engine.failAttach = "it does not answer";
   const second = await follow(t, first);
   const { state, reason } = getSandbox(second.runtime, { id });
-  assert.deepEqual([state, reason], ["dead", "it could not be taken up again: it does not answer"]);
+  assert.deepEqual([state, reason], ["dead", "it could not be adopted: it does not answer"]);
   await until("it is released", () => !second.runtime.owns(id));
   await assertOnly(second, []);
 });

@@ -1,0 +1,53 @@
+/** A sandbox as the API shows it. */
+import type { SandboxInfo } from "@forkd/contract";
+import { reasonFields } from "./exit-reason.ts";
+import type { Sandbox } from "./sandbox.ts";
+import { lastAttached, reasonOf } from "./states.ts";
+
+export function sandboxInfo(sandbox: Sandbox): SandboxInfo {
+  const { facts, state, saved, expiresAt } = sandbox;
+  // A dead sandbox is still shown with the shape that it had.
+  const machine = lastAttached(sandbox.status)?.machine;
+  const shape = (machine?.base ?? saved?.snapshot)?.manifest;
+  const reason = reasonOf(sandbox.status);
+  return {
+    id: sandbox.id,
+    snapshot_tag: sandbox.snapshotTag,
+    state,
+    ...(reason && reasonFields(reason)),
+    created_at_unix: facts.createdAt,
+    ...(expiresAt !== undefined && { expires_at_unix: expiresAt }),
+    ...(machine && state === "running" && { pid: machine.machine.process.pid }),
+    index: facts.index,
+    hostname: facts.identity.hostname,
+    labels: { ...facts.labels },
+    vcpus: shape?.machine.vcpus ?? 0,
+    memory_mib: shape?.machine.memory_mib ?? 0,
+    accelerator: shape?.machine.accelerator ?? "tcg",
+    languages: machine ? machine.languages : (shape?.kernels.map(({ language }) => language) ?? []),
+    ready_ms: Math.round((machine?.readyMs ?? 0) * 10) / 10,
+    pooled: machine?.pooled ?? false,
+    ...(state === "paused" && saved && { paused_at_unix: saved.savedAt }),
+    branch_count: sandbox.branchCount,
+    ...(facts.workspace !== undefined && { workspace: facts.workspace }),
+    ...(facts.owner !== undefined && { owner: facts.owner }),
+    ...limitFields(sandbox),
+    ...(machine && machine.notEnforced.length > 0 && { limits_not_enforced: [...machine.notEnforced] }),
+    ...timeoutFields(sandbox),
+  };
+}
+
+function limitFields({ facts }: Sandbox): Partial<SandboxInfo> {
+  if (!facts.limits) return {};
+  const { best_effort: _, ...limits } = facts.limits;
+  return { limits };
+}
+
+function timeoutFields({ timeouts, ttlSecs }: Sandbox): Partial<SandboxInfo> {
+  const { idleSecs, onTimeout, autoResume } = timeouts;
+  return {
+    ...(idleSecs !== undefined && { idle_timeout_secs: idleSecs }),
+    ...((idleSecs !== undefined || ttlSecs !== undefined) && { on_timeout: onTimeout }),
+    ...(autoResume && { auto_resume: true }),
+  };
+}
