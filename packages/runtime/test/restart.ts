@@ -9,7 +9,7 @@ import { adoptSandboxes } from "../src/recovery/adopt.ts";
 import { Survivors } from "../src/recovery/survivors.ts";
 import { tscKhz, type TestRuntime } from "./support.ts";
 
-/** The daemon is gone without a word; its machines live on. */
+/** The daemon is killed; its machines keep running. */
 export async function killDaemon({ runtime }: TestRuntime): Promise<void> {
   for (const sandbox of runtime.registry.all()) {
     runtime.registry.forget(sandbox.id);
@@ -17,7 +17,7 @@ export async function killDaemon({ runtime }: TestRuntime): Promise<void> {
   }
 }
 
-/** What a daemon does that follows another on the same directories, where the machines of the engine live on. */
+/** Starts the next daemon on the same directories, where the machines of the engine keep running. */
 export async function follow(t: TestContext, before: TestRuntime): Promise<TestRuntime> {
   await killDaemon(before);
   const { config, engine } = before;
