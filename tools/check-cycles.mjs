@@ -5,18 +5,6 @@ import { dirname, join, relative } from "node:path";
 const root = new URL("..", import.meta.url).pathname;
 /** a file of the group → how many files the group may have, and why they belong together */
 const allowed = {
-  "packages/runtime/src/sandbox/sandbox.ts": {
-    files: 4,
-    why: "a sandbox, its machine, its record and the reason of its end describe each other, in types only",
-  },
-  "packages/daemon/src/handlers/all.ts": {
-    files: 10,
-    why: "every handler takes the type Daemon, which is defined beside the list of them, in types only",
-  },
-  "packages/contract/src/ids.ts": {
-    files: 3,
-    why: "schemas of ids take their patterns from names.ts, whose isSandbox() takes the type of a sandbox",
-  },
   "packages/cli/src/cli.ts": {
     files: 3,
     why: "the CLI opens the client, which may start a daemon; both are loaded on demand and take the type Cli",

@@ -28,16 +28,14 @@ import { RuntimeMetrics } from "./observe/metrics.ts";
 import { Usage } from "./observe/usage.ts";
 import { OpenWork } from "./open-work.ts";
 import { expire } from "./operations/timeouts.ts";
-import { restoreSandboxes } from "./recovery/adopt.ts";
+import { adoptSandboxes } from "./recovery/adopt.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
-import { removeStrayGroups } from "./recovery/stray-groups.ts";
-import { reapStrays } from "./recovery/strays.ts";
+import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
 import { Survivors } from "./recovery/survivors.ts";
 import type { Runtime } from "./runtime.ts";
-import { Activity } from "./sandbox/activity.ts";
+import { Activity } from "./sandbox/timers.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
-
 import { ImageRefs } from "./snapshots/image-refs.ts";
 import { startRetention } from "./snapshots/retention.ts";
 import { thisHost } from "./snapshots/this-host.ts";
@@ -79,7 +77,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   config.dataDir = await realpath(config.dataDir);
   await refuseMovedData(config);
   const survivors = await Survivors.find(config);
-  await reapStrays(config, log, (id) => survivors.claim(id));
+  await cleanUpStrays(config, log, (id) => survivors.claim(id));
   const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
   const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
@@ -92,8 +90,8 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const runtime = createRuntime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
-  await restoreSandboxes(runtime, survivors);
-  await removeStrayGroups(cgroups, log, (id) => runtime.places.has(id));
+  await adoptSandboxes(runtime, survivors);
+  await cleanUpStrayGroups(cgroups, log, (id) => runtime.places.has(id));
   return runtime;
 }
 

@@ -13,7 +13,7 @@ import type { EventBus } from "./observe/events.ts";
 import type { RuntimeMetrics } from "./observe/metrics.ts";
 import type { Usage } from "./observe/usage.ts";
 import type { OpenWork } from "./open-work.ts";
-import type { Activity } from "./sandbox/activity.ts";
+import type { Activity } from "./sandbox/timers.ts";
 import type { Registry } from "./sandbox/registry.ts";
 import type { Host } from "./snapshots/compatibility.ts";
 import type { ImageRefs } from "./snapshots/image-refs.ts";

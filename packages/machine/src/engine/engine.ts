@@ -81,6 +81,8 @@ export type DiskLimits = {
 export type ExitReason = {
   /** first cause that is known, for a person */
   text: string;
+  /** the limit that the engine ended it for, if it did */
+  exceeded?: "disk";
   exitCode: number | null;
   signal: string | null;
   /** last lines of the engine's log */

@@ -37,7 +37,7 @@ export class VmmProcess implements AsyncDisposable {
   /** connected to its control socket */
   readonly control: Socket;
   readonly exited: Promise<ExitReason>;
-  #cause: string | undefined;
+  #cause: Pick<ExitReason, "text" | "exceeded"> | undefined;
   #isEnding = false;
   readonly #kill: () => void;
   readonly #leave: () => void;
@@ -60,7 +60,7 @@ export class VmmProcess implements AsyncDisposable {
     this.#leave = parts.leave;
     this.exited = parts.end.then(async (end): Promise<ExitReason> => {
       const [log, console] = await Promise.all([tailOf(logPath), tailOf(consolePath)]);
-      return { ...end, text: this.#cause ?? describeExit(end, console), log, console };
+      return { ...end, ...(this.#cause ?? { text: describeExit(end, console) }), log, console };
     });
     const ending = () => void (this.#isEnding = true);
     void parts.end.then(ending);
@@ -141,8 +141,8 @@ export class VmmProcess implements AsyncDisposable {
   }
 
   /** Names why the process is about to end, unless a cause is known already. */
-  blame(cause: string): void {
-    this.#cause ??= cause;
+  blame(text: string, exceeded?: ExitReason["exceeded"]): void {
+    this.#cause ??= { text, ...(exceeded && { exceeded }) };
   }
 
   /** Immediate; the guest gets no chance to object. */

@@ -71,6 +71,14 @@ test("VmmProcess keeps the first cause that it was told", async (t) => {
   assert.equal(reason.signal, "SIGKILL");
 });
 
+test("VmmProcess reports the limit that it was ended for", async (t) => {
+  const { vmm } = await shell(t, "exec sleep 60");
+  vmm.blame("its disk is too large", "disk");
+  await vmm[Symbol.asyncDispose]();
+  const { text, exceeded } = await vmm.exited;
+  assert.deepEqual([text, exceeded], ["its disk is too large", "disk"]);
+});
+
 test("VmmProcess is gone when it is disposed, and disposing it again does nothing", async (t) => {
   const { vmm } = await shell(t, "trap '' TERM; while :; do sleep 1; done");
   assert.ok(isAlive(vmm.id));

@@ -25,6 +25,7 @@ import type {
   PreparedMachine,
 } from "@forkd/machine";
 import type { QuotaSettings } from "../config.ts";
+import type { EndReason } from "../sandbox/exit-reason.ts";
 
 const mib = 1024 * 1024;
 
@@ -130,45 +131,34 @@ export function diskLimits(limits: AskedLimits | undefined, usedBytes: number): 
     growth:
       disk_mib === undefined
         ? undefined
-        : { bytes: Math.max(0, disk_mib * mib - usedBytes), reason: diskReason(disk_mib) },
+        : {
+            bytes: Math.max(0, disk_mib * mib - usedBytes),
+            reason: `disk limit reached: its disk took more than ${disk_mib} MiB on the host`,
+          },
   };
   return Object.values(disk).some((value) => value !== undefined) ? disk : undefined;
 }
 
-const outOfMemory = "out of memory: ";
-const hostOutOfMemory = "the host is out of memory: ";
-const diskLimit = "disk limit reached: ";
-
-function diskReason(limitMib: number): string {
-  return `${diskLimit}its disk took more than ${limitMib} MiB on the host`;
-}
-
-/** Why a VMM ended, where its group knows more than its exit tells. */
+/** Why a VMM ended, where its limits say more than its exit does. */
 export function diagnose(
   group: Group | undefined,
   limits: AskedLimits | undefined,
   guestMib?: number,
-): (exit: Pick<ExitReason, "signal" | "exitCode">) => string | undefined {
+): (exit: Pick<ExitReason, "signal" | "exitCode"> & Partial<ExitReason>) => EndReason | undefined {
   const guest = guestMib === undefined ? "" : ` (guest has ${guestMib} MiB)`;
-  return ({ signal, exitCode }) => {
-    // Of a VMM that is no child of this process it is not known how it ended.
+  return ({ signal, exitCode, text, exceeded }) => {
+    if (exceeded === "disk" && text !== undefined) return { text, code: "disk_limit" };
+    // The exit status is known only of VMMs that are children of this process.
     const isUnknown = signal === null && exitCode === null;
     if (signal !== "SIGKILL" && !isUnknown) return undefined;
     const kill = group?.oomKill();
-    if (kill === "limit") return `${outOfMemory}limit ${limits?.memory_mib} MiB${guest}`;
-    return kill === "host" ? `${hostOutOfMemory}its kernel chose this machine` : undefined;
+    if (kill === "limit")
+      return { text: `out of memory: limit ${limits?.memory_mib} MiB${guest}`, code: "out_of_memory" };
+    if (kill === "host")
+      return {
+        text: "the host is out of memory: its kernel chose this machine",
+        code: "host_out_of_memory",
+      };
+    return undefined;
   };
-}
-
-/** How the note of a paused sandbox begins whose machine ended by itself. */
-export const endedNote = "its machine ended (";
-
-/** The class of a reason as the functions above word it. */
-export function reasonCode(
-  reason: string | undefined,
-): "out_of_memory" | "host_out_of_memory" | "disk_limit" | undefined {
-  const text = reason?.startsWith(endedNote) ? reason.slice(endedNote.length) : (reason ?? "");
-  if (text.startsWith(hostOutOfMemory)) return "host_out_of_memory";
-  if (text.startsWith(outOfMemory)) return "out_of_memory";
-  return text.startsWith(diskLimit) ? "disk_limit" : undefined;
 }

@@ -34,7 +34,7 @@ export async function collapseIfLong(
       if (sandbox.machineAtWork !== source || source.machine.disk.length <= maxDiskLayers) return;
       const unused = await source.machine.collapseDisk(1);
       for (const { path } of unused) {
-        source.frozen.delete(path);
+        source.forgetFrozen(path);
         // Layers of the source snapshot belong to the snapshot.
         if (path.startsWith(source.paths.dir)) await removeTree(path);
       }

@@ -76,8 +76,7 @@ export async function saveSandbox(
       if (record?.saved?.name !== name) await removeTree(saved.snapshot.dir);
       throw error;
     }
-    sandbox.saved = saved;
-    const machine = sandbox.leave();
+    const machine = sandbox.markPaused(saved);
     // Ends before the instant is disposed, which would resume it.
     await machine?.end(
       new AppError(

@@ -235,7 +235,7 @@ async function orGone(source: SandboxMachine, resumed: PromiseLike<void>): Promi
 }
 
 async function newOverlay(source: SandboxMachine): Promise<string> {
-  const path = join(source.paths.dir, `disk-${source.overlays++}.qcow2`);
+  const path = source.nextOverlayPath();
   await createOverlay(path, source.base.manifest.files.rootfs.bytes);
   return path;
 }

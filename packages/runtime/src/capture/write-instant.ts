@@ -67,7 +67,7 @@ export async function writeInstant(
     const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
     for (const [index, path] of isShortened ? [] : instant.disks.entries()) {
       const digest = sealed.manifest.files.disks[index];
-      if (digest) request.source.frozen.set(path, digest);
+      if (digest) request.source.addFrozen(path, digest);
     }
     for (const path of [base.lower, join(draft.dir, ".flat-base")])
       if (path !== undefined) await removeTree(path);
@@ -136,7 +136,7 @@ function knownDigests(
   const known = new Map<string, FileDigest>([[draft.path("rootfs"), files.rootfs]]);
   if (isShortened) return known;
   for (const [index, path] of instant.disks.entries()) {
-    const digest = inherited.get(path) ?? source.frozen.get(path);
+    const digest = inherited.get(path) ?? source.frozenDigest(path);
     if (digest) known.set(draft.diskPath(index), digest);
   }
   return known;

@@ -33,27 +33,15 @@ export async function readyKernel(
 }
 
 async function usableKernel(sandbox: Sandbox, language: Language | undefined): Promise<WarmKernel> {
-  const { restarts, languages } = sandbox.current;
+  const { current } = sandbox;
+  const { restarts, languages } = current;
   const wanted = language ?? languages[0];
-  const under = wanted && restarts.get(wanted);
-  if (under) return under;
+  const restarting = wanted && restarts.get(wanted);
+  if (restarting) return restarting;
   const kernel = sandbox.kernel(language);
   if (!kernel.client.dead) return kernel;
-  const { language: known } = kernel;
-  const restart = restartKernel(sandbox, kernel).finally(() => restarts.delete(known));
-  restarts.set(known, restart);
-  return restart;
-}
-
-async function restartKernel(sandbox: Sandbox, kernel: WarmKernel): Promise<WarmKernel> {
-  const { agent, kernels } = sandbox.current;
-  const fresh = await startKernel(agent, {
-    language: kernel.language,
-    argv: kernel.argv,
-    env: sandbox.env,
-  });
-  kernels.set(fresh.language, fresh);
-  return fresh;
+  const { language: known, argv } = kernel;
+  return current.addRestart(known, startKernel(current.agent, { language: known, argv, env: sandbox.env }));
 }
 
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {

@@ -66,10 +66,13 @@ export async function startChild(
     timeouts: request.timeouts,
     machines: 1,
   });
-  if (request.ttlSecs !== undefined) sandbox.expiresAt = facts.createdAt + request.ttlSecs;
   // Written while the machine starts. The caller commits it when the sandbox is complete.
   const staged = sandbox.record.stage(
-    recordOf(sandbox, { ...sandbox.recordState, machine: machineFacts(child) }),
+    recordOf(sandbox, {
+      ...sandbox.recordState,
+      machine: machineFacts(child),
+      expiresAt: sandbox.nextExpiry(),
+    }),
   );
   staged.catch(() => undefined);
   try {
@@ -81,7 +84,7 @@ export async function startChild(
       askedAt: request.askedAt,
       pooled: request.pooled,
     });
-    sandbox.enter(machine);
+    sandbox.attachMachine(machine);
     await staged;
     return sandbox;
   } catch (error) {

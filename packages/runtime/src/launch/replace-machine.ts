@@ -7,23 +7,29 @@ import { requireEnforceable } from "../admission/limits.ts";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
 import { childEnv } from "../sandbox/facts.ts";
-import type { RecordState } from "../sandbox/record.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
 import { prepareMachine } from "./prepare.ts";
 import { startMachine } from "./start.ts";
 
+export type ReplaceOptions = {
+  signal: AbortSignal;
+  caller: Context["caller"];
+  /** tag of the snapshot, if the sandbox is rewound */
+  rewindTo?: string;
+};
+
 /**
  * Starts a machine from the snapshot. The old one ends when the new one answers and the record names it, so a
- * failure leaves the sandbox as it was. `changed` is written to the same record.
+ * failure leaves the sandbox as it was. After a rewind the saved state is not valid any more: it is from after
+ * the snapshot.
  */
 export async function replaceMachine(
   runtime: Runtime,
   sandbox: Sandbox,
   snapshot: StoredSnapshot,
-  changed: Partial<RecordState>,
-  { signal, caller }: { signal: AbortSignal; caller: Context["caller"] },
+  { signal, caller, rewindTo }: ReplaceOptions,
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
@@ -46,8 +52,9 @@ export async function replaceMachine(
   const expiresAt = sandbox.nextExpiry();
   let before: SandboxMachine | undefined;
   try {
-    await sandbox.persist({ ...changed, machine: next.facts, expiresAt });
-    before = sandbox.enter(next, expiresAt);
+    const rewound = rewindTo === undefined ? {} : { tag: rewindTo, saved: undefined };
+    await sandbox.persist({ ...rewound, machine: next.facts, expiresAt });
+    before = sandbox.attachMachine(next, { expiresAt, rewoundTo: rewindTo });
   } catch (error) {
     await next[Symbol.asyncDispose]();
     throw error;

@@ -16,9 +16,9 @@ export function resumeSandbox(
   return runtime.work.whileOpen(signal, (open) =>
     sandbox.exclusively(open, async (either) => {
       if (sandbox.state === "running") return sandbox.info();
-      if (sandbox.unusable) throw sandbox.unusable;
+      sandbox.requireResumable();
       const snapshot = sandbox.saved?.snapshot ?? (await usableSnapshot(runtime, sandbox.snapshotTag));
-      await replaceMachine(runtime, sandbox, snapshot, {}, { signal: either, caller });
+      await replaceMachine(runtime, sandbox, snapshot, { signal: either, caller });
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
       runtime.events.sandbox("sandbox.resumed", sandbox.info());

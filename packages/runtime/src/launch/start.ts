@@ -10,6 +10,7 @@ import { diagnose, holdToLimits, makeGroup, notEnforceable } from "../admission/
 import { wallClock } from "../capture/guest-clock.ts";
 import type { Runtime } from "../runtime.ts";
 import type { GuestIdentity } from "../sandbox/paths.ts";
+import type { EndReason } from "../sandbox/exit-reason.ts";
 import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { PreparedLaunch } from "./prepared.ts";
 import { attachKernel, type WarmKernel } from "./warm-kernel.ts";
@@ -104,12 +105,12 @@ async function run(
 /** Rejects when the VMM exits. */
 function failOnExit(
   { machine, snapshot }: PreparedLaunch,
-  explain: (exit: ExitReason) => string | undefined,
+  explain: (exit: ExitReason) => EndReason | undefined,
 ): Promise<never> {
   const failed = machine.exited.then((reason): never => {
     throw new AppError(
       "engine_failed",
-      `Cannot start a child of "${snapshot.tag}": ${explain(reason) ?? reason.text}`,
+      `Cannot start a child of "${snapshot.tag}": ${explain(reason)?.text ?? reason.text}`,
       { details: { reason: reason.text, log: reason.log, console: reason.console } },
     );
   });

@@ -147,7 +147,7 @@ async function capture(
   const instant = scope.use(await takeInstant(runtime, source, draft, { direct: mode === "diff", signal }));
   await instant.resume();
   const resumedMs = performance.now() - askedAt;
-  sandbox.branchCount++;
+  sandbox.countBranch();
   runtime.metrics.branchPauseSeconds.observe(instant.pauseMs / 1000);
   entry.writing();
   await instant.copyDisks(draft);

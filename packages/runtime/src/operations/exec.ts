@@ -201,9 +201,8 @@ type OwnedProcess = {
 async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent): AsyncGenerator<ExecEvent> {
   const { process } = owned;
   const startedAt = performance.now();
-  const { attached } = sandbox.current;
+  const followed = sandbox.current.follow(process);
   let finished = false;
-  attached.set(process.id, process);
   try {
     if (first) yield first;
     for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
@@ -215,7 +214,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     finished = true;
     throw error;
   } finally {
-    attached.delete(process.id);
+    followed[Symbol.dispose]();
     owned.release();
     if (!finished) await owned.end();
   }
@@ -263,10 +262,10 @@ async function withProcess<T>(
   execId: number,
   work: (process: AgentProcess) => Promise<T> | T,
 ): Promise<T> {
-  const { attached, attaching } = sandbox.current;
-  const followed = attached.get(execId);
+  const { current } = sandbox;
+  const followed = current.followed(execId);
   if (followed) return work(followed);
-  return attaching.run(async () => {
+  return current.attachBriefly(async () => {
     const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);
     if (!listing || listing.finished) throw noSuchExec(execId);

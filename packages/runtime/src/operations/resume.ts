@@ -24,16 +24,7 @@ export function rewind(
       const snapshot = await usableSnapshot(runtime, to);
       await requireLineage(runtime, sandbox, snapshot);
       const ahead = sandbox.saved;
-      // The saved state is newer than where the sandbox is now.
-      await replaceMachine(
-        runtime,
-        sandbox,
-        snapshot,
-        { tag: to, saved: undefined },
-        { signal: either, caller },
-      );
-      sandbox.snapshotTag = to;
-      sandbox.saved = undefined;
+      await replaceMachine(runtime, sandbox, snapshot, { signal: either, caller, rewindTo: to });
       runtime.registry.schedule(sandbox);
       if (ahead) await removeSavedState(runtime, ahead);
       runtime.events.sandbox("sandbox.rewound", sandbox.info());

@@ -8,7 +8,7 @@ import type { SandboxHome } from "../sandbox/paths.ts";
 
 const pingMs = 10_000;
 
-/** Those that match, the oldest first. */
+/** Those that match, oldest first. */
 export function listSandboxes(runtime: Pick<Runtime, "registry">, filter: SandboxFilter): SandboxInfo[] {
   return matchingSandboxes(runtime.registry, filter);
 }
@@ -23,7 +23,7 @@ export async function kill(runtime: Pick<Runtime, "registry">, { id }: { id: str
   await requireGone(id, home);
 }
 
-/** One whose record is still there would be found again by a later daemon. */
+/** A later daemon would adopt a sandbox whose record is still there. */
 async function requireGone(id: string, { recordPath }: SandboxHome): Promise<void> {
   const isThere = await stat(recordPath).then(
     () => true,
@@ -37,10 +37,7 @@ async function requireGone(id: string, { recordPath }: SandboxHome): Promise<voi
   );
 }
 
-/**
- * Kills what matches; without a filter the processes that wait in the pool go too, so that nothing of a
- * sandbox is left.
- */
+/** Kills the sandboxes that match; without a filter also ends the processes that wait in the pool. */
 export async function killAll(
   runtime: Pick<Runtime, "pool" | "registry">,
   filter: ParsedOf<"killAll">,

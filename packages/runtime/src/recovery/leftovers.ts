@@ -1,7 +1,13 @@
 /** What sandboxes left on the host that are neither in the registry nor in the pool. */
 import type { Runtime } from "../runtime.ts";
-import { removeGroups, strayGroups } from "./stray-groups.ts";
-import { findStrays, removeStrays, type Claim, type Stray } from "./strays.ts";
+import {
+  findStrayGroups,
+  findStrays,
+  removeStrayGroups,
+  removeStrays,
+  type Claim,
+  type Stray,
+} from "./strays.ts";
 
 export type Leftovers = { strays: Stray[]; groups: string[] };
 
@@ -12,7 +18,7 @@ export async function findLeftovers(
   const unclaimed = (id: string): Claim | undefined =>
     runtime.places.has(id) ? undefined : { hasRecord: false };
   const strays = await findStrays(runtime.config, unclaimed);
-  return { strays, groups: strayGroups(runtime.cgroups, (id) => runtime.places.has(id)) };
+  return { strays, groups: findStrayGroups(runtime.cgroups, (id) => runtime.places.has(id)) };
 }
 
 export async function removeLeftovers(
@@ -20,5 +26,5 @@ export async function removeLeftovers(
   { strays, groups }: Leftovers,
 ): Promise<void> {
   await removeStrays(runtime.config, strays);
-  await removeGroups(runtime.cgroups, groups);
+  await removeStrayGroups(runtime.cgroups, groups);
 }

@@ -56,7 +56,7 @@ export async function enterSandbox(runtime: Runtime, call: GuestCall): Promise<E
   const sandbox = runtime.registry.get(call.id);
   const activity = runtime.activity.begin(sandbox);
   try {
-    if (sandbox.isAsleep && sandbox.timeouts.autoResume) await autoResume(runtime, sandbox, call);
+    if (sandbox.needsResume && sandbox.timeouts.autoResume) await autoResume(runtime, sandbox, call);
     const machine = sandbox.machineAtWork;
     return {
       sandbox,

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { isSandbox, type ForkEntry, type SandboxInfo } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
 import { sandboxHome } from "../../src/sandbox/paths.ts";
-import { RecordFile } from "../../src/sandbox/record.ts";
+import { RecordFile } from "../../src/sandbox/record-file.ts";
 import type { Script } from "../fakes/engine.ts";
 import { WriteFaults } from "../races/write-faults.ts";
 import {

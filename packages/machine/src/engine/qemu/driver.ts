@@ -229,7 +229,7 @@ class QemuProcess implements AsyncDisposable {
   async limitDisk(limits: DiskLimits): Promise<void> {
     const { process, disk } = this.running;
     await disk.limit(limits, (reason) => {
-      process.blame(reason);
+      process.blame(reason, "disk");
       process.kill();
     });
   }

@@ -1,16 +1,61 @@
 /**
- * Calls into sandboxes: the one place that knows whether a sandbox is idle.
+ * When a sandbox times out. There are two timers, which run only while it has a machine:
  *
- * A call is active until it has answered, a stream until it has ended. The idle time of a sandbox runs from the end of the last one,
- * by timers, which follow the monotonic clock, as those of the time to live do: a wall clock that jumps, or a host that was asleep,
- * ends nobody.
+ *   time to live (`ttlSecs`)   from the start of the machine until `expiresAt`           ExpiryTimers
+ *   idle timeout (`idleSecs`)  from the end of the last call; not during a call          Activity
+ *
+ * What happens then (`onTimeout`: kill or pause) is up to operations/timeouts.ts. Both timers follow the
+ * monotonic clock, so a wall clock that jumps or a host that was suspended ends no sandbox.
  */
 import type { Sandbox } from "./sandbox.ts";
 
+/** the longest delay of setTimeout() */
 const maxTimerMs = 2 ** 31 - 1;
+
+/** One timer per sandbox for the end of its time to live. */
+export class ExpiryTimers {
+  readonly #timers = new Map<string, NodeJS.Timeout>();
+  readonly #onExpiry: (sandbox: Sandbox) => void;
+
+  constructor(onExpiry: (sandbox: Sandbox) => void) {
+    this.#onExpiry = onExpiry;
+  }
+
+  /** Arms the timer for `expiresAt` as it is now. */
+  arm(sandbox: Sandbox): void {
+    this.clear(sandbox.id);
+    const { expiresAt } = sandbox;
+    if (expiresAt === undefined) return;
+    this.#wait(sandbox, expiresAt, performance.now() + Math.max(0, expiresAt * 1000 - Date.now()));
+  }
+
+  #wait(sandbox: Sandbox, expiresAt: number, due: number): void {
+    const timer = setTimeout(
+      () => {
+        // It was paused or got another machine in the meantime.
+        if (sandbox.expiresAt !== expiresAt) return this.arm(sandbox);
+        // The delay was longer than one timer, or the timer fired a moment early.
+        if (performance.now() < due) return this.#wait(sandbox, expiresAt, due);
+        this.#onExpiry(sandbox);
+      },
+      Math.min(Math.max(0, due - performance.now()), maxTimerMs),
+    );
+    timer.unref();
+    this.#timers.set(sandbox.id, timer);
+  }
+
+  clear(id: string): void {
+    clearTimeout(this.#timers.get(id));
+    this.#timers.delete(id);
+  }
+}
 
 type Entry = { active: number; timer: NodeJS.Timeout | undefined };
 
+/**
+ * Counts the open calls into each sandbox, and times how long it has had none. A stream is open until it has
+ * ended.
+ */
 export class Activity implements Disposable {
   readonly #entries = new WeakMap<Sandbox, Entry>();
   readonly #timers = new Set<NodeJS.Timeout>();
@@ -26,14 +71,14 @@ export class Activity implements Disposable {
     const entry = this.#entry(sandbox);
     entry.active++;
     this.#clear(entry);
-    sandbox.lastActive = Date.now() / 1000;
+    sandbox.touch();
     let ended = false;
     return {
       [Symbol.dispose]: () => {
         if (ended) return;
         ended = true;
         entry.active--;
-        sandbox.lastActive = Date.now() / 1000;
+        sandbox.touch();
         this.watch(sandbox);
       },
     };
@@ -43,7 +88,7 @@ export class Activity implements Disposable {
     return this.#entry(sandbox).active > 0;
   }
 
-  /** Counts the idle time from now; to be called whenever it changes, or a machine begins. */
+  /** Counts the idle time from now. Call it when `idleSecs` was changed or a machine has started. */
   watch(sandbox: Sandbox): void {
     const entry = this.#entry(sandbox);
     this.#clear(entry);
