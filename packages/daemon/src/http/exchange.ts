@@ -171,7 +171,7 @@ async function answer(
     const kept = await idempotency.run({ key, route: name, input, context }, work);
     if (kept.replayed) outgoing.setHeader("idempotent-replayed", "true");
     trail.result(JSON.parse(kept.body));
-    sendText(outgoing, kept.status, kept.body);
+    sendText(outgoing, kept.body, { status: kept.status });
     return undefined;
   }
   const result = await (route.kind === "upload"

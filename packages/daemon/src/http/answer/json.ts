@@ -4,7 +4,7 @@ import { ByteBudget } from "../body/byte-budget.ts";
 
 export function sendJson(outgoing: ServerResponse, status: number, value: unknown): void {
   if (status === 204) outgoing.writeHead(status).end();
-  else sendText(outgoing, status, JSON.stringify(value));
+  else sendText(outgoing, JSON.stringify(value), { status });
 }
 
 const largeBytes = 1024 * 1024;
@@ -18,9 +18,8 @@ const unread = new ByteBudget({
 
 export function sendText(
   outgoing: ServerResponse,
-  status: number,
   text: string,
-  type = "application/json",
+  { status, type = "application/json" }: { status: number; type?: string },
 ): void {
   const length = Buffer.byteLength(text);
   if (length > largeBytes) unread.during(outgoing)(length);

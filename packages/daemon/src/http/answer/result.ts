@@ -30,7 +30,8 @@ export async function sendResult(
   if (route.kind === "events" || (route.streamed && input["stream"] === true))
     return sendLines(outgoing, result as AsyncIterable<unknown>, stream);
   if (route.kind === "sse") return sendEvents(outgoing, result as Listener, { signal });
-  if (route.kind === "text") sendText(outgoing, route.status, result as string, metricsType);
+  if (route.kind === "text")
+    sendText(outgoing, result as string, { status: route.status, type: metricsType });
   else if (result instanceof Page) sendJson(outgoing, route.status, answerPage(outgoing, incoming, result));
   else sendJson(outgoing, statusOf(route, result), result);
   return undefined;
