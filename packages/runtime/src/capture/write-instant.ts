@@ -25,7 +25,8 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 import { forkdVersion } from "../version.ts";
 import { shortenDisk } from "./disk-chain.ts";
 import type { LayerBase } from "./layer-base.ts";
-import { round, type Instant } from "./take-instant.ts";
+import type { Instant } from "./instant.ts";
+import { round } from "./stopwatch.ts";
 
 export type WriteRequest = {
   sandbox: Sandbox;
