@@ -14,16 +14,22 @@ import { requireCompatible } from "../snapshots/compatibility.ts";
 import { prepareMachine } from "./prepare.ts";
 import { startMachine } from "./start.ts";
 
+export type Replacement = {
+  snapshot: StoredSnapshot;
+  /** what else changes with the machine, for the same write of the record */
+  changed?: Partial<RecordState>;
+  signal: AbortSignal;
+  caller: Context["caller"];
+};
+
 /**
  * Starts a machine from the snapshot. The old one ends when the new one answers and the record names it, so a
- * failure leaves the sandbox as it was. `changed` is written to the same record.
+ * failure leaves the sandbox as it was.
  */
 export async function replaceMachine(
   runtime: Runtime,
   sandbox: Sandbox,
-  snapshot: StoredSnapshot,
-  changed: Partial<RecordState>,
-  { signal, caller }: { signal: AbortSignal; caller: Context["caller"] },
+  { snapshot, changed, signal, caller }: Replacement,
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
