@@ -58,14 +58,14 @@ export class Reservation implements Disposable {
     return this.#left;
   }
 
-  giveBack(count = 1): void {
+  release(count = 1): void {
     if (this.#left === 0) return;
     this.#left = Math.max(0, this.#left - count);
     if (this.#left === 0) this.#onEmpty();
   }
 
   [Symbol.dispose](): void {
-    this.giveBack(this.#left);
+    this.release(this.#left);
   }
 }
 

@@ -13,86 +13,19 @@
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { copySparse, Scope, within } from "@forkd/base";
-import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
-import type { Draft, Manifest } from "@forkd/store";
-import { correctClock } from "./guest-clock.ts";
+import { Scope, within } from "@forkd/base";
+import { createOverlay, type DiskLayer, type PageCapture, type PausedMachine } from "@forkd/machine";
+import type { Draft } from "@forkd/store";
+import { recordKernel } from "../launch/warm-kernel.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
-import { recordKernel } from "../launch/warm-kernel.ts";
+import { correctClock } from "./guest-clock.ts";
+import { Instant } from "./instant.ts";
+import { Stopwatch } from "./stopwatch.ts";
 
 const maxAttempts = 20;
 const quietMs = 3000;
 const goneMs = 1000;
-
-export class Instant implements AsyncDisposable {
-  readonly capture: PageCapture;
-  readonly pages: number;
-  readonly kernels: Manifest["kernels"];
-  /** the agent had read everything that was sent */
-  readonly atBoundary: boolean;
-  /** state of CPU and devices */
-  readonly devices: Uint8Array;
-  /** qcow2 layers of the disk, bottom first, linked into the draft where that is possible */
-  readonly disks: readonly string[];
-  /** for each, whether it is linked into the draft */
-  readonly #isLinked: readonly boolean[];
-  readonly timings: Readonly<Record<string, number>>;
-  /** how far the guest's clock was behind when it resumed, in milliseconds; known once it runs */
-  stall: Promise<number | undefined> = Promise.resolve(undefined);
-  readonly #paused: Scope;
-  readonly #stoppedAt: number;
-  #pauseMs: number | undefined;
-  #release: Promise<void> | undefined;
-
-  constructor(
-    parts: Pick<Instant, "capture" | "pages" | "kernels" | "atBoundary" | "devices" | "disks" | "timings"> & {
-      isLinked: readonly boolean[];
-      paused: Scope;
-      stoppedAt: number;
-    },
-  ) {
-    this.capture = parts.capture;
-    this.pages = parts.pages;
-    this.kernels = parts.kernels;
-    this.atBoundary = parts.atBoundary;
-    this.devices = parts.devices;
-    this.disks = parts.disks;
-    this.#isLinked = parts.isLinked;
-    this.timings = parts.timings;
-    this.#paused = parts.paused;
-    this.#stoppedAt = parts.stoppedAt;
-  }
-
-  /** from the stop of the CPUs to their start, or to now */
-  get pauseMs(): number {
-    return this.#pauseMs ?? performance.now() - this.#stoppedAt;
-  }
-
-  /** Resumes the machine. */
-  async resume(): Promise<void> {
-    await this.#paused[Symbol.asyncDispose]();
-    this.#pauseMs ??= performance.now() - this.#stoppedAt;
-  }
-
-  /** Copies disk layers that could not be linked, while the source still has them. */
-  async copyDisks(draft: Draft): Promise<void> {
-    for (const [index, path] of this.disks.entries())
-      if (!this.#isLinked[index]) await copySparse(path, draft.diskPath(index));
-  }
-
-  /** Resumes the machine if it is paused, and frees the captured pages. */
-  [Symbol.asyncDispose](): Promise<void> {
-    this.#release ??= (async () => {
-      try {
-        await this.resume();
-      } finally {
-        await this.capture[Symbol.asyncDispose]();
-      }
-    })();
-    return this.#release;
-  }
-}
 
 export async function takeInstant(
   runtime: Pick<Runtime, "config" | "log">,
@@ -132,6 +65,30 @@ export async function takeInstant(
   const paused = await machine.pause();
   stopped.defer(() => orGone(source, paused[Symbol.asyncDispose]()));
   clock.lap("stop");
+  const taken = await takeUntilStable(runtime, { source, paused, capture, clock });
+  const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
+  armed.keep();
+  resumed.instant = new Instant({
+    capture,
+    pages: taken.pages,
+    kernels: usable.map(recordKernel),
+    atBoundary: isQuiet,
+    devices: taken.devices,
+    disks: qcow2Of(taken.disk),
+    isLinked,
+    timings: clock.laps,
+    paused: stopped.keep(),
+    stoppedAt: clock.startedAt,
+  });
+  return resumed.instant;
+}
+
+/** Takes memory and disk until the device states before and after are equal. */
+async function takeUntilStable(
+  { log }: Pick<Runtime, "log">,
+  parts: { source: SandboxMachine; paused: PausedMachine; capture: PageCapture; clock: Stopwatch },
+): Promise<{ pages: number; disk: readonly DiskLayer[]; devices: Uint8Array }> {
+  const { source, paused, capture, clock } = parts;
   const saveDevices = async (name: string) => {
     // The directory of the sockets is in memory on most hosts.
     const path = join(source.paths.socketDir, name);
@@ -142,27 +99,11 @@ export async function takeInstant(
   };
   for (let attempt = 1; ; attempt++) {
     const before = await saveDevices("devices-before");
-    const [{ pages }, frozen] = await bothSettled(capture.take(), paused.freezeDisk());
+    const [{ pages }, disk] = await bothSettled(capture.take(), paused.freezeDisk());
     clock.lap("memory");
     const devices = await saveDevices("devices-after");
-    if (before.equals(devices)) {
-      const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
-      armed.keep();
-      resumed.instant = new Instant({
-        capture,
-        pages,
-        kernels: usable.map(recordKernel),
-        atBoundary: isQuiet,
-        devices,
-        disks: qcow2Of(frozen),
-        isLinked,
-        timings: clock.laps,
-        paused: stopped.keep(),
-        stoppedAt: clock.startedAt,
-      });
-      return resumed.instant;
-    }
-    runtime.log.debug({ event: "branch.retake", attempt });
+    if (before.equals(devices)) return { pages, disk, devices };
+    log.debug({ event: "branch.retake", attempt });
     if (attempt === maxAttempts)
       throw new AppError("engine_failed", "The devices of the paused machine kept changing");
   }
@@ -238,20 +179,4 @@ async function newOverlay(source: SandboxMachine): Promise<string> {
   const path = source.nextOverlayPath();
   await createOverlay(path, source.base.manifest.files.rootfs.bytes);
   return path;
-}
-
-class Stopwatch {
-  readonly startedAt = performance.now();
-  #last = this.startedAt;
-  readonly laps: Record<string, number> = {};
-
-  lap(name: string): void {
-    const now = performance.now();
-    this.laps[name] = round((this.laps[name] ?? 0) + now - this.#last);
-    this.#last = now;
-  }
-}
-
-export function round(ms: number): number {
-  return Math.round(ms * 100) / 100;
 }

@@ -24,8 +24,9 @@ import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { forkdVersion } from "../version.ts";
 import { shortenDisk } from "./disk-chain.ts";
+import type { Instant } from "./instant.ts";
 import type { LayerBase } from "./layer-base.ts";
-import { round, type Instant } from "./take-instant.ts";
+import { round } from "./stopwatch.ts";
 
 export type WriteRequest = {
   sandbox: Sandbox;

@@ -23,7 +23,7 @@ export class OutputRoom {
     return taken;
   }
 
-  giveBack(bytes: number): void {
+  release(bytes: number): void {
     this.#left += bytes;
   }
 }
@@ -70,7 +70,7 @@ export class OutputBuffer implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#room.giveBack(this.#bytes);
+    this.#room.release(this.#bytes);
     this.#bytes = 0;
     this.#buffer = Buffer.alloc(0);
   }

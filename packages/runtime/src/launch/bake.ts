@@ -21,13 +21,14 @@ import {
   type MachineShape,
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
-import { runInGuest } from "./run-in-guest.ts";
-import { withReplyDeadline } from "../guest/deadline.ts";
-import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
-import { makeHome, makePlace } from "./prepare.ts";
-import type { Runtime } from "../runtime.ts";
-import { forkdVersion } from "../version.ts";
 import { wallClock } from "../capture/guest-clock.ts";
+import { withReplyDeadline } from "../guest/deadline.ts";
+import type { RuntimeConfig } from "../config.ts";
+import type { Runtime } from "../runtime.ts";
+import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
+import { forkdVersion } from "../version.ts";
+import { makeHome, makePlace } from "./prepare.ts";
+import { runInGuest } from "./run-in-guest.ts";
 import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = {
@@ -109,7 +110,7 @@ export async function bake(
   const stop = () => void machine[Symbol.asyncDispose]();
   signal?.addEventListener("abort", stop, { once: true });
   scope.defer(() => signal?.removeEventListener("abort", stop));
-  const kernels = await orDeath(machine, warm(runtime, agent, plan, onProgress));
+  const kernels = await orDeath(machine, warm({ config: runtime.config, agent, plan, onProgress }));
   onProgress("save", "saving memory and device state");
   await orDeath(machine, withReplyDeadline("it does not write back its disk", agent.sync()));
   // Work that the guest has deferred (write-back, timers, frees) would otherwise be repeated in every child.
@@ -171,12 +172,16 @@ async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
   }
 }
 
-async function warm(
-  runtime: Pick<Runtime, "config">,
-  agent: AgentClient,
-  plan: BakePlan,
-  onProgress: Progress,
-): Promise<WarmKernel[]> {
+/** A parent that runs, and what is to be done in it. */
+type RunningParent = {
+  config: RuntimeConfig;
+  agent: AgentClient;
+  plan: BakePlan;
+  onProgress: Progress;
+};
+
+async function warm(parent: RunningParent): Promise<WarmKernel[]> {
+  const { agent, plan, onProgress } = parent;
   await agent.ready;
   await agent.afterFork({
     entropy: randomBytes(64),
@@ -196,19 +201,17 @@ async function warm(
       );
     }
   }
-  for (const service of plan.services) await startService(agent, service, plan.env, onProgress);
+  for (const service of plan.services) await startService(parent, service);
   const kernels: WarmKernel[] = [];
   for (const language of Object.keys(plan.languages) as Language[]) {
-    kernels.push(await warmKernel(runtime, agent, plan, language, onProgress));
+    kernels.push(await warmKernel(parent, language));
   }
   return kernels;
 }
 
 async function startService(
-  agent: AgentClient,
+  { agent, plan: { env }, onProgress }: RunningParent,
   service: BakePlan["services"][number],
-  env: Record<string, string>,
-  onProgress: Progress,
 ): Promise<void> {
   onProgress("service", service.argv.join(" "));
   const process = agent.start({
@@ -242,16 +245,11 @@ async function accepts(agent: AgentClient, port: number): Promise<boolean> {
   return false;
 }
 
-async function warmKernel(
-  runtime: Pick<Runtime, "config">,
-  agent: AgentClient,
-  plan: BakePlan,
-  language: Language,
-  onProgress: Progress,
-): Promise<WarmKernel> {
+async function warmKernel(parent: RunningParent, language: Language): Promise<WarmKernel> {
+  const { agent, plan, onProgress } = parent;
   const { command, main } = interpreters[language];
   const dir = `${guestKernelDir}/${language}`;
-  await copyKernel(runtime, agent, language, dir);
+  await copyKernel(parent, language, dir);
   onProgress("warm-up", `starting the ${language} kernel`);
   let kernel: WarmKernel;
   try {
@@ -288,22 +286,17 @@ async function warmKernel(
 }
 
 async function copyKernel(
-  runtime: Pick<Runtime, "config">,
-  agent: AgentClient,
+  { config: { guestDir }, agent }: RunningParent,
   language: Language,
   dir: string,
 ): Promise<void> {
-  const source = join(runtime.config.guestDir, "kernels", language);
+  const source = join(guestDir, "kernels", language);
   const names = (await readdir(source)).filter((name) => /\.(py|cjs|js)$/.test(name));
   for (const name of names)
     await writeGuestFile(agent, `${dir}/${name}`, [await readFile(join(source, name))]);
   if (language !== "node") return;
-  const addons = (await readdir(join(runtime.config.guestDir, "build"))).filter((name) =>
-    name.endsWith(".node"),
-  );
+  const addons = (await readdir(join(guestDir, "build"))).filter((name) => name.endsWith(".node"));
   for (const name of addons) {
-    await writeGuestFile(agent, `${dir}/${name}`, [
-      await readFile(join(runtime.config.guestDir, "build", name)),
-    ]);
+    await writeGuestFile(agent, `${dir}/${name}`, [await readFile(join(guestDir, "build", name))]);
   }
 }

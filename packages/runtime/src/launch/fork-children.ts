@@ -93,7 +93,7 @@ export async function forkChildren(
       runtime.metrics.childFailures.add({ code: body.code });
       return { ...body, index };
     } finally {
-      capacity.giveBack();
+      capacity.release();
     }
   };
   const made = await runtime.pool.during(snapshot, () =>

@@ -13,7 +13,8 @@ import { requireCompatible } from "../snapshots/compatibility.ts";
 import { prepareMachine } from "./prepare.ts";
 import { startMachine } from "./start.ts";
 
-export type ReplaceOptions = {
+export type Replacement = {
+  snapshot: StoredSnapshot;
   signal: AbortSignal;
   caller: Context["caller"];
   /** tag of the snapshot, if the sandbox is rewound */
@@ -28,8 +29,7 @@ export type ReplaceOptions = {
 export async function replaceMachine(
   runtime: Runtime,
   sandbox: Sandbox,
-  snapshot: StoredSnapshot,
-  { signal, caller, rewindTo }: ReplaceOptions,
+  { snapshot, signal, caller, rewindTo }: Replacement,
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);

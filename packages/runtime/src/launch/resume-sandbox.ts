@@ -3,8 +3,8 @@ import type { SandboxInfo } from "@forkd/contract";
 import { collapseIfLong } from "../capture/disk-chain.ts";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
-import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { replaceMachine } from "./replace-machine.ts";
 
 /** Does nothing if the sandbox runs. */
@@ -18,7 +18,7 @@ export function resumeSandbox(
       if (sandbox.state === "running") return sandbox.info();
       sandbox.requireResumable();
       const snapshot = sandbox.saved?.snapshot ?? (await usableSnapshot(runtime, sandbox.snapshotTag));
-      await replaceMachine(runtime, sandbox, snapshot, { signal: either, caller });
+      await replaceMachine(runtime, sandbox, { snapshot, signal: either, caller });
       void collapseIfLong(runtime, sandbox, sandbox.current);
       runtime.registry.schedule(sandbox);
       runtime.events.sandbox("sandbox.resumed", sandbox.info());

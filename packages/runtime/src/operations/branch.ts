@@ -15,19 +15,21 @@ import {
 } from "@forkd/contract";
 import { removeTree, Scope, within } from "@forkd/base";
 import { physicalBytes, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
-import type { OpenBranch } from "../capture/open-branches.ts";
+import { limitsOf } from "../admission/limits.ts";
 import { collapseIfLong } from "../capture/disk-chain.ts";
-import type { Context } from "../context.ts";
 import { clockMs, correctClock } from "../capture/guest-clock.ts";
+import type { Instant } from "../capture/instant.ts";
+import { pinBase, type LayerBase } from "../capture/layer-base.ts";
+import type { OpenBranch } from "../capture/open-branches.ts";
+import { round } from "../capture/stopwatch.ts";
+import { takeInstant } from "../capture/take-instant.ts";
+import { writeInstant } from "../capture/write-instant.ts";
+import type { Context } from "../context.ts";
+import { admitFork, forkChildren, type AdmittedFork } from "../launch/fork-children.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { describeOpen, describeSnapshot } from "../snapshots/describe.ts";
-import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
-import { limitsOf } from "../admission/limits.ts";
-import { pinBase, type LayerBase } from "../capture/layer-base.ts";
-import { writeInstant } from "../capture/write-instant.ts";
-import { admitFork, forkChildren, type AdmittedFork } from "../launch/fork-children.ts";
 
 const pageBytes = 4096;
 /** how long a response with `wait: false` waits for the guest to report its stall */

@@ -11,14 +11,14 @@ import {
   readRecipe,
 } from "@forkd/image";
 import type { StoredSnapshot } from "@forkd/store";
-import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
-import type { Context } from "../context.ts";
-import { prepareChild, startChild } from "../launch/child.ts";
 import { agentPath } from "../config.ts";
+import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
-import { dependentsOf } from "../snapshots/lineage.ts";
+import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
+import { prepareChild, startChild } from "../launch/child.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
+import { dependentsOf } from "../snapshots/lineage.ts";
 
 type BuildContext = Context & { onProgress: Progress };
 

@@ -11,12 +11,12 @@ import {
 } from "@forkd/contract";
 import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
-import type { Runtime } from "../runtime.ts";
-import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent } from "../guest/output-event.ts";
+import type { Runtime } from "../runtime.ts";
+import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const defaultTimeoutSecs = 30;
 /** output per stream that the guest keeps for a later attach */

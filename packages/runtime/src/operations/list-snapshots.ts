@@ -3,10 +3,10 @@ import { stat } from "node:fs/promises";
 import { AppError, type ParsedOf, type SnapshotDetail, type SnapshotInfo, type Tree } from "@forkd/contract";
 import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
-import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/describe.ts";
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 
 /** Matching snapshots, ordered by tag. */
 export async function findSnapshots(

@@ -3,10 +3,10 @@ import { exposition, Gauge, type Metric } from "@forkd/base";
 import type { EventsRequest, ParsedOf, SandboxInfo, SandboxStats, Stats } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Listener } from "../observe/events.ts";
-import type { Runtime } from "../runtime.ts";
 import type { UsageSample } from "../observe/usage.ts";
-import { forkdVersion } from "../version.ts";
+import type { Runtime } from "../runtime.ts";
 import { matchingSandboxes } from "../sandbox/matching.ts";
+import { forkdVersion } from "../version.ts";
 
 /** maximum age of measurements: for a person who looks, and for a program that polls */
 const statsAgeMs = 1000;

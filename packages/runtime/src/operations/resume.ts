@@ -6,8 +6,8 @@ import type { Context } from "../context.ts";
 import { replaceMachine } from "../launch/replace-machine.ts";
 import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
-import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 
 export function resume(runtime: Runtime, { id }: { id: string }, context: Context): Promise<SandboxInfo> {
   return resumeSandbox(runtime, runtime.registry.get(id), context);
@@ -23,8 +23,9 @@ export function rewind(
     sandbox.exclusively(open, async (either) => {
       const snapshot = await usableSnapshot(runtime, to);
       await requireLineage(runtime, sandbox, snapshot);
+      // The saved state is newer than where the sandbox will be.
       const ahead = sandbox.saved;
-      await replaceMachine(runtime, sandbox, snapshot, { signal: either, caller, rewindTo: to });
+      await replaceMachine(runtime, sandbox, { snapshot, signal: either, caller, rewindTo: to });
       runtime.registry.schedule(sandbox);
       if (ahead) await removeSavedState(runtime, ahead);
       runtime.events.sandbox("sandbox.rewound", sandbox.info());

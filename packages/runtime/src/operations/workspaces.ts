@@ -3,16 +3,16 @@
  * daemon.
  */
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
+import { limitsOf } from "../admission/limits.ts";
 import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Context } from "../context.ts";
-import { hasLabels } from "../observe/label-filter.ts";
-import { resumeSandbox } from "../launch/resume-sandbox.ts";
-import type { Runtime } from "../runtime.ts";
-import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
-import { limitsOf } from "../admission/limits.ts";
 import { admitFork, forkChildren, requireSandbox } from "../launch/fork-children.ts";
+import { resumeSandbox } from "../launch/resume-sandbox.ts";
+import { hasLabels } from "../observe/label-filter.ts";
+import type { Runtime } from "../runtime.ts";
 import { byAge } from "../sandbox/matching.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
   if (sandbox.state === "paused") return sandbox.saved ? "suspended" : "stale";

@@ -53,11 +53,11 @@ test("admit() holds what it reserved until it is given back, place by place or w
     },
   );
   assert.equal(room.pending, 6, "a refusal reserves nothing");
-  first.giveBack();
+  first.release();
   using second = room.admit(ask({ n: 5 }));
   first[Symbol.dispose]();
   first[Symbol.dispose]();
-  first.giveBack();
+  first.release();
   assert.equal(room.pending, 5, "nothing is given back twice");
   second[Symbol.dispose]();
   assert.equal(room.pending, 0);
