@@ -7,7 +7,7 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { maxTimerMs, Mutex, readJson, writeFileAtomic } from "@forkd/base";
+import { longTimer, Mutex, readJson, writeFileAtomic } from "@forkd/base";
 import { AppError, keyNameSchema, keyScopeSchema, type CreatedKey, type KeyInfo } from "@forkd/contract";
 import type { ParsedOf, Scope } from "@forkd/contract";
 import { z } from "zod";
@@ -66,15 +66,15 @@ export class Key {
   /** `cut` is called when the key is removed or expires, until the returned function is called. */
   hold(cut: Cut): () => void {
     const release = this.#holders.hold(cut);
-    let timer: NodeJS.Timeout | undefined;
+    let timer: Disposable | undefined;
     const wait = () => {
       const left = (this.record.expires_at_unix ?? Infinity) * 1000 - Date.now();
       if (left <= 0) cut(this.expired());
-      else if (left < Infinity) timer = setTimeout(wait, Math.min(left, maxTimerMs)).unref();
+      else if (left < Infinity) timer = longTimer(left, wait);
     };
     wait();
     return () => {
-      clearTimeout(timer);
+      timer?.[Symbol.dispose]();
       release();
     };
   }

@@ -6,7 +6,7 @@
  * A repeated call that arrives while the first one runs waits for it. The work is aborted when the last caller has gone.
  */
 import { createHash } from "node:crypto";
-import { nullLogger, type Logger } from "@forkd/base";
+import { nullLogger, SharedTask, type Logger } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { Journal, type Entry } from "./journal.ts";
 
@@ -24,7 +24,7 @@ export type KeyedCall = {
   readonly context: { readonly signal: AbortSignal; readonly caller?: { readonly name: string } | undefined };
 };
 type Work = (signal: AbortSignal) => Promise<Answer>;
-type Running = { digest: string; done: Promise<Answer>; abort: AbortController; waiting: number };
+type Running = { digest: string; task: SharedTask<Answer> };
 
 export class Idempotency implements AsyncDisposable {
   readonly #journal: Journal | undefined;
@@ -73,8 +73,8 @@ export class Idempotency implements AsyncDisposable {
     }
     const running = this.#running.get(name);
     // Aborted work undoes what it began; start again after that.
-    if (running?.abort.signal.aborted) {
-      await running.done.catch(() => undefined);
+    if (running?.task.isAbandoned) {
+      await running.task.result.catch(() => undefined);
       return this.run(call, work);
     }
     if (running) requireSame(call, running.digest, digest);
@@ -88,22 +88,20 @@ export class Idempotency implements AsyncDisposable {
         ...answer,
         at_ms: Date.now(),
       }));
-    return { ...(await waitFor(shared, call.context.signal)), replayed: running !== undefined };
+    return { ...(await shared.task.wait(call.context.signal)), replayed: running !== undefined };
   }
 
   #begin(name: string, digest: string, work: Work, entryOf: (answer: Answer) => Entry): Running {
-    const abort = new AbortController();
-    const finish = async () => {
+    const task = new SharedTask(async (signal) => {
       try {
-        const answer = await work(abort.signal);
+        const answer = await work(signal);
         await this.#remember(entryOf(answer));
         return answer;
       } finally {
         this.#running.delete(name);
       }
-    };
-    const running: Running = { digest, abort, waiting: 0, done: finish() };
-    running.done.catch(() => undefined);
+    });
+    const running = { digest, task };
     this.#running.set(name, running);
     return running;
   }
@@ -157,25 +155,9 @@ export class Idempotency implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
+    await Promise.allSettled([...this.#running.values()].map(({ task }) => task.result));
     await this.#journal?.[Symbol.asyncDispose]();
   }
-}
-
-/** Rejects when the caller has gone; the last one to go aborts the work. */
-function waitFor(running: Running, signal: AbortSignal): Promise<Answer> {
-  running.waiting++;
-  return new Promise((resolve, reject) => {
-    const gone = () => {
-      running.waiting--;
-      // The last caller waits until everything is undone, as it would without a key.
-      if (running.waiting === 0) running.abort.abort(signal.reason);
-      else reject(signal.reason as Error);
-    };
-    if (signal.aborted) gone();
-    else signal.addEventListener("abort", gone, { once: true });
-    running.done.then(resolve, reject).finally(() => signal.removeEventListener("abort", gone));
-  });
 }
 
 function nameOf(principal: string, key: string): string {

@@ -3,11 +3,10 @@
  * does not, and must not block a caller forever.
  */
 import { AppError } from "@forkd/contract";
-import { withDeadline } from "@forkd/base";
+import { maxTimerMs, withDeadline } from "@forkd/base";
 
 const answerMs = 30_000;
 const graceMs = 10_000;
-const maxTimerMs = 2 ** 31 - 1;
 
 function silent(what: string): AppError {
   return new AppError(

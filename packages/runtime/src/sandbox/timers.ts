@@ -7,14 +7,12 @@
  * What happens then (`onTimeout`: kill or pause) is up to operations/timeouts.ts. Both timers follow the
  * monotonic clock, so a wall clock that jumps or a host that was suspended ends no sandbox.
  */
+import { longTimer } from "@forkd/base";
 import type { Sandbox } from "./sandbox.ts";
-
-/** the longest delay of setTimeout() */
-const maxTimerMs = 2 ** 31 - 1;
 
 /** One timer per sandbox for the end of its time to live. */
 export class ExpiryTimers {
-  readonly #timers = new Map<string, NodeJS.Timeout>();
+  readonly #timers = new Map<string, Disposable>();
   readonly #onExpiry: (sandbox: Sandbox) => void;
 
   constructor(onExpiry: (sandbox: Sandbox) => void) {
@@ -26,31 +24,21 @@ export class ExpiryTimers {
     this.clear(sandbox.id);
     const { expiresAt } = sandbox;
     if (expiresAt === undefined) return;
-    this.#wait(sandbox, expiresAt, performance.now() + Math.max(0, expiresAt * 1000 - Date.now()));
-  }
-
-  #wait(sandbox: Sandbox, expiresAt: number, due: number): void {
-    const timer = setTimeout(
-      () => {
-        // It was paused or got another machine in the meantime.
-        if (sandbox.expiresAt !== expiresAt) return this.arm(sandbox);
-        // The delay was longer than one timer, or the timer fired a moment early.
-        if (performance.now() < due) return this.#wait(sandbox, expiresAt, due);
-        this.#onExpiry(sandbox);
-      },
-      Math.min(Math.max(0, due - performance.now()), maxTimerMs),
-    );
-    timer.unref();
-    this.#timers.set(sandbox.id, timer);
+    const onDue = (): void => {
+      // It was paused or got another machine in the meantime.
+      if (sandbox.expiresAt !== expiresAt) this.arm(sandbox);
+      else this.#onExpiry(sandbox);
+    };
+    this.#timers.set(sandbox.id, longTimer(expiresAt * 1000 - Date.now(), onDue));
   }
 
   clear(id: string): void {
-    clearTimeout(this.#timers.get(id));
+    this.#timers.get(id)?.[Symbol.dispose]();
     this.#timers.delete(id);
   }
 }
 
-type Entry = { active: number; timer: NodeJS.Timeout | undefined };
+type Entry = { active: number; timer: Disposable | undefined };
 
 /**
  * Counts the open calls into each sandbox, and times how long it has had none. A stream is open until it has
@@ -58,7 +46,7 @@ type Entry = { active: number; timer: NodeJS.Timeout | undefined };
  */
 export class Activity implements Disposable {
   readonly #entries = new WeakMap<Sandbox, Entry>();
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #timers = new Set<Disposable>();
   readonly #onIdle: (sandbox: Sandbox) => void;
   #closed = false;
 
@@ -94,25 +82,16 @@ export class Activity implements Disposable {
     this.#clear(entry);
     const { idleSecs } = sandbox.timeouts;
     if (idleSecs === undefined || entry.active > 0 || sandbox.state !== "running" || this.#closed) return;
-    this.#wait(sandbox, entry, idleSecs * 1000);
-  }
-
-  #wait(sandbox: Sandbox, entry: Entry, leftMs: number): void {
-    const stepMs = Math.min(leftMs, maxTimerMs);
-    const timer = setTimeout(() => {
+    entry.timer = longTimer(idleSecs * 1000, () => {
       this.#clear(entry);
-      if (entry.active > 0 || sandbox.state !== "running") return;
-      if (leftMs > stepMs) this.#wait(sandbox, entry, leftMs - stepMs);
-      else this.#onIdle(sandbox);
-    }, stepMs);
-    timer.unref();
-    entry.timer = timer;
-    this.#timers.add(timer);
+      if (entry.active === 0 && sandbox.state === "running") this.#onIdle(sandbox);
+    });
+    this.#timers.add(entry.timer);
   }
 
   #clear(entry: Entry): void {
     if (entry.timer === undefined) return;
-    clearTimeout(entry.timer);
+    entry.timer[Symbol.dispose]();
     this.#timers.delete(entry.timer);
     entry.timer = undefined;
   }
@@ -127,7 +106,7 @@ export class Activity implements Disposable {
 
   [Symbol.dispose](): void {
     this.#closed = true;
-    for (const timer of this.#timers) clearTimeout(timer);
+    for (const timer of this.#timers) timer[Symbol.dispose]();
     this.#timers.clear();
   }
 }
