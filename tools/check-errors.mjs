@@ -4,8 +4,8 @@
  * no other codes. Needs the compiled contract.
  */
 import { readFileSync } from "node:fs";
-import { errorCodes } from "../packages/contract/dist/src/errors.js";
-import { eventTypes } from "../packages/contract/dist/src/event-types.js";
+import { errorCodes } from "../packages/contract/dist/src/wire/errors.js";
+import { eventTypes } from "../packages/contract/dist/src/wire/event-types.js";
 
 const page = (name) => readFileSync(new URL(`../docs/reference/${name}`, import.meta.url), "utf8");
 const problems = [];

@@ -1,4 +1,8 @@
-/** Import directions: which package may import which. Also refuses deep imports and Node in the browser-safe packages. */
+/**
+ * Import directions: which package may import which. Also refuses deep imports, Node in the browser-safe
+ * packages, a schema library in the part of the contract that clients load without one, and operations that
+ * import each other.
+ */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 
@@ -19,6 +23,7 @@ const exceptions = {
   "packages/cli/src/commands/serve.ts": ["daemon"],
   "packages/cli/src/daemon/local.ts": ["daemon"],
 };
+const operations = "packages/runtime/src/operations/";
 const browserSafe = (file) =>
   file.startsWith("packages/contract/src/") ||
   (file.startsWith("packages/sdk/src/") && !/\/node[^/]*\.ts$/.test(file));
@@ -38,6 +43,8 @@ for (const [name, may] of Object.entries(allowed)) {
     const file = relative(root, path);
     for (const match of readFileSync(path, "utf8").matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)) {
       const target = match[1];
+      if (file.startsWith("packages/contract/src/wire/") && !/^\.\/[^/]+$/.test(target))
+        problems.push(`${file}: wire/ needs no schema library and must not import ${target}`);
       const own = /^@forkd\/([a-z]+)(\/.*)?$/.exec(target);
       if (own) {
         if (![...may, ...(exceptions[file] ?? [])].includes(own[1]))
@@ -46,6 +53,10 @@ for (const [name, may] of Object.entries(allowed)) {
           problems.push(`${file}: deep import ${target}`);
       } else if (target.startsWith("node:") && browserSafe(file)) {
         problems.push(`${file}: runs in browsers and must not import ${target}`);
+      } else if (file.startsWith(operations) && target.startsWith("./")) {
+        problems.push(
+          `${file}: operations must not import each other (${target}); put what they share below`,
+        );
       }
     }
   }

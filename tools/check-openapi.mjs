@@ -11,14 +11,17 @@ const { version } = JSON.parse(
   await readFile(new URL("../packages/daemon/package.json", import.meta.url), "utf8"),
 );
 const plain = Object.fromEntries(
-  Object.entries(routes).map(([name, { method, path, kind }]) => [name, { method, path, kind }]),
+  Object.entries(routes).map(([name, { method, path, kind, paged, streamed }]) => [
+    name,
+    { method, path, kind, ...(paged && { paged }), ...(streamed && { streamed: true }) },
+  ]),
 );
 const wire = `/** Generated from routes.ts by tools/check-openapi.mjs --write. */
 export const wireRoutes = ${JSON.stringify(plain)} as const;
 `;
 const generated = {
   "docs/reference/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
-  "packages/contract/src/wire-routes.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
+  "packages/contract/src/wire/routes.gen.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
 };
 
 for (const [name, expected] of Object.entries(generated)) {

@@ -1,3 +1,4 @@
+export { AsyncQueue, Wakeup } from "./async-queue.ts";
 export { Scope, type Undo } from "./scope.ts";
 export { mapPool } from "./pool.ts";
 export { FairSemaphore } from "./fair-semaphore.ts";
@@ -32,4 +33,5 @@ export { SharedTask, SingleFlight } from "./single-flight.ts";
 export { asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
+export { probeSocket, type SocketState } from "./unix-socket.ts";
 export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

@@ -18,8 +18,9 @@ export class SharedTask<T> {
   }
 
   /**
-   * Resolves or rejects with the work, or rejects with the signal's reason. The last caller to give up aborts the work and
-   * rejects only when it has ended, so that nothing of it is left.
+   * Resolves or rejects with the work, or rejects with the signal's reason. The last caller to give up aborts
+   * the work and waits for its end, so that nothing of it is left; it gets the result of work that succeeds
+   * nevertheless.
    */
   async wait(signal?: AbortSignal): Promise<T> {
     this.#waiting++;
@@ -37,11 +38,11 @@ export class SharedTask<T> {
       signal.removeEventListener("abort", onAbort);
     }
     this.#waiting--;
-    if (this.#waiting === 0) {
-      this.#controller.abort(signal.reason);
-      await this.result.catch(() => undefined);
-    }
-    throw signal.reason;
+    if (this.#waiting > 0) throw signal.reason;
+    this.#controller.abort(signal.reason);
+    return this.result.catch(() => {
+      throw signal.reason;
+    });
   }
 }
 

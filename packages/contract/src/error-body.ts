@@ -9,3 +9,6 @@ export const errorBodySchema = z.object({
   details: z.record(z.string(), z.unknown()).default({}),
   request_id: z.string().optional(),
 });
+
+/** The last line of a stream that failed. */
+export const errorEventSchema = z.object({ type: z.literal("error"), ...errorBodySchema.shape });

@@ -1,10 +1,11 @@
 /** What happens to sandboxes and snapshots, as a stream of events. */
 import { z } from "zod";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
-import { eventTypes, isEventFilter } from "./event-types.ts";
 import { labelFilterSchema } from "./lists.ts";
-import { sandboxSchema } from "./sandbox.ts";
-import { snapshotStatusSchema } from "./snapshot.ts";
+import { route } from "./route.ts";
+import { sandboxSchema } from "./sandboxes.ts";
+import { snapshotStatusSchema } from "./snapshots.ts";
+import { eventTypes, isEventFilter } from "./wire/event-types.ts";
 
 export const eventTypeSchema = z.enum(eventTypes);
 export type EventType = z.output<typeof eventTypeSchema>;
@@ -21,9 +22,9 @@ export const eventSchema = z.object({
   sandbox_id: sandboxIdSchema.optional(),
   /** the sandbox as it is after the event */
   sandbox: sandboxSchema.optional(),
-  /** of a snapshot event: what it is after the event; absent once it is removed */
+  /** of a snapshot event: status after the event; absent once it is removed */
   status: snapshotStatusSchema.optional(),
-  /** why a sandbox died, a snapshot failed, or the stream begins anew or ends */
+  /** why a sandbox stopped, a snapshot failed, or the stream was reset or ended */
   reason: z.string().optional(),
 });
 export type ForkdEvent = z.output<typeof eventSchema>;
@@ -32,16 +33,16 @@ const maxTypes = 64;
 const typeFilterSchema = z
   .union([z.string(), z.array(z.string())])
   .transform((given) => (typeof given === "string" ? [given] : given).flatMap((text) => text.split(",")))
-  // Every event is compared with every one of them.
+  // Every event is compared with each of them.
   .refine((names) => names.length <= maxTypes, { message: `must be at most ${maxTypes}`, abort: true })
   .refine((names) => names.every(isEventFilter), {
-    message: `must be of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
+    message: `must be one of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
   });
 
 export const eventsRequestSchema = z.strictObject({
   type: typeFilterSchema
     .optional()
-    .meta({ description: "Types, repeated or joined by commas; sandbox.* is all of sandboxes" }),
+    .meta({ description: "Types, repeated or joined by commas; sandbox.* selects all events of sandboxes" }),
   sandbox: sandboxIdSchema.optional(),
   tag: tagSchema.optional(),
   label: labelFilterSchema.optional(),
@@ -49,6 +50,21 @@ export const eventsRequestSchema = z.strictObject({
     .string()
     .max(64)
     .optional()
-    .meta({ description: "Id of the last event seen; the header Last-Event-ID says the same and wins" }),
+    .meta({ description: "Id of the last event seen; the header Last-Event-ID does the same and wins" }),
 });
 export type EventsRequest = z.output<typeof eventsRequestSchema>;
+
+export const eventRoutes = {
+  events: route({
+    method: "get",
+    path: "/v1/events",
+    summary: "Events as they happen; resumes after Last-Event-ID",
+    status: 200,
+    kind: "sse",
+    scope: "read",
+    endless: true,
+    repeatable: ["type", "label"],
+    input: eventsRequestSchema,
+    output: eventSchema,
+  }),
+} as const;

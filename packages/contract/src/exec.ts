@@ -1,11 +1,13 @@
-/** Commands and evals in a sandbox. */
+/** Commands in a sandbox. */
 import { z } from "zod";
-import { signalNames } from "./names.ts";
-import { contextNameSchema, envSchema, languageSchema } from "./ids.ts";
+import { errorEventSchema } from "./error-body.ts";
+import { envSchema, execIdSchema, inSandbox, sandboxPath } from "./ids.ts";
+import { contentBodyBytes, noAnswer, route } from "./route.ts";
+import { signalNames } from "./wire/names.ts";
 
 const noNul = (text: string) => !text.includes("\0");
 const argument = z.string().max(131_072).refine(noNul, "must not contain NUL");
-const timeoutSecs = z.number().min(0).max(31_536_000);
+export const timeoutSecs = z.number().min(0).max(31_536_000);
 export const ptySizeSchema = z.strictObject({
   rows: z.int().min(1).max(65535).default(24),
   cols: z.int().min(1).max(65535).default(80),
@@ -20,7 +22,7 @@ export const execRequestSchema = z.strictObject({
   user: z.string().max(128).optional(),
   /** 0 = no limit; the default is 30, or no limit for background and streamed commands */
   timeout_secs: timeoutSecs.optional(),
-  /** text given to the command as its input, then end of file */
+  /** input of the command, followed by end of file */
   stdin: z
     .string()
     .max(16 * 1024 * 1024)
@@ -30,7 +32,7 @@ export const execRequestSchema = z.strictObject({
   pty: ptySizeSchema.optional(),
   /** answer with lines of ExecEvent as they happen */
   stream: z.boolean().default(false),
-  /** answer at once; the command goes on and can be attached to */
+  /** answer at once; the command keeps running and can be attached to */
   background: z.boolean().default(false),
 });
 export type ExecRequest = z.output<typeof execRequestSchema>;
@@ -43,7 +45,7 @@ export const execResultSchema = z.object({
   exit_code: z.number(),
   signal: z.string().optional(),
   timed_out: z.boolean(),
-  /** output was longer than this answer may be */
+  /** output was longer than an answer may be; the rest was dropped */
   truncated: z.boolean(),
   duration_ms: z.number(),
 });
@@ -51,20 +53,12 @@ export type ExecResult = z.output<typeof execResultSchema>;
 
 export const execStartedSchema = z.object({ exec_id: z.number(), pid: z.number() });
 
-const outputFields = {
+export const outputFields = {
   /** position of the first byte in this stream */
   offset: z.number(),
   data: z.string(),
   encoding: z.enum(["utf8", "base64"]),
 };
-const errorEvent = z.object({
-  type: z.literal("error"),
-  error: z.string(),
-  code: z.string(),
-  details: z.record(z.string(), z.unknown()).default({}),
-  request_id: z.string().optional(),
-});
-
 /** One line of a streamed command. `exit` or `error` is the last. */
 export const execEventSchema = z.discriminatedUnion("type", [
   z.object({ type: z.literal("started"), exec_id: z.number(), pid: z.number() }),
@@ -77,7 +71,7 @@ export const execEventSchema = z.discriminatedUnion("type", [
     timed_out: z.boolean(),
     duration_ms: z.number(),
   }),
-  errorEvent,
+  errorEventSchema,
 ]);
 export type ExecEvent = z.output<typeof execEventSchema>;
 
@@ -104,46 +98,81 @@ export const execInputSchema = z.strictObject({
 
 export const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("SIGTERM") });
 
-export const evalRequestSchema = z.strictObject({
-  code: z.string().max(8 * 1024 * 1024),
-  /** default: the first language of the snapshot */
-  language: languageSchema.optional(),
-  context: contextNameSchema.default("default"),
-  /** 0 = no limit */
-  timeout_secs: timeoutSecs.default(30),
-  /** answer with lines of EvalEvent as they happen */
-  stream: z.boolean().default(false),
-});
-export type EvalRequest = z.output<typeof evalRequestSchema>;
+/** One piece of input, even if every character is an escape */
+const inputBodyBytes = 8 * 1024 * 1024;
+const inExec = inSandbox.extend({ exec_id: execIdSchema });
+const execPath = `${sandboxPath}/execs/{exec_id}` as const;
 
-export const evalResultSchema = z.object({
-  /** printed form of the value of the last expression; null if there is none */
-  result: z.string().nullable(),
-  /** the same as JSON where it has such a form */
-  result_json: z.unknown(),
-  stdout: z.string(),
-  stderr: z.string(),
-  /** `Name: message` when the code raised */
-  error: z.string().nullable(),
-  traceback: z.string().nullable(),
-  /** 0, or 1 when the code raised */
-  exit_code: z.number(),
-  interrupted: z.boolean(),
-  timed_out: z.boolean(),
-  truncated: z.boolean(),
-  language: languageSchema,
-  context: z.string(),
-  duration_ms: z.number(),
-});
-export type EvalResult = z.output<typeof evalResultSchema>;
-
-/** One line of a streamed eval. `result` or `error` is the last. */
-export const evalEventSchema = z.discriminatedUnion("type", [
-  z.object({ type: z.literal("stdout"), ...outputFields }),
-  z.object({ type: z.literal("stderr"), ...outputFields }),
-  z.object({ type: z.literal("result"), result: evalResultSchema }),
-  errorEvent,
-]);
-export type EvalEvent = z.output<typeof evalEventSchema>;
-
-export const contextSchema = z.object({ name: z.string(), language: languageSchema });
+export const execRoutes = {
+  exec: route({
+    method: "post",
+    path: `${sandboxPath}/exec`,
+    summary: "Run a command",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    audit: "command",
+    idempotencyKey: {
+      refused: "each call runs the command; run it in the background and look for it in the list of commands",
+    },
+    maxBodyBytes: contentBodyBytes,
+    input: inSandbox.extend(execRequestSchema.shape),
+    output: z.union([execResultSchema, execStartedSchema]),
+    streamed: execEventSchema,
+  }),
+  listExecs: route({
+    method: "get",
+    path: `${sandboxPath}/execs`,
+    summary: "Commands that run or have finished recently",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox,
+    output: z.array(execInfoSchema),
+  }),
+  attachExec: route({
+    method: "get",
+    path: `${execPath}/stream`,
+    summary: "Follow a command from given offsets",
+    status: 200,
+    kind: "events",
+    scope: "run",
+    endless: true,
+    input: inExec.extend({
+      stdout_offset: z.coerce.number().int().min(0).default(0),
+      stderr_offset: z.coerce.number().int().min(0).default(0),
+    }),
+    output: execEventSchema,
+  }),
+  execInput: route({
+    method: "post",
+    path: `${execPath}/input`,
+    summary: "Write to stdin",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    maxBodyBytes: inputBodyBytes,
+    input: inExec.extend(execInputSchema.shape),
+    output: noAnswer,
+  }),
+  execSignal: route({
+    method: "post",
+    path: `${execPath}/signal`,
+    summary: "Signal the process group",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inExec.extend(execSignalSchema.shape),
+    output: noAnswer,
+  }),
+  execResize: route({
+    method: "post",
+    path: `${execPath}/resize`,
+    summary: "Resize the terminal",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inExec.extend(ptySizeSchema.shape),
+    output: noAnswer,
+  }),
+} as const;

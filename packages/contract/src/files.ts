@@ -1,5 +1,7 @@
 /** Files in a sandbox. */
 import { z } from "zod";
+import { inSandbox, sandboxPath } from "./ids.ts";
+import { noAnswer, queryFlag, route } from "./route.ts";
 
 export const guestPathSchema = z
   .string()
@@ -10,12 +12,7 @@ export const guestPathSchema = z
 const user = z.string().max(128).optional();
 /** octal text such as "0644" */
 export const modeSchema = z.string().regex(/^[0-7]{3,5}$/, 'must be octal, such as "0644"');
-const flag = z
-  .union([
-    z.boolean(),
-    z.enum(["true", "false", "1", "0"]).transform((text) => text === "true" || text === "1"),
-  ])
-  .default(false);
+const flag = z.union([z.boolean(), queryFlag]).default(false);
 
 export const fileEntrySchema = z.object({
   name: z.string(),
@@ -53,3 +50,86 @@ export const chmodSchema = pathQuerySchema.extend({
   recursive: z.boolean().default(false),
 });
 export const statQuerySchema = pathQuerySchema.extend({ follow: flag });
+
+export const fileRoutes = {
+  readFile: route({
+    method: "get",
+    path: `${sandboxPath}/files`,
+    summary: "Read a file",
+    status: 200,
+    kind: "bytes",
+    scope: "run",
+    input: inSandbox.extend(readQuerySchema.shape),
+    output: noAnswer,
+  }),
+  writeFile: route({
+    method: "put",
+    path: `${sandboxPath}/files`,
+    summary: "Write a file (atomic), or append",
+    status: 200,
+    kind: "upload",
+    scope: "run",
+    input: inSandbox.extend(writeQuerySchema.shape),
+    output: fileEntrySchema,
+  }),
+  listFiles: route({
+    method: "get",
+    path: `${sandboxPath}/files/list`,
+    summary: "List a directory",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend(pathQuerySchema.shape),
+    output: z.array(fileEntrySchema),
+  }),
+  statFile: route({
+    method: "get",
+    path: `${sandboxPath}/files/stat`,
+    summary: "Describe one file",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend(statQuerySchema.shape),
+    output: fileEntrySchema,
+  }),
+  makeDirectory: route({
+    method: "post",
+    path: `${sandboxPath}/files/mkdir`,
+    summary: "Make a directory",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend(mkdirSchema.shape),
+    output: noAnswer,
+  }),
+  moveFile: route({
+    method: "post",
+    path: `${sandboxPath}/files/move`,
+    summary: "Move or rename",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend(moveSchema.shape),
+    output: noAnswer,
+  }),
+  removeFile: route({
+    method: "post",
+    path: `${sandboxPath}/files/remove`,
+    summary: "Remove a file or a tree",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend(removeSchema.shape),
+    output: noAnswer,
+  }),
+  chmodFile: route({
+    method: "post",
+    path: `${sandboxPath}/files/chmod`,
+    summary: "Change permissions",
+    status: 204,
+    kind: "json",
+    scope: "run",
+    input: inSandbox.extend(chmodSchema.shape),
+    output: noAnswer,
+  }),
+} as const;

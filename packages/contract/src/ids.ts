@@ -1,6 +1,6 @@
 /** The grammar of names. One rule each, used everywhere. */
 import { z } from "zod";
-import { sandboxIdPattern, tagPattern } from "./names.ts";
+import { sandboxIdPattern, tagPattern } from "./wire/names.ts";
 
 const tagRule =
   "must be 1 to 64 of letters, digits, dot, underscore and dash, and start with a letter or a digit";
@@ -10,6 +10,10 @@ export const sandboxIdSchema = z
   .string()
   .regex(sandboxIdPattern, 'must look like "sb-" and 24 hexadecimal digits')
   .meta({ description: "Sandbox id" });
+
+/** Input and path of every route about one sandbox. */
+export const inSandbox = z.strictObject({ id: sandboxIdSchema });
+export const sandboxPath = "/v1/sandboxes/{id}";
 
 export const execIdSchema = z.coerce
   .number()

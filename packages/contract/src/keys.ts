@@ -1,12 +1,11 @@
 /** Keys: who may call the daemon over TCP, and what for. */
 import { z } from "zod";
 import { tagSchema } from "./ids.ts";
+import { noAnswer, route } from "./route.ts";
+import { scopes } from "./wire/names.ts";
 
-/** Each includes those before it. */
-export const scopes = ["read", "run", "admin"] as const;
-export type Scope = (typeof scopes)[number];
 export const keyScopeSchema = z.enum(scopes).meta({
-  description: "read: lists and facts; run: also sandboxes and what is in them; admin: everything",
+  description: "read: lists and facts; run: also sandboxes and their content; admin: everything",
 });
 
 export const keyNameSchema = tagSchema.meta({
@@ -39,6 +38,39 @@ export const keySchema = z.object({
 export type KeyInfo = z.output<typeof keySchema>;
 
 export const createdKeySchema = keySchema.extend({
-  key: z.string().meta({ description: "The key itself; told only here" }),
+  key: z.string().meta({ description: "The key itself; only in this answer" }),
 });
 export type CreatedKey = z.output<typeof createdKeySchema>;
+
+export const keyRoutes = {
+  listKeys: route({
+    method: "get",
+    path: "/v1/keys",
+    summary: "List keys, without their text",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({}),
+    output: z.array(keySchema),
+  }),
+  createKey: route({
+    method: "post",
+    path: "/v1/keys",
+    summary: "Make a key; only this answer holds its text",
+    status: 201,
+    kind: "json",
+    scope: "admin",
+    input: createKeySchema,
+    output: createdKeySchema,
+  }),
+  removeKey: route({
+    method: "delete",
+    path: "/v1/keys/{name}",
+    summary: "Remove a key; its open requests are ended",
+    status: 204,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({ name: keyNameSchema }),
+    output: noAnswer,
+  }),
+} as const;

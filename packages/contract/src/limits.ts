@@ -1,4 +1,4 @@
-/** What one sandbox may take of the host, and for how long it may be left alone. */
+/** What one sandbox may use of the host, and its timeouts. */
 import { z } from "zod";
 
 const atLeast = (min: number, max: number, unit: string) =>
@@ -7,17 +7,17 @@ const bytesPerSecond = atLeast(4096, 1e12, "bytes per second").optional();
 const operationsPerSecond = atLeast(1, 1e9, "operations per second").optional();
 
 const shape = {
-  /** memory of the VMM on the host; what the guest has never written is shared and does not count for long */
+  /** memory of the VMM on the host; pages that the guest has never written are shared and hardly count */
   memory_mib: atLeast(32, 1 << 24, "MiB").optional(),
   /** CPU time in percent of one core: 50 is half a core, 200 two cores */
   cpu_percent: atLeast(1, 1_000_000, "percent of one core").optional(),
-  /** threads of the VMM on the host; processes in the guest are the guest's own affair */
+  /** threads of the VMM on the host; processes in the guest are not limited */
   pids: atLeast(16, 1 << 22, "threads").optional(),
   io_read_bps: bytesPerSecond,
   io_write_bps: bytesPerSecond,
   io_read_iops: operationsPerSecond,
   io_write_iops: operationsPerSecond,
-  /** what its disk may take on the host beyond its snapshot; a sandbox that goes beyond it is ended */
+  /** size of its disk on the host beyond its snapshot; a sandbox that exceeds it is stopped */
   disk_mib: atLeast(8, 1 << 24, "MiB").optional(),
   net_bps: bytesPerSecond,
 };
@@ -30,10 +30,10 @@ export const limitNames = Object.keys(shape) as LimitName[];
 export const askedLimitsSchema = z
   .strictObject({
     ...shape,
-    /** take the sandbox also where the host cannot hold it to all of them; `limits_not_enforced` tells which */
+    /** fork even if the host cannot enforce all limits; `limits_not_enforced` names them */
     best_effort: z.boolean().default(false),
   })
-  .meta({ description: "What each sandbox may take of the host" });
+  .meta({ description: "What each sandbox may use of the host" });
 export type AskedLimits = z.output<typeof askedLimitsSchema>;
 
 export const notEnforcedSchema = z.object({
@@ -52,10 +52,10 @@ export type OnTimeout = z.output<typeof onTimeoutSchema>;
 export const lifetimeFields = {
   /** the sandbox is killed (or paused) when this many seconds have passed */
   ttl_secs: seconds.optional(),
-  /** … or when there was no call into it for so long: commands, evals, files; an open stream is a call */
+  /** … or after this many seconds without a call into it (commands, evals, files); an open stream is a call */
   idle_timeout_secs: seconds.optional(),
   on_timeout: onTimeoutSchema.optional(),
-  /** a call into it while it is paused resumes it first */
+  /** a call into the paused sandbox resumes it first */
   auto_resume: z.boolean().optional(),
 };
 export const limitFields = {
@@ -78,7 +78,7 @@ export function isGivenOnce({ limits, memory_limit_mib: older }: WithLimits): bo
   return older === undefined || limits?.memory_mib === undefined || limits.memory_mib === older;
 }
 
-/** `null` removes a time; what is left out stays as it is. */
+/** `null` removes a time; absent fields stay as they are. */
 export const timeoutsSchema = z.strictObject({
   ttl_secs: seconds.nullable().optional(),
   idle_timeout_secs: seconds.nullable().optional(),

@@ -5,7 +5,7 @@ import { z } from "zod";
 export const labelFilterSchema = z
   .union([z.string().max(512), z.array(z.string().max(512)).max(32)])
   .transform((given) => (typeof given === "string" ? [given] : given))
-  .meta({ description: "name or name=value; repeated: all of them" });
+  .meta({ description: "name or name=value; repeated: all must match" });
 
 /** Query fields that every list takes. */
 export const pageFields = {
@@ -16,14 +16,5 @@ export const pageFields = {
     .max(1000, "must be 1 to 1000")
     .optional()
     .meta({ description: "Longest page; without it everything is listed" }),
-  cursor: z
-    .string()
-    .max(512)
-    .optional()
-    .meta({ description: "Where to go on: X-Next-Cursor of the page before" }),
+  cursor: z.string().max(512).optional().meta({ description: "X-Next-Cursor of the previous page" }),
 };
-
-export const nextPageHeaders = [
-  { name: "Link", description: 'The next page, rel="next"; absent on the last' },
-  { name: "X-Next-Cursor", description: "`cursor` of the next page; absent on the last" },
-];

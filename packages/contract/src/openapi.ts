@@ -1,10 +1,40 @@
 /** Routes → OpenAPI 3.1. Pure. */
 import { z } from "zod";
 import { errorBodySchema } from "./error-body.ts";
-import { errorCodes } from "./errors.ts";
-import { routes, type Route } from "./routes.ts";
+import { errorCodes } from "./wire/errors.ts";
+import type { Route } from "./route.ts";
+import { routes } from "./routes.ts";
 
 type Json = Record<string, unknown>;
+type Header = { readonly name: string; readonly description: string };
+
+function requestHeadersOf({ kind, idempotencyKey }: Route): Header[] {
+  if (kind === "sse") return [{ name: "Last-Event-ID", description: "Id of the last event seen" }];
+  if (idempotencyKey !== "honoured") return [];
+  return [
+    {
+      name: "Idempotency-Key",
+      description:
+        "1 to 128 printable characters; a repeated call with the same key gets the answer of the first",
+    },
+  ];
+}
+
+function answerHeadersOf({ paged, idempotencyKey }: Route): Header[] {
+  if (paged) {
+    return [
+      { name: "Link", description: 'The next page, rel="next"; absent on the last' },
+      { name: "X-Next-Cursor", description: "`cursor` of the next page; absent on the last" },
+    ];
+  }
+  if (idempotencyKey !== "honoured") return [];
+  return [
+    {
+      name: "Idempotent-Replayed",
+      description: '"true" if this is the answer of an earlier call with the same key',
+    },
+  ];
+}
 
 function toJson(schema: z.ZodType, io: "input" | "output"): Json {
   const { $schema: _, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: "any" }) as Json;
@@ -25,7 +55,7 @@ function requestOf(route: Route): Json {
   });
   const parameters = inPath.map((name) => parameter(name, "path"));
   if (route.method !== "post") parameters.push(...rest.map((name) => parameter(name, "query")));
-  for (const { name, description } of route.headers ?? [])
+  for (const { name, description } of requestHeadersOf(route))
     parameters.push({ name, in: "header", required: false, schema: { type: "string", description } });
   const body: Json = {};
   if (route.method === "post" && rest.length > 0) {
@@ -67,14 +97,15 @@ function contentOf(route: Route): Json | undefined {
   return content;
 }
 
-/** The scopes stand where OpenAPI has the roles that a bearer must have. */
+/** Scopes are written as the roles that OpenAPI has for a bearer token. */
 function accessOf({ scope, adminInputs }: Route): Json {
   if (scope === "open") return { security: [] };
-  const fields = adminInputs && `Needs the scope admin with ${adminInputs.join(", ")}.`;
+  const fields = adminInputs.length > 0 && `Needs the scope admin with ${adminInputs.join(", ")}.`;
   return { ...(fields && { description: fields }), security: [{ token: [scope] }] };
 }
 
-function headersOf({ answerHeaders = [] }: Route): Json {
+function headersOf(route: Route): Json {
+  const answerHeaders = answerHeadersOf(route);
   if (answerHeaders.length === 0) return {};
   const headers = answerHeaders.map(({ name, description }) => [
     name,
@@ -99,7 +130,7 @@ export function openapi(version: string): Json {
       responses: {
         [route.status]: { description: "OK", ...headersOf(route), ...(content && { content }) },
         ...(route.pendingStatus && {
-          [route.pendingStatus]: { description: "Under way", ...(content && { content }) },
+          [route.pendingStatus]: { description: "In progress", ...(content && { content }) },
         }),
         default: error,
       },

@@ -1,53 +1,81 @@
-/** The form of a route, shared by the tables. */
-import type { z } from "zod";
-import type { Scope } from "./keys.ts";
+/** One route: everything that server, documents and clients know about it. A route without a scope does not compile. */
+import { z } from "zod";
+import type { Scope } from "./wire/names.ts";
 
-export type HeaderNote = { readonly name: string; readonly description: string };
-
-/** On calls that make something: the same key and the same request give the same answer, once made. */
-export const idempotencyKeyHeader = {
-  name: "Idempotency-Key",
-  description: "1 to 128 printable characters; a call repeated with it is answered as the first was",
-} as const satisfies HeaderNote;
-
-export const replayedHeader = {
-  name: "Idempotent-Replayed",
-  description: '"true" where the answer is that of an earlier call with the same key',
-} as const satisfies HeaderNote;
-
-/** Longest JSON body of a route that does not say another */
+/** Longest JSON body of a route that does not name another length */
 export const usualBodyBytes = 1024 * 1024;
-/** Of routes that carry content: input of commands, code, values of children */
+/** Longest body of a route that carries content: input of commands, code, values of children */
 export const contentBodyBytes = 32 * 1024 * 1024;
 
-export type Route = {
+/** Output of a route that answers without a value. */
+export const noAnswer = z.void();
+/** A boolean in a query. */
+export const queryFlag = z
+  .enum(["true", "false", "1", "0"])
+  .transform((text) => text === "true" || text === "1");
+
+type Facts = {
   readonly method: "get" | "post" | "put" | "delete";
   readonly path: string;
   readonly summary: string;
   readonly status: 200 | 201 | 204;
-  /** instead of `status` where the value's own `status` is "writing" */
+  /** used instead of `status` when the value's own `status` is "writing" */
   readonly pendingStatus?: 202;
   /** what a caller must be allowed; `open` asks for no token */
   readonly scope: Scope | "open";
-  /** fields of the input that need the scope `admin` when they are given and not false */
-  readonly adminInputs?: readonly string[];
+  /**
+   * Body of the answer: one JSON value, lines of JSON (`events`), server-sent events (`sse`), raw bytes (`bytes`) or plain text
+   * (`text`). `upload` takes raw bytes in the request and answers with JSON.
+   */
   readonly kind: "json" | "events" | "bytes" | "upload" | "sse" | "text";
-  /** longest JSON body */
-  readonly maxBodyBytes?: number;
-  /** query fields that may be given more than once */
-  readonly repeatable?: readonly string[];
-  /** headers of the request that have a meaning of their own here */
-  readonly headers?: readonly HeaderNote[];
-  /** headers of the answer, likewise */
-  readonly answerHeaders?: readonly HeaderNote[];
+  /** path parameters, and the query (GET, DELETE, PUT) or the JSON body (POST), in one object */
   readonly input: z.ZodObject;
   /** of the value, or of one line */
   readonly output: z.ZodType;
-  /** lines of this instead when the input says `stream: true` */
+  /** one line of the answer when the input says `stream: true` */
   readonly streamed?: z.ZodType;
 };
 
-/** Keeps the exact types of a definition. */
-export function route<const R extends Route>(definition: R): R {
-  return definition;
+export type RouteColumns = {
+  /** fields of the input that need the scope `admin` when they are given and not false; default: none */
+  readonly adminInputs: readonly string[];
+  /** longest JSON body; default: `usualBodyBytes` */
+  readonly maxBodyBytes: number;
+  /** query fields that may be given more than once; default: none */
+  readonly repeatable: readonly string[];
+  /** a list that takes `limit` and `cursor` and names the next page in its headers; default: false */
+  readonly paged: boolean;
+  /**
+   * What the audit log gets. `read`: a line if reads are audited; `change`: always; `command`: as `change`, with a digest of the
+   * command or code; `none`: never. Failures are always audited. Default: `read` for GET, otherwise `change`.
+   */
+  readonly audit: "read" | "change" | "command" | "none";
+  /** level of the log line of a request that succeeds; default: info */
+  readonly log: "info" | "debug";
+  /** the client decides how long the answer lasts, so that its duration is not measured; default: false */
+  readonly endless: boolean;
+  /**
+   * `honoured`: a repeated call with the same Idempotency-Key and the same request gets the answer of the first. `refused`: every
+   * call does its work again, so that ignoring the key would mislead the caller; says why. `ignored` (default): a repeated call
+   * changes nothing more.
+   */
+  readonly idempotencyKey: "honoured" | "ignored" | { readonly refused: string };
+};
+
+export type Route = Facts & RouteColumns;
+export type RouteDefinition = Facts & Partial<RouteColumns>;
+
+/** Fills in the defaults and keeps the exact types of the definition. */
+export function route<const R extends RouteDefinition>(definition: R): R & RouteColumns {
+  return {
+    adminInputs: [],
+    maxBodyBytes: usualBodyBytes,
+    repeatable: [],
+    paged: false,
+    audit: definition.method === "get" ? "read" : "change",
+    log: "info",
+    endless: false,
+    idempotencyKey: "ignored",
+    ...definition,
+  };
 }

@@ -1,6 +1,7 @@
 /** The daemon itself and its host. */
 import { z } from "zod";
-import { acceleratorSchema } from "./sandbox.ts";
+import { queryFlag, route } from "./route.ts";
+import { acceleratorSchema } from "./sandboxes.ts";
 
 export const healthSchema = z.object({ ok: z.boolean() });
 export const versionSchema = z.object({ version: z.string(), api: z.literal("v1"), pid: z.number() });
@@ -16,7 +17,7 @@ export type Check = z.output<typeof checkSchema>;
 export const doctorSchema = z.object({
   ok: z.boolean(),
   accelerator: acceleratorSchema,
-  /** null: none runs */
+  /** null: no daemon runs */
   daemon: z.object({ pid: z.number(), version: z.string() }).nullable().optional(),
   checks: z.array(checkSchema),
 });
@@ -25,9 +26,9 @@ export type DoctorReport = z.output<typeof doctorSchema>;
 export const auditStatusSchema = z.object({
   /** false while lines cannot be written */
   ok: z.boolean(),
-  /** lines lost since the daemon started, because the queue was full */
+  /** lines dropped since the daemon started, because the queue was full */
   dropped: z.number(),
-  /** why the last write failed, while it does */
+  /** why writing fails at the moment */
   error: z.string().optional(),
 });
 export type AuditStatus = z.output<typeof auditStatusSchema>;
@@ -42,9 +43,9 @@ export const statusSchema = z.object({
   rss_bytes: z.number(),
   sandboxes: z.number(),
   snapshots: z.number(),
-  /** VMM processes started ahead, by tag */
+  /** VMM processes in the pool, by tag */
   pool: z.record(z.string(), z.number()),
-  /** absent if it is off */
+  /** absent if auditing is off */
   audit: auditStatusSchema.optional(),
 });
 export type Status = z.output<typeof statusSchema>;
@@ -55,3 +56,73 @@ export const cleanupSchema = z.object({
   dry_run: z.boolean(),
 });
 export type CleanupReport = z.output<typeof cleanupSchema>;
+
+export const systemRoutes = {
+  health: route({
+    method: "get",
+    path: "/healthz",
+    summary: "Liveness; needs no token",
+    status: 200,
+    kind: "json",
+    scope: "open",
+    audit: "none",
+    log: "debug",
+    input: z.strictObject({}),
+    output: healthSchema,
+  }),
+  version: route({
+    method: "get",
+    path: "/version",
+    summary: "Version of the daemon",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({}),
+    output: versionSchema,
+  }),
+  status: route({
+    method: "get",
+    path: "/v1/status",
+    summary: "State of the daemon",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({}),
+    output: statusSchema,
+  }),
+  doctor: route({
+    method: "get",
+    path: "/v1/doctor",
+    summary: "Check the host; with boot=true also start a small guest on each accelerator",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    // It starts processes that no limit counts.
+    adminInputs: ["boot"],
+    input: z.strictObject({ boot: queryFlag.optional() }),
+    output: doctorSchema,
+  }),
+  cleanup: route({
+    method: "post",
+    path: "/v1/cleanup",
+    summary: "Remove leftovers that nothing uses",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({ dry_run: z.boolean().default(false) }),
+    output: cleanupSchema,
+  }),
+  shutdown: route({
+    method: "post",
+    path: "/v1/shutdown",
+    summary: "Stop the daemon; running sandboxes are kept for the next daemon or stopped",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: z.strictObject({
+      /** default: the setting on_stop */
+      sandboxes: z.enum(["keep", "stop"]).optional(),
+    }),
+    output: z.object({ stopped: z.number(), kept: z.number() }),
+  }),
+} as const;

@@ -7,12 +7,12 @@ import {
   toAppError,
   toErrorBody,
   type ErrorCode,
-} from "../src/errors.ts";
+} from "../src/wire/errors.ts";
 import { errorBodySchema } from "../src/error-body.ts";
 
 const codes = Object.keys(errorCodes) as ErrorCode[];
 
-test("errorCodes gives every code a status, an exit code and whether to try again", () => {
+test("errorCodes gives every code a status, an exit code and whether to retry", () => {
   assert.ok(codes.length > 30);
   for (const code of codes) {
     const { status, exit, retryable } = errorCodes[code];
@@ -23,7 +23,7 @@ test("errorCodes gives every code a status, an exit code and whether to try agai
   }
 });
 
-test("fromErrorBody() gives back what toErrorBody() was given, for every code and through JSON", () => {
+test("fromErrorBody() returns what toErrorBody() was given, for every code and through JSON", () => {
   for (const code of codes) {
     const error = new AppError(code, `Cannot do ${code}`, { details: { tag: "py", list: [1, null] } });
     const wire: unknown = JSON.parse(JSON.stringify(toErrorBody(error)));

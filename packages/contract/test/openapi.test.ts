@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openapi } from "../src/openapi.ts";
-import { errorCodes } from "../src/errors.ts";
-import { routes, type Route } from "../src/routes.ts";
+import { errorCodes } from "../src/wire/errors.ts";
+import type { Route } from "../src/route.ts";
+import { routes } from "../src/routes.ts";
 
 type Operation = {
   operationId: string;
@@ -65,7 +66,11 @@ test("openapi() puts every input of a route in path, query or body", () => {
     const headers = parameters.filter((parameter) => parameter.in === "header");
     assert.deepEqual(
       headers.map((header) => header.name),
-      route.headers?.map((header) => header.name) ?? [],
+      route.kind === "sse"
+        ? ["Last-Event-ID"]
+        : route.idempotencyKey === "honoured"
+          ? ["Idempotency-Key"]
+          : [],
       name,
     );
     if (route.method === "get") assert.equal(requestBody, undefined, name);

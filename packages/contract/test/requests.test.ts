@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { execRequestSchema } from "../src/exec.ts";
 import { execIdSchema, labelsSchema, sandboxIdSchema, tagSchema } from "../src/ids.ts";
-import { forkRequestSchema } from "../src/sandbox.ts";
-import { createSnapshotSchema } from "../src/snapshot.ts";
+import { forkRequestSchema } from "../src/sandboxes.ts";
+import { createSnapshotSchema } from "../src/snapshots.ts";
 import { assertAccepted, assertRefused } from "./support.ts";
 
 test("tagSchema accepts letters, digits, dots, dashes and underscores, up to 64", () => {
@@ -11,13 +11,13 @@ test("tagSchema accepts letters, digits, dots, dashes and underscores, up to 64"
   for (const tag of accepted) assertAccepted(tagSchema, tag);
 });
 
-test("tagSchema refuses what could be a path, an option or a hidden name", () => {
+test("tagSchema refuses text that could be a path, an option or a hidden name", () => {
   const refused = ["", ".", "..", ".a", "-a", "_a", "a/b", "../a", "a b", "a\n", "a\0", "é", "a:b", "a,b"];
   for (const tag of [...refused, "x".repeat(65)]) assertRefused(tagSchema, tag, "", /must be 1 to 64/);
   for (const tag of [null, undefined, 5, ["a"]]) assertRefused(tagSchema, tag, "");
 });
 
-test("sandboxIdSchema and execIdSchema know their own", () => {
+test("sandboxIdSchema and execIdSchema accept only their own form", () => {
   assertAccepted(sandboxIdSchema, `sb-${"0".repeat(24)}`);
   for (const id of [
     "sb-",
@@ -40,7 +40,7 @@ test("labelsSchema bounds number, names and values", () => {
   assertRefused(labelsSchema, { x: "v".repeat(257) }, "x");
 });
 
-test("forkRequestSchema fills in what is left out", () => {
+test("forkRequestSchema fills in absent fields", () => {
   assert.deepEqual(forkRequestSchema.parse({ snapshot_tag: "py" }), {
     snapshot_tag: "py",
     n: 1,
@@ -135,7 +135,7 @@ test("createSnapshotSchema names the field that it refuses", () => {
   for (const [value, path, message] of table) assertRefused(createSnapshotSchema, value, path, message);
 });
 
-test("execRequestSchema fills in what is left out and accepts what a command can need", () => {
+test("execRequestSchema fills in absent fields and accepts all that a command can need", () => {
   assert.deepEqual(execRequestSchema.parse({ args: ["ls"] }), {
     args: ["ls"],
     env: {},

@@ -8,7 +8,8 @@ import { withoutSecrets } from "./settings/table.ts";
 import { lockDataDir } from "./host/data-dir-lock.ts";
 import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
-import { router, type Handlers, type RouterOptions } from "./http/router.ts";
+import { requestListener, type ExchangeOptions } from "./http/exchange.ts";
+import type { Handlers } from "./http/handlers.ts";
 import { openServer } from "./http/server.ts";
 import { publishDaemonRecord } from "./host/daemon-record.ts";
 
@@ -16,7 +17,7 @@ export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
   /** called before the server closes the remaining connections */
   readonly beforeCut?: () => void;
-  readonly observe?: RouterOptions["observe"];
+  readonly observe?: ExchangeOptions["observe"];
   /** called when the daemon accepts requests */
   readonly started?: () => void;
   /** called when the daemon stops accepting requests */
@@ -54,7 +55,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { handlers, observe } = opened;
   const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
   const { gate, audit } = access;
-  const listener = router({ handlers, version, gate, audit, log, idempotency, observe });
+  const listener = requestListener({ handlers, version, gate, audit, log, idempotency, observe });
   const { socket, listen } = settings;
   const limits = {
     maxConnections: settings.max_connections,

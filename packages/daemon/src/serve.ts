@@ -5,7 +5,7 @@ import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runt
 import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
 import { allHandlers } from "./handlers/all.ts";
 import { HttpMetrics } from "./http/metrics.ts";
-import type { Observed } from "./http/router.ts";
+import type { Observed } from "./http/exchange.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
 export type ServeOptions = {
@@ -45,16 +45,16 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
     const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
       const runtime = await openRuntime(runtimeConfig(values), log);
       // A daemon that fails to start, for example because its port is in use, must not stop sandboxes.
-      const { onStop } = runtime;
-      runtime.onStop = "keep";
+      const { onStop } = runtime.work;
+      runtime.work.onStop = "keep";
       const http = new HttpMetrics();
       const handlers = allHandlers({ runtime, version, config, stop: requestStop, http, ...access });
       return {
         handlers,
         observe: (request: Observed) => http.seen(request),
-        started: () => void (runtime.onStop = onStop),
+        started: () => void (runtime.work.onStop = onStop),
         stopping: () => runtime.events.close(),
-        beforeCut: () => runtime.detachCallers(),
+        beforeCut: () => runtime.work.detachCallers(),
         [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
       };
     };

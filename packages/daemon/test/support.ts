@@ -11,7 +11,8 @@ import { Gate, type GateOptions } from "../src/access/gate.ts";
 import { KeyStore } from "../src/access/key-store.ts";
 import { keyHandlers } from "../src/handlers/keys.ts";
 import type { BodyPace } from "../src/http/body/json-body.ts";
-import { router, type Handlers } from "../src/http/router.ts";
+import { requestListener } from "../src/http/exchange.ts";
+import type { Handlers } from "../src/http/handlers.ts";
 import { openServer, type ServerOptions } from "../src/http/server.ts";
 
 export const token = "0123456789abcdef0123456789abcdef";
@@ -65,7 +66,7 @@ export async function startServer(
   const audit = new Audit({ log: auditLog, reads: true, commands: false, ...options.audit });
   const gate = new Gate({ token, keys, ...options.gate });
   const handlers = handlersWith({ ...keyHandlers({ keys }), ...some });
-  const listener = router({ handlers, version: "1.2.3", gate, audit, log, pace: options.pace });
+  const listener = requestListener({ handlers, version: "1.2.3", gate, audit, log, pace: options.pace });
   const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener, ...options.server }));
   return {
     socket,

@@ -1,11 +1,11 @@
-/** Sockets in tests. */
+/** Sockets for tests. */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { temporaryDirectory } from "@forkd/test-support";
 
-/** Two ends of a unix socket, gone after the test. */
+/** Two ends of a unix socket, closed after the test. */
 export async function socketPair(t: TestContext): Promise<[Socket, Socket]> {
   const path = join(await temporaryDirectory(t), "socket");
   const server = createServer();

@@ -1,10 +1,10 @@
-/** What every operation gets beside its request. */
+/** What every operation gets besides its request. */
 import type { Logger } from "@forkd/base";
 
-/** Who asks. */
+/** The key that made the request. */
 export type Caller = {
   readonly name: string;
-  /** what all sandboxes of that name together may be */
+  /** for all sandboxes of that name together */
   readonly limits?: { readonly sandboxes?: number | undefined; readonly memoryMib?: number | undefined };
 };
 
@@ -12,6 +12,6 @@ export type Context = {
   /** fires when the caller has gone */
   signal?: AbortSignal | undefined;
   log: Logger;
-  /** absent where the daemon itself asks */
+  /** absent if the daemon itself makes the call */
   caller?: Caller | undefined;
 };

@@ -18,7 +18,7 @@ export {
 } from "./setting.ts";
 export type { Caller, Context } from "./context.ts";
 export { openRuntime } from "./open-runtime.ts";
-export { Runtime } from "./runtime.ts";
+export type { Runtime } from "./runtime.ts";
 export { closeSandboxes } from "./sandbox/shutdown.ts";
 export { forkdVersion } from "./version.ts";
 export { hostBootId, identify } from "@forkd/machine";
@@ -46,19 +46,17 @@ export {
   writeFile,
 } from "./operations/files.ts";
 export { fork } from "./operations/fork.ts";
-export { pause, resume, rewind } from "./operations/pause.ts";
-export { enterSandbox, setTimeouts, type Call } from "./operations/timeouts.ts";
-export { consoleLog, getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
-export {
-  compact,
-  findSnapshots,
-  gc,
-  listSnapshots,
-  removeSnapshot,
-  snapshotInfo,
-  tree,
-} from "./operations/snapshots.ts";
-export { cleanup, doctor, status } from "./operations/system.ts";
+export { pause } from "./operations/pause.ts";
+export { resume, rewind } from "./operations/resume.ts";
+export { setTimeouts } from "./operations/timeouts.ts";
+export { consoleLog } from "./operations/console.ts";
+export { getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
+export { compact } from "./operations/compact.ts";
+export { findSnapshots, listSnapshots, snapshotInfo, tree } from "./operations/list-snapshots.ts";
+export { removeSnapshot } from "./operations/remove-snapshot.ts";
+export { cleanup, gc } from "./operations/gc.ts";
+export { doctor } from "./operations/doctor.ts";
+export { status } from "./operations/status.ts";
 export {
   createWorkspace,
   deleteWorkspace,

@@ -1,20 +1,46 @@
-/** Composition root: settings → Runtime, after what an earlier daemon left has been adopted or removed. */
+/** Composition root: settings → Runtime, after the sandboxes of an earlier daemon were adopted or removed. */
 import { mkdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import type { Logger } from "@forkd/base";
-import { Cgroups, chooseAccelerator, measureTscKhz, QemuEngine } from "@forkd/machine";
-import { Store } from "@forkd/store";
+import { CachedValue, FairSemaphore, type Logger } from "@forkd/base";
+import {
+  Cgroups,
+  chooseAccelerator,
+  measureTscKhz,
+  QemuEngine,
+  type AcceleratorChoice,
+  type Engine,
+} from "@forkd/machine";
+import { Store, type StoredSnapshot } from "@forkd/store";
+import { Admission } from "./admission/admission.ts";
+import { MemoryEstimates } from "./admission/memory-estimates.ts";
+import { OpenBranches } from "./capture/open-branches.ts";
 import { agentPath, snapshotsDir, type RuntimeConfig } from "./config.ts";
+import { acceleratorFindings } from "./doctor/findings.ts";
 import { probeBoot } from "./doctor/probe.ts";
-import { restoreSandboxes } from "./recovery/adopt.ts";
+import { OutputRoom } from "./guest/output-buffer.ts";
+import { prepareChild } from "./launch/child.ts";
+import { VmmPool } from "./launch/pool.ts";
+import type { PreparedChild } from "./launch/prepared.ts";
+import { consoleGuardMs, cutConsoles } from "./observe/console-size.ts";
+import { EventBus } from "./observe/events.ts";
+import { RuntimeMetrics } from "./observe/metrics.ts";
+import { Usage } from "./observe/usage.ts";
+import { OpenWork } from "./open-work.ts";
+import { expire } from "./operations/timeouts.ts";
+import { adoptSandboxes } from "./recovery/adopt.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
-import { removeStrayGroups } from "./recovery/stray-groups.ts";
-import { reapStrays } from "./recovery/strays.ts";
+import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
 import { Survivors } from "./recovery/survivors.ts";
-import { Runtime } from "./runtime.ts";
+import type { Runtime } from "./runtime.ts";
+import { Activity } from "./sandbox/timers.ts";
+import { Registry } from "./sandbox/registry.ts";
+import { closeSandboxes } from "./sandbox/shutdown.ts";
 import { ImageRefs } from "./snapshots/image-refs.ts";
+import { startRetention } from "./snapshots/retention.ts";
+import { thisHost } from "./snapshots/this-host.ts";
 
+const maxOutputBytes = 128 * 1024 * 1024;
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
 const maxRuntimeDirLength = 60;
 
@@ -51,7 +77,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   config.dataDir = await realpath(config.dataDir);
   await refuseMovedData(config);
   const survivors = await Survivors.find(config);
-  await reapStrays(config, log, (id) => survivors.claim(id));
+  await cleanUpStrays(config, log, (id) => survivors.claim(id));
   const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
   const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
@@ -63,8 +89,94 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
-  const runtime = new Runtime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
-  await restoreSandboxes(runtime, survivors);
-  await removeStrayGroups(cgroups, log, (id) => runtime.owns(id));
+  const runtime = createRuntime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
+  await adoptSandboxes(runtime, survivors);
+  await cleanUpStrayGroups(cgroups, log, (id) => runtime.places.has(id));
   return runtime;
+}
+
+export type RuntimeParts = {
+  config: RuntimeConfig;
+  log: Logger;
+  engine: Engine;
+  store: Store;
+  accelerator: AcceleratorChoice;
+  tscKhz: number;
+  /** the one that the store asks */
+  images: ImageRefs;
+  cgroups?: Cgroups;
+};
+
+/** Connects the parts. Timers run from here on; disposing the result ends them. */
+export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts): Runtime {
+  const { config, log, store, accelerator, engine, tscKhz } = parts;
+  const { quota } = config;
+  const events = new EventBus();
+  const metrics = new RuntimeMetrics();
+  const registry = new Registry(log, events);
+  const places = new Set<string>();
+  const sandboxes = () => registry.all();
+  const runtime: Runtime = {
+    ...parts,
+    quota,
+    cgroups,
+    startedAt: Date.now(),
+    host: thisHost({ engine, accelerator: accelerator.accelerator, tscKhz }),
+    guestBoots: new CachedValue(() => acceleratorFindings({ config, places }, true)),
+    branches: new OpenBranches(config.branchConcurrency, events),
+    registry,
+    activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
+    places,
+    newWorkspaces: new Set(),
+    work: new OpenWork(config.onStop),
+    admission: new Admission({
+      dataDir: config.dataDir,
+      maxSandboxes: config.maxSandboxes,
+      settings: quota,
+      cgroups,
+      sandboxes,
+    }),
+    memoryEstimates: new MemoryEstimates(),
+    starts: new FairSemaphore(config.forkParallelism),
+    pool: new VmmPool(config.poolSize, (snapshot) => prepareAhead(runtime, snapshot), log),
+    outputRoom: new OutputRoom(maxOutputBytes),
+    events,
+    metrics,
+    usage: new Usage({ config, sandboxes }),
+    [Symbol.asyncDispose]: () => close(runtime, timers),
+  };
+  events.onEvent = (event) => metrics.seen(event);
+  store.onFlatBuilt = (seconds) => metrics.chainBuildSeconds.observe(seconds);
+  registry.onExpiry = (sandbox) => void expire(runtime, sandbox, "ttl");
+  registry.onSchedule = (sandbox) => runtime.activity.watch(sandbox);
+  const timers = [startRetention(runtime), guardConsoles(runtime)];
+  return runtime;
+}
+
+function noCgroups(): Cgroups {
+  return Cgroups.none("control groups are not used");
+}
+
+/** A VMM that is started ahead of need takes capacity too. */
+async function prepareAhead(runtime: Runtime, snapshot: StoredSnapshot): Promise<PreparedChild> {
+  const ask = { what: "start a VMM ahead of need", n: 1, memoryMib: 0, diskMib: 0, isSandbox: false };
+  using _capacity = runtime.admission.admit(ask);
+  return await prepareChild(runtime, snapshot);
+}
+
+function guardConsoles({ registry, log }: Pick<Runtime, "registry" | "log">): Disposable {
+  const timer = setInterval(() => void cutConsoles(registry.all(), log), consoleGuardMs);
+  timer.unref();
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+/** In this order: nothing new begins, running work ends, and only then the sandboxes are stopped or left. */
+async function close(runtime: Runtime, timers: readonly Disposable[]): Promise<void> {
+  for (const timer of timers) timer[Symbol.dispose]();
+  runtime.activity[Symbol.dispose]();
+  await runtime.work.end();
+  await runtime.pool[Symbol.asyncDispose]();
+  const closed = await closeSandboxes(runtime, runtime.work.onStop);
+  runtime.log.info({ event: "runtime.close", ...closed });
+  runtime.cgroups.close();
 }

@@ -2,34 +2,33 @@
 import type { TestContext } from "node:test";
 import { nullLogger } from "@forkd/base";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
-import { openStore } from "../src/open-runtime.ts";
-import { Runtime } from "../src/runtime.ts";
-import { reapStrays } from "../src/recovery/strays.ts";
-import { restoreSandboxes } from "../src/recovery/adopt.ts";
+import { createRuntime, openStore } from "../src/open-runtime.ts";
+import { cleanUpStrays } from "../src/recovery/strays.ts";
+import { adoptSandboxes } from "../src/recovery/adopt.ts";
 import { Survivors } from "../src/recovery/survivors.ts";
 import { tscKhz, type TestRuntime } from "./support.ts";
 
-/** The daemon is gone without a word; its machines live on. */
+/** The daemon is killed; its machines keep running. */
 export async function killDaemon({ runtime }: TestRuntime): Promise<void> {
   for (const sandbox of runtime.registry.all()) {
     runtime.registry.forget(sandbox.id);
-    await sandbox.letGo();
+    await sandbox.release();
   }
 }
 
-/** What a daemon does that follows another on the same directories, where the machines of the engine live on. */
+/** Starts the next daemon on the same directories, where the machines of the engine keep running. */
 export async function follow(t: TestContext, before: TestRuntime): Promise<TestRuntime> {
   await killDaemon(before);
   const { config, engine } = before;
   const survivors = await Survivors.find(config, (_config, _id, { pid }) =>
     engine.machines.some((machine) => machine.process.pid === pid && !machine.hasEnded),
   );
-  await reapStrays(config, nullLogger(), (id) => survivors.claim(id));
+  await cleanUpStrays(config, nullLogger(), (id) => survivors.claim(id));
   const images = new ImageRefs();
   const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
-  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
+  const runtime = createRuntime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(() => runtime[Symbol.asyncDispose]());
-  await restoreSandboxes(runtime, survivors);
+  await adoptSandboxes(runtime, survivors);
   return { runtime, engine, config };
 }

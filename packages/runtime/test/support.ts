@@ -11,8 +11,8 @@ import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
 import { defaultRuntimeConfig, type QuotaSettings, type RuntimeConfig } from "../src/config.ts";
 import { ImageRefs } from "../src/snapshots/image-refs.ts";
-import { openStore } from "../src/open-runtime.ts";
-import { Runtime } from "../src/runtime.ts";
+import { createRuntime, openStore } from "../src/open-runtime.ts";
+import type { Runtime } from "../src/runtime.ts";
 import { FakeEngine } from "./fakes/engine.ts";
 
 // From dist/test.
@@ -101,7 +101,7 @@ export async function openTestRuntime(t: TestContext, settings: TestSettings = {
   const images = new ImageRefs();
   const store = await openStore(config, images, nullLogger());
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
-  const runtime = new Runtime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
+  const runtime = createRuntime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(async () => {
     await runtime[Symbol.asyncDispose]();
     await rm(root, { recursive: true, force: true });

@@ -1,33 +1,23 @@
 /** A route of the table and its input → a request; the answer → a value, lines or bytes. */
 import { AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
-import type {
-  EvalEvent,
-  ExecEvent,
-  ForkdEvent,
-  RequestOf,
-  ResponseOf,
-  Route,
-  RouteName,
-  Routes,
-} from "@forkd/contract";
+import type { ForkdEvent, RequestOf, ResponseOf, Route, RouteName, StreamedOf } from "@forkd/contract";
 import { fromAnswer } from "./errors.ts";
 import { parseEvents } from "./event-frames.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
-type NamesOf<K extends Route["kind"]> = {
-  [N in RouteName]: Routes[N]["kind"] extends K ? N : never;
+/** Names of the routes whose row in the table has these columns. */
+type NamesWith<Columns> = {
+  [N in RouteName]: (typeof wireRoutes)[N] extends Columns ? N : never;
 }[RouteName];
 
-export type JsonRoute = NamesOf<"json">;
-export type BytesRoute = NamesOf<"bytes">;
-export type UploadRoute = NamesOf<"upload">;
-/** `exec` and `eval` answer with lines when the input says `stream: true` */
-export type LinesRoute = NamesOf<"events"> | "exec" | "eval";
-export type LineOf<N extends LinesRoute> = N extends "exec"
-  ? ExecEvent
-  : N extends "eval"
-    ? EvalEvent
-    : ResponseOf<N>;
+export type JsonRoute = NamesWith<{ kind: "json" }>;
+export type BytesRoute = NamesWith<{ kind: "bytes" }>;
+export type UploadRoute = NamesWith<{ kind: "upload" }>;
+/** `streamed` routes answer with lines when the input says `stream: true`. */
+export type LinesRoute = NamesWith<{ kind: "events" }> | NamesWith<{ streamed: true }>;
+export type LineOf<N extends LinesRoute> =
+  N extends NamesWith<{ streamed: true }> ? StreamedOf<N> : ResponseOf<N>;
+export type ListRoute = NamesWith<{ paged: true }>;
 
 /** Options of every call. */
 export type CallOptions = {
@@ -40,7 +30,6 @@ export type CreateOptions = CallOptions & {
   idempotencyKey?: string | undefined;
 };
 type SendOptions = CreateOptions & { headers?: Readonly<Record<string, string>> };
-export type ListRoute = "listSandboxes" | "listSnapshots" | "listWorkspaces";
 /** What to list, and how many at most. */
 export type ListFilter<N extends ListRoute> = Omit<RequestOf<N>, "limit" | "cursor"> & {
   /** Maximum number of entries; default: all. */

@@ -230,12 +230,12 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
 
   #note(event: ExecEvent): void {
     this.#isHeard();
-    if (event.type === "stdout" || event.type === "stderr")
-      this.#seen[event.type] = event.offset + outputBytes(event).length;
     if (event.type === "started") this.#pid = event.pid;
-    else if (event.type === "stdout") this.#stdout.push(outputBytes(event));
-    else if (event.type === "stderr") this.#stderr.push(outputBytes(event));
-    else if (event.type === "exit") {
+    else if (event.type === "stdout" || event.type === "stderr") {
+      const bytes = outputBytes(event);
+      this.#seen[event.type] = event.offset + bytes.length;
+      (event.type === "stdout" ? this.#stdout : this.#stderr).push(bytes);
+    } else if (event.type === "exit") {
       const { type: _, ...exit } = event;
       this.#settle.resolve({
         ...exit,

@@ -4,6 +4,7 @@ import type { ErrorBody, ErrorCode, ExecResult } from "@forkd/contract";
 
 /** A child that could not be forked; `index` is its position in the call. */
 export class ForkError extends AppError {
+  override readonly name = "ForkError";
   readonly index: number;
 
   constructor(body: ErrorBody & { index: number }) {
@@ -15,6 +16,7 @@ export class ForkError extends AppError {
 
 /** A command that failed although it had to succeed; the message ends with the last lines of its output. */
 export class CommandError extends AppError {
+  override readonly name = "CommandError";
   readonly result: ExecResult;
 
   constructor(args: readonly string[], result: ExecResult) {

@@ -54,6 +54,7 @@ test("branch() sends its options and returns the children as objects", async () 
   assert.equal(branch.tag, "fan");
   assert.ok(branch.children[0] instanceof Sandbox);
   assert.ok(branch.children[1] instanceof ForkError);
+  assert.equal(branch.children[1].name, "ForkError");
   assert.deepEqual(JSON.parse(daemon.asked[1]?.split(" ").slice(2).join(" ") ?? ""), {
     tag: "fan",
     mode: "diff",
@@ -165,6 +166,7 @@ test("snapshots.derive() rejects with code and output of a failed command, and m
   await using daemon = await openDaemon(deriveAnswers({ lines }));
   await assert.rejects(daemon.forkd.snapshots.derive(request), (error) => {
     assert.ok(error instanceof CommandError);
+    assert.equal(error.name, "CommandError");
     assert.equal(error.result.exit_code, 3);
     assert.match(error.message, /exit code 3\nfirst\nlast$/);
     return true;

@@ -1,13 +1,13 @@
-/** Snapshots whose memory is a layer over another's: the way down to the flat one, and who stands on whom. */
+/** Chains of layered snapshots: from a snapshot down to the flat one, and which snapshots depend on which. */
 import { AppError } from "@forkd/contract";
 import { memoryBytes } from "./manifest.ts";
 import type { StoredSnapshot } from "./snapshot.ts";
 import { corrupt } from "./snapshot-errors.ts";
 
-/** Most snapshots in a chain, the flat one included. */
+/** Maximum number of snapshots in a chain, including the flat one. */
 export const maxChainDepth = 32;
 
-/** From the snapshot itself to the flat one at the bottom; every edge is checked. */
+/** Returns the chain from the snapshot to the flat one at the bottom, and checks every parent on the way. */
 export async function walkChain(
   snapshot: StoredSnapshot,
   get: (tag: string) => Promise<StoredSnapshot>,
@@ -43,7 +43,7 @@ async function parentOf(
   return parent;
 }
 
-/** Tags of those in `all` whose layer is over the snapshot that has `tag`, or had it where that one is gone. */
+/** Tags of the snapshots in `all` whose layer has the snapshot `tag` as parent, even if `tag` was removed. */
 export function dependentsOf(all: readonly StoredSnapshot[], tag: string): string[] {
   const id = all.find((snapshot) => snapshot.tag === tag)?.id;
   return all
@@ -51,7 +51,7 @@ export function dependentsOf(all: readonly StoredSnapshot[], tag: string): strin
     .map((snapshot) => snapshot.tag);
 }
 
-/** All that stand on `tag`, each after those that stand on it. */
+/** Tags of all snapshots that depend on `tag`, directly or not; dependents come first. */
 export function descendantsOf(all: readonly StoredSnapshot[], tag: string): string[] {
   const seen = new Set([tag]);
   const found: string[] = [];

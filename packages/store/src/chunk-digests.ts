@@ -1,6 +1,6 @@
 /**
- * sha256 of pieces of a file. Hashing runs in the thread pool; a few pieces are read and hashed ahead, so that disk and
- * processors work at the same time and the event loop only copies.
+ * sha256 of pieces of a file. Hashing runs in the thread pool; a few pieces are read and hashed ahead, so
+ * that disk and processors work at the same time and the event loop only copies.
  */
 import { webcrypto } from "node:crypto";
 import type { FileHandle } from "node:fs/promises";
@@ -9,21 +9,21 @@ export const chunkBytes = 1 << 20;
 const ahead = 4;
 
 export type Piece = { position: number; length: number };
-/** `bytes` is valid until the next piece is asked for. */
+/** `bytes` is valid until the next piece is requested. */
 export type HashedPiece = Piece & { bytes: Buffer; digest: Buffer };
 
 export async function sha256(bytes: Uint8Array): Promise<Buffer> {
   return Buffer.from(await webcrypto.subtle.digest("SHA-256", bytes));
 }
 
-/** Cuts `length` bytes from `position` on into pieces of at most `most`. */
+/** Splits `length` bytes that start at `position` into pieces of at most `most` bytes. */
 export function* piecesOf(position: number, length: number, most = chunkBytes): Generator<Piece> {
   for (let done = 0; done < length; done += most) {
     yield { position: position + done, length: Math.min(most, length - done) };
   }
 }
 
-/** In the order of `pieces`, each at most `chunkBytes` long. */
+/** Yields the digests in the order of `pieces`. A piece is at most `chunkBytes` long. */
 export async function* chunkDigests(
   file: FileHandle,
   pieces: Iterable<Piece>,
@@ -31,7 +31,7 @@ export async function* chunkDigests(
 ): AsyncGenerator<HashedPiece> {
   const hash = options.hash ?? sha256;
   const free: Buffer[] = [];
-  const underWay: Promise<HashedPiece>[] = [];
+  const pending: Promise<HashedPiece>[] = [];
   const start = async ({ position, length }: Piece, buffer: Buffer): Promise<HashedPiece> => {
     options.signal?.throwIfAborted();
     const bytes = buffer.subarray(0, length);
@@ -40,29 +40,30 @@ export async function* chunkDigests(
   };
   const source = pieces[Symbol.iterator]();
   const fill = (): void => {
-    while (underWay.length < ahead) {
+    while (pending.length < ahead) {
       const next = source.next();
       if (next.done === true) return;
       const work = start(next.value, free.pop() ?? Buffer.allocUnsafeSlow(chunkBytes));
-      // A failure is met when its turn comes; until then it is no unhandled rejection.
+      // The loop below throws a failure when its turn comes; until then it must not be an unhandled
+      // rejection.
       work.catch(() => undefined);
-      underWay.push(work);
+      pending.push(work);
     }
   };
   try {
     for (fill(); ; fill()) {
-      const first = underWay.shift();
+      const first = pending.shift();
       if (first === undefined) return;
       const piece = await first;
       yield piece;
       free.push(Buffer.from(piece.bytes.buffer));
     }
   } finally {
-    await Promise.allSettled(underWay);
+    await Promise.allSettled(pending);
   }
 }
 
-/** A file that ends early is an error. */
+/** Throws if the file ends early. */
 export async function readFully(file: FileHandle, bytes: Buffer, position: number): Promise<void> {
   for (let done = 0; done < bytes.length;) {
     const { bytesRead } = await file.read(bytes, done, bytes.length - done, position + done);

@@ -1,4 +1,4 @@
-/** A layered snapshot → one of the same state that needs no other. */
+/** Turns a layered snapshot into one with the same state that depends on no other snapshot. */
 import { fsyncPath } from "@forkd/base";
 import { mergeDisks } from "./disk-merge.ts";
 import type { Draft } from "./draft.ts";
@@ -11,7 +11,7 @@ export type CompactOptions = {
   onProgress?: (step: CompactStep) => void;
 };
 
-/** Fills the draft and publishes it. `flatMemory` is the memory image of `from`, complete and never written again. */
+/** Fills the draft and publishes it. `flatMemory` is the complete, final memory image of `from`. */
 export async function compactInto(
   draft: Draft,
   from: StoredSnapshot,
@@ -20,7 +20,7 @@ export async function compactInto(
 ): Promise<StoredSnapshot> {
   const { signal, onProgress } = options;
   onProgress?.("memory");
-  // A cached image need not be durable yet.
+  // A cached image may not be durable yet.
   await fsyncPath(flatMemory);
   await draft.share(draft.path("memory"), flatMemory);
   await draft.share(draft.path("devices"), snapshotFile(from, "devices"));

@@ -1,6 +1,6 @@
 /**
- * The chunked digest of a file: sha256 over the concatenated sha256 of each 1 MiB chunk, where a chunk of zeros counts
- * as 32 zero bytes. Holes of a sparse image are chunks of zeros and are not read.
+ * The chunked digest of a file: sha256 over the concatenated sha256 of each 1 MiB chunk, where a chunk of
+ * zeros counts as 32 zero bytes. Holes of a sparse image count as chunks of zeros without being read.
  */
 import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";

@@ -1,9 +1,11 @@
 /**
- * Disk layers → one. Every cluster comes from the topmost layer that has it; one that a layer zeroed stays zero and goes on
- * hiding what is below. The layers are qcow2 images as QEMU writes them here: version 3, clusters of 64 KiB, nothing
- * compressed, encrypted or internal, and no backing path inside.
+ * Merges disk layers into one. Every cluster comes from the topmost layer that has it; a cluster that a layer
+ * zeroed stays zero and still hides the layers below. The layers are qcow2 images as QEMU writes them here:
+ * version 3, clusters of 64 KiB, no compression, encryption or internal snapshots, and no backing path
+ * inside.
  *
- * The result: header, refcount table, refcount blocks, L1 table, L2 tables, data, each from a cluster boundary on.
+ * The result has a header, refcount table, refcount blocks, L1 table, L2 tables and data, each of which
+ * starts at a cluster boundary.
  */
 import { open, type FileHandle } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
@@ -28,7 +30,7 @@ type Layer = { path: string; file: FileHandle; bytes: number; l1: BigUint64Array
 /** Where the content of a cluster is; undefined: it reads as zeros. */
 type Source = { file: FileHandle; offset: number } | undefined;
 
-/** `layers` (bottom to top) are only read. `outPath` must not exist; after a failure it may. */
+/** Only reads `layers` (bottom to top). `outPath` must not exist; a failure may leave a file there. */
 export async function mergeDisks(
   layers: readonly string[],
   outPath: string,
@@ -38,7 +40,7 @@ export async function mergeDisks(
   const opened: Layer[] = [];
   for (const path of layers) opened.push(await openLayer(path, scope));
   const [bottom] = opened;
-  if (bottom === undefined) throw new TypeError("Cannot merge no disks");
+  if (bottom === undefined) throw new TypeError("Cannot merge disks: there are none");
   for (const { path, bytes } of opened) if (bytes !== bottom.bytes) throw bad(path, "it has another size");
   const clusters = await topmost(opened);
   const out = await open(outPath, "wx", 0o600);
@@ -52,7 +54,7 @@ async function openLayer(path: string, scope: Scope): Promise<Layer> {
   const bytes = Buffer.alloc(qcow2HeaderBytes);
   await file.read(bytes, 0, bytes.length, 0);
   const header = decodeQcow2Header(bytes);
-  if (header === undefined) throw bad(path, "it is not an image of the form that layers have");
+  if (header === undefined) throw bad(path, "it is not a qcow2 image as disk layers must be");
   const l1 = await readTable(file, header.l1Offset, header.l1Entries, path);
   return { path, file, bytes: header.virtualBytes, l1 };
 }
@@ -72,7 +74,7 @@ async function readTable(
   return new BigUint64Array(bytes.buffer, bytes.byteOffset, entries);
 }
 
-/** Guest cluster → where its content is, for clusters that some layer has. */
+/** Guest cluster → where its content is, for clusters that at least one layer has. */
 async function topmost(layers: readonly Layer[]): Promise<Map<number, Source>> {
   const found = new Map<number, Source>();
   for (const { file, l1, path } of layers.toReversed()) {

@@ -1,6 +1,6 @@
 /**
- * A snapshot being written: a hidden directory beside the finished ones. `seal()` makes every file durable and writes
- * the manifest last; `publish()` renames the directory. A draft that is disposed unpublished leaves nothing.
+ * A snapshot being written: a hidden directory beside the finished ones. `seal()` makes every file durable
+ * and writes the manifest last; `publish()` renames the directory. Disposing an unpublished draft removes it.
  */
 import { link, mkdir, readdir, rename, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -31,17 +31,17 @@ import {
 } from "./tombstone.ts";
 
 export type DraftOptions = {
-  /** take the place of a snapshot with that tag */
+  /** replace an existing snapshot with that tag */
   replace?: boolean;
-  /** if the daemon ends while this is written, the tag is shown as failed */
+  /** if the daemon exits before this draft is published, the tag is listed as failed */
   announce?: { branchedFrom?: string };
-  /** where seal() notes the files that it has read */
+  /** where seal() records the files that it has read */
   verified?: VerifiedFiles;
 };
 
 export type SealOptions = {
   signal?: AbortSignal | undefined;
-  /** files that need no reading, by role or by path in the draft: what another snapshot says of a shared file */
+  /** digests of files that another snapshot has too and seal() need not read, by role or path in the draft */
   known?: ReadonlyMap<string, FileDigest>;
 };
 
@@ -52,7 +52,7 @@ export class Draft implements AsyncDisposable {
   readonly #target: string;
   readonly #options: DraftOptions;
   readonly #verified: VerifiedFiles;
-  /** paths that are links; those whose digest is known are durable already */
+  /** paths that are hard links; those with a known digest are durable already */
   readonly #linked = new Set<string>();
   #sealed: StoredSnapshot | undefined;
 
@@ -65,12 +65,12 @@ export class Draft implements AsyncDisposable {
     this.#verified = options.verified ?? new VerifiedFiles();
   }
 
-  /** For the snapshot `<root>/<tag>`. */
+  /** Opens a draft for the snapshot `<root>/<tag>`. */
   static open(root: string, tag: string, options: DraftOptions = {}): Promise<Draft> {
     return Draft.openIn(root, tag, tag, options);
   }
 
-  /** For a snapshot outside the store, `<dir>/<name>`; `tag` is what it is called in errors. `dir` exists. */
+  /** Opens a draft for `<dir>/<name>` outside the store; errors name it `tag`. `dir` must exist. */
   static async openIn(dir: string, name: string, tag: string, options: DraftOptions = {}): Promise<Draft> {
     const draft = new Draft(dir, name, tag, options);
     if (options.replace !== true) await draft.#refuseExisting();
@@ -99,12 +99,12 @@ export class Draft implements AsyncDisposable {
     return join(this.dir, diskName(index));
   }
 
-  /** Takes a file that is not written any more: a hard link, or a copy where that is not possible. */
+  /** Adds a file that nothing writes to any more, as a hard link or, where that is not possible, a copy. */
   async share(target: string, source: string): Promise<void> {
     if (!(await this.link(target, source))) await copySparse(source, target);
   }
 
-  /** A hard link; false where that is not possible. */
+  /** Makes a hard link. Returns false where that is not possible. */
   async link(target: string, source: string): Promise<boolean> {
     try {
       await link(source, target);
@@ -116,7 +116,7 @@ export class Draft implements AsyncDisposable {
     }
   }
 
-  /** Makes the files durable and writes the manifest: the directory is a whole snapshot, under no tag yet. */
+  /** Makes the files durable and writes the manifest: the directory is a complete snapshot without a tag. */
   async seal(facts: ManifestFacts, options: SealOptions = {}): Promise<StoredSnapshot> {
     const files = await this.#digests(facts, options);
     const manifest = manifestSchema.parse({ version: manifestVersion, ...facts, files });
@@ -132,7 +132,7 @@ export class Draft implements AsyncDisposable {
     const names = await readdir(this.dir);
     const diskCount = names.filter((name) => /^disk-\d+\.qcow2$/.test(name)).length;
     const file = (role: FileRole) => this.#digest(this.path(role), role, options);
-    // At the same time: what is synced together costs little more than one.
+    // In parallel, because syncing several files at once costs little more than syncing one.
     const [memory, layer, devices, rootfs, ...disks] = await Promise.all([
       names.includes(fileNames.memory) ? file("memory") : undefined,
       names.includes(fileNames.layer) ? this.#layer(facts) : undefined,
@@ -148,7 +148,7 @@ export class Draft implements AsyncDisposable {
   async #digest(path: string, role: FileRole | undefined, options: SealOptions): Promise<FileDigest> {
     options.signal?.throwIfAborted();
     const known = options.known?.get(path) ?? (role === undefined ? undefined : options.known?.get(role));
-    // A link to a file that no snapshot has yet, such as a disk layer frozen a moment ago, need not be on disk.
+    // A linked file that no snapshot has yet, such as a disk layer frozen just now, may not be on disk.
     if (known === undefined || !this.#linked.has(path)) await fsyncPath(path);
     if (known !== undefined) {
       const { size } = await stat(path);
@@ -162,7 +162,7 @@ export class Draft implements AsyncDisposable {
     return found;
   }
 
-  /** The pages were read when the layer was finished. */
+  /** Does not read the pages: finishLayer() has. */
   async #layer(facts: ManifestFacts): Promise<Manifest["files"]["layer"]> {
     const path = this.path("layer");
     const layer = await openLayer(path);
@@ -175,7 +175,7 @@ export class Draft implements AsyncDisposable {
     return { bytes: layer.bytes, digest: layer.digest, pages: layer.pages };
   }
 
-  /** Gives the sealed directory its name. A snapshot that it replaces is gone only when the new one stands. */
+  /** Gives the sealed directory its name. Removes a replaced snapshot only once the new one is in place. */
   async publish(): Promise<StoredSnapshot> {
     if (this.#sealed === undefined) throw new Error(`Cannot publish "${this.tag}": it is not sealed`);
     const replaced = this.#options.replace === true ? await this.#moveAway() : await this.#moveTombstone();
@@ -189,12 +189,13 @@ export class Draft implements AsyncDisposable {
     try {
       await fsyncPath(this.#root);
     } catch (error) {
-      // What may not last is not published: it is a draft again, and what it replaced is back.
+      // The rename may not be durable, so undo it: this is a draft again, and the replaced snapshot is back.
       await rename(this.#target, this.dir);
       if (replaced !== undefined) await rename(replaced, this.#target);
       throw error;
     }
-    // It stands from now on. What cannot be removed is found when the root is opened again, or means nothing.
+    // The snapshot is published, so a failed removal must not fail it: the next open of the root removes the
+    // replaced snapshot, and a leftover draft record has no effect.
     const rest = [...(replaced === undefined ? [] : [replaced]), join(this.#target, draftRecordName)];
     await Promise.allSettled(rest.map(removeTree));
     return { ...this.#sealed, dir: this.#target };
@@ -216,12 +217,12 @@ export class Draft implements AsyncDisposable {
     }
   }
 
-  /** A tombstone makes room; anything else stays and the rename meets it. */
+  /** Moves only a tombstone out of the way. Anything else stays and makes the rename fail. */
   async #moveTombstone(): Promise<string | undefined> {
     if (!(await isTombstone(this.#target))) return undefined;
     const replaced = await this.#moveAway();
     if (replaced === undefined || (await isTombstone(replaced))) return replaced;
-    // Another draft was published in between.
+    // Another draft was published between the check and the move.
     await rename(replaced, this.#target);
     return undefined;
   }
@@ -231,7 +232,7 @@ export class Draft implements AsyncDisposable {
     throw taken(this.tag);
   }
 
-  /** After publish() the directory has another name and nothing is left to remove. */
+  /** Does nothing after publish(), which has renamed the directory. */
   async [Symbol.asyncDispose](): Promise<void> {
     await removeTree(this.dir);
   }

@@ -1,4 +1,4 @@
-/** The last step of writing a layer: digests and header are added to pages and extent table. */
+/** The last step of writing a layer: adds digests and the header to the pages and the extent table. */
 import { createHash } from "node:crypto";
 import { open, type FileHandle } from "node:fs/promises";
 import { chunkDigests, piecesOf, readFully, writeFully } from "./chunk-digests.ts";
@@ -18,8 +18,8 @@ import {
 export type FinishedLayer = { bytes: number; digest: string; pages: number };
 
 /**
- * The file has a header block of zeros, the pages and the extent table, whose numbers the caller knows. It is synced by
- * whoever seals it; after a failure it is no layer.
+ * The file has a header block of zeros, the pages and the extent table; the caller gives their numbers. The
+ * caller syncs the file. After a failure it is not a layer.
  */
 export async function finishLayer(
   path: string,
@@ -33,7 +33,7 @@ export async function finishLayer(
   const { size } = await file.stat();
   if (size !== layout.digestTable) {
     throw badLayer(
-      `${pages} pages in ${extents} extents need ${layout.digestTable} bytes, and the file has ${size}`,
+      `${pages} pages in ${extents} extents need ${layout.digestTable} bytes, but the file has ${size}`,
     );
   }
   const header = Buffer.alloc(headerBytes);

@@ -1,9 +1,10 @@
 /**
- * Flat memory images of layered snapshots, `<dir>/<id>`: made from the chain when first asked for, thrown away at will.
+ * Flat memory images of layered snapshots, `<dir>/<id>`: built from the chain on first use, evicted at any
+ * time.
  *
- * A file is trusted by the process that made it, as long as stat() says the same of it. A later process cannot know whether the
- * host went down in between; to find out it would have to read all of the file, for which it can as well make it again. Where a
- * machine that maps the file has lived on, the host has not gone down.
+ * A process trusts an image that it built as long as stat() shows no change. A later process cannot know
+ * whether the host crashed in between. Reading the whole file to find out costs as much as building it again,
+ * so it removes the image. A machine that still maps the file proves that the host did not crash.
  */
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,17 +23,17 @@ const idPattern = /^[0-9a-f]{64}$/;
 
 export type Evicted = { id: string; bytes: number };
 export type CacheLimits = {
-  /** what all images may take before the least recently used ones go */
+  /** total size of all images above which the least recently used ones are evicted */
   maxBytes: number;
-  /** whether something maps the image of the snapshot with this id, or is about to */
+  /** whether a machine maps the image of the snapshot with this id, or is about to */
   isUsed: (id: string) => boolean;
 };
 export type EvictOptions = {
-  /** only tell */
+  /** only report */
   dryRun?: boolean;
-  /** stop, after the least recently used, when all images together take no more than this */
+  /** evict, least recently used first, only until all images together take no more than this */
   downTo?: number;
-  /** id of an image that stays */
+  /** id of an image to keep */
   except?: string;
 };
 
@@ -41,7 +42,7 @@ export class FlatCache {
   readonly #log: Logger;
   readonly #limits: CacheLimits;
   readonly #verified: VerifiedFiles;
-  /** files that this process made, by stamp; the least recently used first */
+  /** id → stamp of the images that this process built or machines map; least recently used first */
   readonly #trusted = new Map<string, string>();
   readonly #builds = new SingleFlight<string>();
   /** images that a build may start from */
@@ -56,7 +57,7 @@ export class FlatCache {
     this.#log = log;
   }
 
-  /** What an earlier process left is removed, but for the images in `mapped`, which has their stamps by id. */
+  /** Removes the files of an earlier process, except the images in `mapped` (id → stamp). */
   static async open(
     dir: string,
     limits: CacheLimits,
@@ -74,24 +75,24 @@ export class FlatCache {
     return cache;
   }
 
-  /** called when an image was made from layers, with the seconds that it took */
+  /** called when an image was built from layers, with the duration in seconds */
   onBuilt: ((seconds: number) => void) | undefined;
 
   path(id: string): string {
     return join(this.dir, id);
   }
 
-  /** A fresh name beside the cached files. Whoever asks for it adopts or removes the file. */
+  /** Returns a new path beside the cached files. The caller adopts or removes the file. */
   scratch(): string {
     const path = join(this.dir, hiddenName(scratchPrefix));
     this.#scratches.add(path);
     return path;
   }
 
-  /** The image of the first of the chain, whose last is flat. */
+  /** Returns the path of the image of the chain's first snapshot. The last one must be flat. */
   get(chain: readonly StoredSnapshot[], signal?: AbortSignal): Promise<string> {
     const [head] = chain;
-    if (head === undefined) throw new TypeError("Cannot make an image of no snapshot");
+    if (head === undefined) throw new TypeError("Cannot build a memory image: the chain is empty");
     return this.#builds.run(
       head.id,
       (shared) => this.#using(chain, () => this.#build(chain, head, shared)),
@@ -127,7 +128,7 @@ export class FlatCache {
     return path;
   }
 
-  /** Takes an image that was made elsewhere, with a name from scratch(). */
+  /** Moves an image into the cache that the caller has written to a path from scratch(). */
   async adopt(snapshot: StoredSnapshot, temporary: string): Promise<void> {
     const { size } = await stat(temporary);
     if (size !== memoryBytes(snapshot.manifest)) {
@@ -141,9 +142,10 @@ export class FlatCache {
     const path = this.path(snapshot.id);
     await rename(temporary, path);
     const stamp = await stampOf(path);
-    if (stamp === undefined) throw new Error(`Cannot use the image for "${snapshot.tag}": it is gone`);
+    if (stamp === undefined)
+      throw new Error(`Cannot use the image for "${snapshot.tag}": the file is missing`);
     this.#use(snapshot.id, stamp);
-    // Whoever made it is about to use it.
+    // The caller is about to use the new image.
     await this.evict({ downTo: this.#limits.maxBytes, except: snapshot.id });
   }
 
@@ -167,7 +169,7 @@ export class FlatCache {
     this.#trusted.set(id, stamp);
   }
 
-  /** The images of these stay while `work` runs. */
+  /** Keeps the images of the chain while `work` runs. */
   async #using<T>(chain: readonly StoredSnapshot[], work: () => Promise<T>): Promise<T> {
     for (const { id } of chain) this.#sources.set(id, (this.#sources.get(id) ?? 0) + 1);
     try {
@@ -181,14 +183,14 @@ export class FlatCache {
     }
   }
 
-  /** Removes the images that nothing uses; says what that freed. */
+  /** Removes unused images and reports their sizes. */
   async evict({ dryRun = false, downTo = 0, except }: EvictOptions = {}): Promise<Evicted[]> {
     if (!dryRun) await this.#removeScratches((path) => !this.#scratches.has(path));
     const order = [...this.#trusted.keys()];
     const ids = (await readdir(this.dir)).filter((name) => idPattern.test(name));
     const images: Evicted[] = [];
     for (const id of ids.sort((a, b) => order.indexOf(a) - order.indexOf(b))) {
-      // It may have been evicted meanwhile.
+      // Another call may have evicted it since readdir().
       const bytes = await physicalBytes(this.path(id));
       if (bytes !== undefined) images.push({ id, bytes });
     }
@@ -196,7 +198,7 @@ export class FlatCache {
     const evicted: Evicted[] = [];
     for (const image of images) {
       if (downTo > 0 && total <= downTo) break;
-      // Asked at the last moment: a machine may have begun to use it since.
+      // Checked as late as possible, because a machine may have started to use the image.
       if (image.id === except || this.#sources.has(image.id) || this.#limits.isUsed(image.id)) continue;
       if (!dryRun) await this.#remove(image.id);
       total -= image.bytes;
@@ -205,7 +207,7 @@ export class FlatCache {
     return evicted;
   }
 
-  /** Removes the image of a snapshot that is gone. */
+  /** Removes the image of a snapshot that was removed. */
   async discard(id: string): Promise<void> {
     if (!this.#sources.has(id) && !this.#limits.isUsed(id)) await this.#remove(id);
   }

@@ -1,7 +1,7 @@
 export { Store, type BrokenSnapshot, type StoreOptions } from "./store.ts";
 export { readSnapshot, snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 export { Draft, type DraftOptions, type SealOptions } from "./draft.ts";
-export { sweepLeftovers } from "./tombstone.ts";
+export { removeLeftovers } from "./tombstone.ts";
 export { digestFile, type FileDigest } from "./digest.ts";
 export { maxChainDepth } from "./chain.ts";
 export { applyLayer, openLayer, verifyLayer, type Layer } from "./layer.ts";

@@ -1,4 +1,4 @@
-/** Bytes of a memory layer; no input or output. Format: docs/spec/layer.md. */
+/** Encodes and parses the bytes of a memory layer; no I/O. Format: docs/spec/layer.md. */
 import { AppError } from "@forkd/contract";
 import { chunkBytes } from "./chunk-digests.ts";
 
@@ -6,7 +6,7 @@ export const pageBytes = 4096;
 export const headerBytes = 4096;
 export const extentBytes = 16;
 export const digestBytes = 32;
-/** As much of an extent table as is parsed at once. */
+/** How much of an extent table is read and parsed at once. */
 export const tablePieceBytes = 1 << 17;
 /** The part of the header that the index digest covers; the digest follows it. */
 export const coveredHeaderBytes = 80;
@@ -15,7 +15,7 @@ const memoryLimit = 2 ** 44;
 const magic = Buffer.from("FKDLAYER", "latin1");
 const version = 1;
 
-/** What decides where everything is. */
+/** The numbers that determine the layout. */
 export type LayerShape = {
   /** length of the flat image */
   memoryBytes: number;
@@ -83,7 +83,9 @@ export function encodeHeader(shape: LayerShape): Buffer {
 /** `block` is the first 4096 bytes of a file of `fileBytes`. */
 export function parseHeader(block: Buffer, fileBytes: number): { shape: LayerShape; digest: Buffer } {
   if (!block.subarray(0, 8).equals(magic)) {
-    throw badLayer(block.subarray(0, 8).equals(Buffer.alloc(8)) ? "it was never finished" : "it is no layer");
+    throw badLayer(
+      block.subarray(0, 8).equals(Buffer.alloc(8)) ? "it was never finished" : "it is not a layer",
+    );
   }
   if (block.readUInt32LE(8) !== version)
     throw badLayer(`it has version ${block.readUInt32LE(8)}, not ${version}`);
@@ -97,17 +99,17 @@ export function parseHeader(block: Buffer, fileBytes: number): { shape: LayerSha
   const shape = { memoryBytes: number(16), pages: number(24), extents: number(32) };
   checkShape(shape);
   const { length } = layoutOf(shape);
-  if (length !== fileBytes)
-    throw badLayer(`its header tells of ${length} bytes, and the file has ${fileBytes}`);
+  if (length !== fileBytes) throw badLayer(`its header says ${length} bytes, but the file has ${fileBytes}`);
   if (!encodeHeader(shape).equals(block.subarray(0, coveredHeaderBytes))) {
     throw badLayer("the offsets in its header are wrong");
   }
   const end = coveredHeaderBytes + digestBytes;
-  if (block.subarray(end).some((byte) => byte !== 0)) throw badLayer("its header has more than it should");
+  if (block.subarray(end).some((byte) => byte !== 0))
+    throw badLayer("its header is not zero after the digest");
   return { shape, digest: Buffer.from(block.subarray(coveredHeaderBytes, end)) };
 }
 
-/** Takes an extent table piece by piece and checks it. */
+/** Parses and checks an extent table piece by piece. */
 export class ExtentParser {
   readonly #shape: LayerShape;
   readonly #extents: Extents;
@@ -129,8 +131,8 @@ export class ExtentParser {
       const count = table.readUInt32LE(at + 8);
       if (table.readUInt32LE(at + 12) !== 0) throw this.#bad("has bytes that must be zero");
       if (count === 0) throw this.#bad("is empty");
-      if (first + count > memoryPages) throw this.#bad("ends behind the memory");
-      if (first < this.#free) throw this.#bad("does not start behind the one before and a gap");
+      if (first + count > memoryPages) throw this.#bad("ends after the memory");
+      if (first < this.#free) throw this.#bad("does not start after the previous one and a gap");
       this.#extents.firsts[this.#next] = first;
       this.#extents.counts[this.#next] = count;
       this.#pages += count;
@@ -145,7 +147,7 @@ export class ExtentParser {
   end(): Extents {
     if (this.#next !== this.#shape.extents) throw badLayer("its extent table is too short");
     if (this.#pages !== this.#shape.pages) {
-      throw badLayer(`its extents hold ${this.#pages} pages, and its header tells of ${this.#shape.pages}`);
+      throw badLayer(`its extents hold ${this.#pages} pages, but its header says ${this.#shape.pages}`);
     }
     return this.#extents;
   }

@@ -1,6 +1,6 @@
 /**
- * A memory layer on disk: the pages that differ from the parent's flat image. Opening checks everything but the pages;
- * whoever reads pages gets them by chunks that match their digest.
+ * A memory layer on disk: the pages that differ from the parent's flat image. Opening checks everything
+ * except the pages; reading checks every chunk of pages against its digest.
  */
 import { createHash } from "node:crypto";
 import { write } from "node:fs";
@@ -35,7 +35,7 @@ export type Layer = {
   chunkDigests: Buffer;
 };
 
-/** Without `expectedDigest` the layer is only held against itself. */
+/** Without `expectedDigest`, only checks that the layer is consistent. */
 export async function openLayer(path: string, expectedDigest?: string): Promise<Layer> {
   await using file = await open(path, "r");
   const { size } = await file.stat();
@@ -61,8 +61,7 @@ export async function openLayer(path: string, expectedDigest?: string): Promise<
   }
   if (!index.digest().equals(digest)) throw badLayer("its tables differ from its index digest");
   const hex = digest.toString("hex");
-  if (expectedDigest !== undefined && hex !== expectedDigest)
-    throw badLayer("it is another layer than expected");
+  if (expectedDigest !== undefined && hex !== expectedDigest) throw badLayer("it is not the expected layer");
   return {
     path,
     bytes: size,
@@ -74,15 +73,15 @@ export async function openLayer(path: string, expectedDigest?: string): Promise<
   };
 }
 
-/** Pages that follow each other in memory and lie in one chunk. */
+/** Pages that are adjacent in memory and in the same chunk. */
 export type PageRun = { firstPage: number; bytes: Buffer };
 
-/** The pages chunk by chunk, each chunk compared with its digest. The bytes are valid until the next chunk is asked for. */
+/** Yields the pages of each chunk after checking its digest. The bytes are valid until the next call. */
 export async function* readPages(layer: Layer, signal?: AbortSignal): AsyncGenerator<PageRun[]> {
   await using file = await open(layer.path, "r");
   const { firsts, counts } = layer.extents;
   let extent = 0;
-  /** pages of that extent that are behind us */
+  /** pages of that extent that were yielded already */
   let taken = 0;
   let chunk = 0;
   const pieces = piecesOf(headerBytes, layer.pages * pageBytes);
@@ -107,7 +106,7 @@ export async function* readPages(layer: Layer, signal?: AbortSignal): AsyncGener
   }
 }
 
-/** Reads every page. */
+/** Reads every page and throws if a chunk differs from its digest. */
 export async function verifyLayer(
   layer: Layer,
   options: { signal?: AbortSignal | undefined } = {},
@@ -124,7 +123,7 @@ export async function applyLayer(
   await using target = await open(targetPath, "r+");
   const { size } = await target.stat();
   if (size !== layer.memoryBytes) {
-    throw badLayer(`it is for a memory of ${layer.memoryBytes} bytes, and the image has ${size}`);
+    throw badLayer(`it is for a memory of ${layer.memoryBytes} bytes, but the image has ${size}`);
   }
   for await (const runs of readPages(layer, options.signal)) {
     for (let at = 0; at < runs.length; at += writesAtOnce) {
@@ -133,7 +132,7 @@ export async function applyLayer(
   }
 }
 
-/** Returns when all writes have ended. A callback costs half of what a promise does, and a run may be one page. */
+/** Waits for all writes. Uses callbacks, because a run may be one page and promises cost twice as much. */
 async function writeRuns(file: FileHandle, runs: readonly PageRun[]): Promise<void> {
   const failures: Error[] = [];
   const short: PageRun[] = [];

@@ -1,8 +1,8 @@
 /**
  * The manifest of a snapshot: everything that a restore depends on. Format: docs/spec/manifest.md.
  *
- * It is written last, so a directory that has one is complete. File names are fixed and relative, so the directory can be
- * moved. The sha256 of its bytes is the snapshot's id, by which a layer names its parent.
+ * It is written last, so a directory that has one is complete. File names are fixed and relative, so the
+ * directory can be moved. The sha256 of its bytes is the snapshot's id, by which a layer names its parent.
  */
 import { z } from "zod";
 import { acceleratorSchema, languageSchema, tagPattern } from "@forkd/contract";
@@ -44,10 +44,10 @@ export const kernelPositionSchema = z.strictObject({
   version: z.string().max(256),
   argv: z.array(z.string()).min(1),
   process_id: z.int().min(1),
-  /** bytes that streams 1, 2, 3 had carried when the snapshot was taken */
+  /** bytes that streams 1, 2 and 3 had carried at the time of the snapshot */
   offsets: z.tuple([z.int().min(0), z.int().min(0), z.int().min(0)]),
   next_id: z.int().min(1),
-  /** messages that the kernel had still to answer; empty at rest */
+  /** ids of messages that the kernel had not answered yet; empty when idle */
   unanswered: z.array(z.int().min(1)),
 });
 
@@ -57,10 +57,10 @@ export const originSchema = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("build") }),
   z.strictObject({
     kind: z.literal("branch"),
-    /** id of the sandbox it was taken from */
+    /** id of the branched sandbox */
     sandbox: z.string(),
     mode: z.enum(["full", "diff", "live"]),
-    /** how long the guest stood still */
+    /** how long the guest was paused */
     pause_ms: z.number().min(0),
   }),
   z.strictObject({ kind: z.literal("compact"), of: tagSchema }),
@@ -73,7 +73,7 @@ export const manifestSchema = z
     forkd_version: z.string(),
     created_at_unix: z.number(),
     origin: originSchema,
-    /** the snapshot whose memory the layer is laid over */
+    /** the snapshot to whose memory the layer applies */
     parent: z.strictObject({ tag: tagSchema, id: hexDigest }).optional(),
     agent_protocol: z.int(),
     engine: z.strictObject({ name: z.string(), version: z.string() }),
@@ -84,7 +84,7 @@ export const manifestSchema = z
       vcpus: z.int().min(1),
       memory_mib: z.int().min(1),
       devices: z.array(z.string()),
-      /** TSC frequency that the guest believes in; 0 where it has another clock */
+      /** TSC frequency that the guest uses; 0 if it uses another clock */
       tsc_khz: z.int().min(0),
     }),
     kernel: z.strictObject({ digest: z.string(), version: z.string(), command_line: z.string() }),
@@ -92,7 +92,7 @@ export const manifestSchema = z
     rootfs: z.strictObject({ digest: z.string() }),
     recipe: z.strictObject({ name: z.string(), digest: z.string() }).optional(),
     env: z.record(z.string(), z.string()),
-    /** whether the agent had read all that it was sent, and whole; absent where it had been at rest */
+    /** whether the agent had read complete messages only and all of them; absent if it was idle */
     agent_at_boundary: z.boolean().optional(),
     kernels: z.array(kernelPositionSchema),
     files: z.strictObject({
@@ -109,17 +109,17 @@ export const manifestSchema = z
   })
   .refine(({ files, parent }) => (files.layer === undefined) === (parent === undefined), {
     path: ["parent"],
-    message: "a parent goes with a layer, and only with one",
+    message: "a layer needs a parent, and only a layer may have one",
   })
   .refine(
     ({ files, machine }) => (files.memory?.bytes ?? machine.memory_mib * mib) === machine.memory_mib * mib,
     {
       path: ["files", "memory"],
-      message: "memory has another length than the machine's",
+      message: "its length must be the memory size of the machine",
     },
   );
 export type Manifest = z.output<typeof manifestSchema>;
-/** What the maker of a snapshot knows; the files are added when it is sealed. */
+/** The part that the creator of a snapshot provides; seal() adds the files. */
 export type ManifestFacts = Omit<Manifest, "files" | "version">;
 
 const mib = 1 << 20;

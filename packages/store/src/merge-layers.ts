@@ -1,11 +1,11 @@
-/** Two layers that follow each other → one with the same effect. */
+/** Merges two consecutive layers into one with the same effect. */
 import { open, rm, type FileHandle } from "node:fs/promises";
 import { chunkBytes, writeFully } from "./chunk-digests.ts";
 import { finishLayer, type FinishedLayer } from "./finish-layer.ts";
 import { badLayer, encodeExtent, extentBytes, headerBytes, pageBytes } from "./layer-format.ts";
 import { readPages, type Layer, type PageRun } from "./layer.ts";
 
-/** A page that both have is the upper one's. Fails if `outPath` exists; leaves nothing there when it fails later. */
+/** Prefers the upper layer's pages. Fails if `outPath` exists; removes it after any later failure. */
 export async function mergeLayers(
   lower: Layer,
   upper: Layer,
@@ -14,7 +14,9 @@ export async function mergeLayers(
 ): Promise<FinishedLayer> {
   const { memoryBytes } = lower;
   if (upper.memoryBytes !== memoryBytes) {
-    throw badLayer(`it is for a memory of ${upper.memoryBytes} bytes, and the one below for ${memoryBytes}`);
+    throw badLayer(
+      `it is for a memory of ${upper.memoryBytes} bytes, but the one below is for ${memoryBytes}`,
+    );
   }
   const file = await open(outPath, "wx", 0o600);
   try {
@@ -67,7 +69,7 @@ function dropUntil({ firstPage, bytes }: PageRun, page: number): PageRun {
   return { firstPage: page, bytes: bytes.subarray((page - firstPage) * pageBytes) };
 }
 
-/** One run after the other; a run's bytes are valid until the next is asked for. */
+/** Iterates over single runs. The bytes of a run are valid until the next call. */
 class RunCursor implements AsyncDisposable {
   readonly #chunks: AsyncGenerator<PageRun[]>;
   #runs: PageRun[] = [];
@@ -92,7 +94,7 @@ class RunCursor implements AsyncDisposable {
   }
 }
 
-/** Collects runs into large writes and notes the extents. */
+/** Collects runs into large writes and records the extents. */
 class PageWriter {
   pages = 0;
   extents = 0;
@@ -100,7 +102,7 @@ class PageWriter {
   readonly #buffer = Buffer.allocUnsafe(chunkBytes);
   #filled = 0;
   #position = headerBytes;
-  /** extents that are complete, by blocks of the table */
+  /** complete extents, in blocks of the table */
   #tables: Buffer[] = [];
   #current: { first: number; count: number } | undefined;
 
@@ -135,7 +137,7 @@ class PageWriter {
       this.#position += bytes.length;
       left -= bytes.length;
     }
-    // An empty layer is a header block and no more.
+    // An empty layer is only a header block.
     await this.#file.truncate(this.#position);
   }
 

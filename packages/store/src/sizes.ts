@@ -1,4 +1,4 @@
-/** What a snapshot takes on disk. */
+/** Disk usage of a snapshot. */
 import { stat } from "node:fs/promises";
 import { isErrno } from "@forkd/base";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
@@ -8,13 +8,13 @@ const blockBytes = 512;
 export type SnapshotSizes = {
   /** sum of the files' lengths */
   logicalBytes: number;
-  /** blocks of files that only this snapshot has */
+  /** blocks of files that no other snapshot links */
   ownPhysicalBytes: number;
-  /** blocks of files that others link too */
+  /** blocks of files that other snapshots link too */
   sharedPhysicalBytes: number;
 };
 
-/** What a file takes on disk; undefined if it is not there. */
+/** Disk usage of a file; undefined if it does not exist. */
 export async function physicalBytes(path: string): Promise<number | undefined> {
   try {
     return (await stat(path)).blocks * blockBytes;

@@ -1,4 +1,4 @@
-/** What can be wrong with a snapshot, as errors with the remedy. */
+/** Errors about snapshots, each with a remedy. */
 import { AppError } from "@forkd/contract";
 import type { Manifest } from "./manifest.ts";
 
@@ -18,7 +18,7 @@ export function taken(tag: string): AppError {
   );
 }
 
-/** `manifest` is left out where it cannot be read. */
+/** `manifest` is absent if it cannot be read. */
 export function corrupt(
   snapshot: { tag: string; manifest?: Manifest },
   problem: string,

@@ -1,4 +1,4 @@
-/** A whole snapshot: a directory with a manifest and the files it names. */
+/** A complete snapshot: a directory with a manifest and the files it names. */
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,10 +13,10 @@ import { stampOf } from "./stamp.ts";
 export type StoredSnapshot = {
   tag: string;
   dir: string;
-  /** sha256 of the manifest's bytes, and so of all that they name */
+  /** sha256 of the manifest's bytes, which contain the digests of all files */
   id: string;
   manifest: Manifest;
-  /** changes when another snapshot takes the tag */
+  /** changes when another snapshot replaces this one */
   stamp: string;
 };
 
@@ -24,7 +24,7 @@ export function snapshotFile(snapshot: StoredSnapshot, role: FileRole): string {
   return join(snapshot.dir, fileNames[role]);
 }
 
-/** Paths of the disk layers, bottom to top; what is below them is the root file system. */
+/** Paths of the disk layers, bottom to top. The root file system is below them. */
 export function snapshotDisks(snapshot: StoredSnapshot): string[] {
   return snapshot.manifest.files.disks.map((_, index) => join(snapshot.dir, diskName(index)));
 }
@@ -33,7 +33,7 @@ export function manifestId(bytes: string | Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
-/** Reads the manifest in `dir`; `tag` is what errors call it. */
+/** Reads the manifest in `dir`; errors name the snapshot `tag`. */
 export async function readSnapshot(dir: string, tag: string): Promise<StoredSnapshot> {
   const path = join(dir, manifestName);
   const stamp = await stampOf(path);
@@ -62,7 +62,7 @@ function parseManifest(tag: string, bytes: Buffer): Manifest {
   }
   const version = versionSchema.safeParse(value).data?.version;
   if (version !== undefined && version !== manifestVersion) {
-    const problem = `its manifest has version ${version}, and this forkd reads version ${manifestVersion}`;
+    const problem = `its manifest has version ${version}, but this forkd reads version ${manifestVersion}`;
     const { code, message, details } = corrupt({ tag }, problem);
     throw new AppError(code, message, { details: { ...details, manifest_version: version } });
   }

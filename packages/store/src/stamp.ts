@@ -1,8 +1,8 @@
-/** What stat() says of a file's content: changes whenever the file is written or replaced, not when it is linked. */
+/** A stamp from stat() identifies a file's content: it changes when the file is written, not when linked. */
 import { stat } from "node:fs/promises";
 import { isErrno, LruMap } from "@forkd/base";
 
-/** undefined if there is no such file */
+/** undefined if the file does not exist */
 export async function stampOf(path: string): Promise<string | undefined> {
   try {
     const facts = await stat(path, { bigint: true });
@@ -13,12 +13,13 @@ export async function stampOf(path: string): Promise<string | undefined> {
   }
 }
 
-/** More than the files of all snapshots that are in use at a time; one that is forgotten is read again */
+/** More than the files of all snapshots in use at a time. A file without an entry is read again. */
 const maxFiles = 10_000;
 
 /**
- * Files whose content is known to match a digest. By inode, so that a file which many snapshots link is read once; a
- * number that the file system gives to a new file takes the old one's place. The least recently used are forgotten.
+ * Files whose content is known to match a digest. Keyed by inode, so that a file that many snapshots link is
+ * read once and a new file with a reused inode number replaces the old entry. Drops the least recently used
+ * entries.
  */
 export class VerifiedFiles {
   readonly #digests: LruMap<string, string>;

@@ -1,6 +1,6 @@
 /**
- * Tags → snapshots on disk: `<root>/<tag>/` with a manifest and the files it names. One process owns a root and the
- * cache of memory images that goes with it.
+ * Tags → snapshots on disk: `<root>/<tag>/` with a manifest and the files it names. One process owns a root
+ * and its cache of memory images.
  */
 import { mkdir, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,7 +19,7 @@ import {
   hiddenName,
   isTombstone,
   readTombstone,
-  sweepLeftovers,
+  removeLeftovers,
   trashPrefix,
   writeTombstone,
   type Tombstone,
@@ -30,7 +30,7 @@ import { verifyChain, type VerifyOptions } from "./verify.ts";
 export type BrokenSnapshot = {
   tag: string;
   dir: string;
-  /** failed: it never came to be; corrupt: it cannot be read */
+  /** failed: it was never completed; corrupt: it cannot be read */
   kind: "failed" | "corrupt";
   problem: string;
   /** the sandbox that was branched */
@@ -39,11 +39,11 @@ export type BrokenSnapshot = {
 };
 
 export type StoreOptions = {
-  /** directory of the memory images that are made from chains */
+  /** directory of the memory images that are built from chains */
   cacheDir: string;
-  /** default: none, and nothing is in use */
+  /** default: no limit, and no image is in use */
   cacheLimits?: CacheLimits;
-  /** stamps of images that machines map already, by id */
+  /** id → stamp of images that machines map already */
   mappedImages?: ReadonlyMap<string, string>;
   log?: Logger;
 };
@@ -57,7 +57,7 @@ export class Store {
   readonly #verified: VerifiedFiles;
   readonly #cache: FlatCache;
   readonly #snapshots = new Map<string, StoredSnapshot>();
-  /** failures that could not be written down */
+  /** tombstones that could not be written to disk */
   readonly #failed = new Map<string, Tombstone>();
 
   private constructor(root: string, verified: VerifiedFiles, cache: FlatCache, log: Logger) {
@@ -67,18 +67,18 @@ export class Store {
     this.#log = log;
   }
 
-  /** Opens the root and removes what an earlier owner left half done. */
+  /** Opens the root and removes the leftovers of an earlier process. */
   static async open(root: string, options: StoreOptions): Promise<Store> {
     const log = options.log ?? nullLogger();
     await mkdir(root, { recursive: true, mode: 0o700 });
-    await sweepLeftovers(root);
+    await removeLeftovers(root);
     const verified = new VerifiedFiles();
     const limits = options.cacheLimits ?? noLimits;
     const cache = await FlatCache.open(options.cacheDir, limits, verified, log, options.mappedImages);
     return new Store(root, verified, cache, log);
   }
 
-  /** Called when a memory image was made from layers, with the seconds that it took. */
+  /** Called when a memory image was built from layers, with the duration in seconds. */
   set onFlatBuilt(listener: (seconds: number) => void) {
     this.#cache.onBuilt = listener;
   }
@@ -90,7 +90,7 @@ export class Store {
     return found.filter((entry) => entry !== undefined);
   }
 
-  /** undefined if it is removed meanwhile */
+  /** undefined if the snapshot was removed since readdir() */
   async #find(tag: string): Promise<StoredSnapshot | BrokenSnapshot | undefined> {
     const dir = join(this.root, tag);
     try {
@@ -130,7 +130,7 @@ export class Store {
       this.#snapshots.set(tag, snapshot);
       return snapshot;
     } catch (error) {
-      // One that was removed and another that took its tag look like a directory without a manifest in between.
+      // While another snapshot replaces a removed one, a directory without a manifest may be visible. Retry.
       const isOther = stamp !== (await stampOf(join(dir, manifestName)));
       if (isOther || (stamp === undefined && (await this.#tombstone(tag)))) return this.get(tag);
       throw error;
@@ -141,7 +141,7 @@ export class Store {
     return (await readTombstone(join(this.root, tag))) ?? this.#failed.get(tag);
   }
 
-  /** Whether the files at that place are still those of the snapshot. */
+  /** Whether the directory still contains this snapshot and not a later one. */
   async isCurrent(snapshot: StoredSnapshot): Promise<boolean> {
     return (await stampOf(join(snapshot.dir, manifestName))) === snapshot.stamp;
   }
@@ -150,7 +150,7 @@ export class Store {
     return Draft.open(this.root, tag, { ...options, verified: this.#verified });
   }
 
-  /** A draft for `<dir>/<name>` outside the store, whose parent may be in it. */
+  /** Opens a draft for `<dir>/<name>` outside the store. Its parent may be in the store. */
   draftIn(
     dir: string,
     name: string,
@@ -161,8 +161,8 @@ export class Store {
   }
 
   /**
-   * Notes that there is no snapshot of that tag and why; a snapshot that has the tag stays. Without room on disk it is
-   * known until the daemon ends.
+   * Records that the snapshot of that tag failed and why; an existing snapshot with the tag stays. If the
+   * disk is full, only this process remembers the failure.
    */
   async fail(tag: string, reason: string, branchedFrom?: string): Promise<void> {
     const tombstone = {
@@ -175,21 +175,21 @@ export class Store {
       this.#failed.delete(tag);
     } catch (error) {
       this.#failed.set(tag, tombstone);
-      this.#log.warn({ err: error, snapshot: tag }, "cannot write down that a snapshot failed");
+      this.#log.warn({ err: error, snapshot: tag }, "cannot record that a snapshot failed");
     }
   }
 
-  /** From the snapshot itself to the flat one it stands on. */
+  /** Returns the chain from the snapshot down to the flat one. */
   chain(snapshot: StoredSnapshot): Promise<StoredSnapshot[]> {
     return walkChain(snapshot, (tag) => this.get(tag));
   }
 
-  /** Tags of the snapshots whose memory is a layer over that one's. */
+  /** Tags of the snapshots whose layer has `tag` as parent. */
   async dependents(tag: string): Promise<string[]> {
     return dependentsOf(await this.#usable(), tag);
   }
 
-  /** All that stand on it, leaves first. */
+  /** Tags of all snapshots that depend on `tag`, directly or not; leaves first. */
   async descendants(tag: string): Promise<string[]> {
     return descendantsOf(await this.#usable(), tag);
   }
@@ -199,14 +199,14 @@ export class Store {
   }
 
   /**
-   * Compares every file with its digest, and of its ancestors those that its memory is made of. A file that was checked
-   * before and has not been touched since (same inode, size and time of change) is not read again unless `always` is set.
+   * Compares every file with its digest, and the memory files of all ancestors. A file that was checked
+   * before and has the same inode, size and modification time is not read again unless `always` is set.
    */
   async verify(snapshot: StoredSnapshot, options: VerifyOptions = {}): Promise<void> {
     await verifyChain(await this.chain(snapshot), this.#verified, options);
   }
 
-  /** The file that children map: the snapshot's own, or one in the cache, which is made if it is not there. */
+  /** Returns the memory file that children map: the snapshot's own, or one in the cache, built if missing. */
   async flatMemory(
     snapshot: StoredSnapshot,
     options: { signal?: AbortSignal | undefined } = {},
@@ -215,27 +215,27 @@ export class Store {
     return this.#cache.get(await this.chain(snapshot), options.signal);
   }
 
-  /** A fresh name for an image that is to be adopted. Whoever asks for it adopts or removes the file. */
+  /** Returns a new path for a memory image. The caller passes it to adoptFlat() or removes the file. */
   flatScratch(): string {
     return this.#cache.scratch();
   }
 
-  /** Takes the memory image of a layered snapshot from whoever has just made it, under a name from flatScratch(). */
+  /** Moves the memory image of a layered snapshot into the cache, from a path of flatScratch(). */
   async adoptFlat(snapshot: StoredSnapshot, temporaryPath: string): Promise<void> {
     await this.#cache.adopt(snapshot, temporaryPath);
   }
 
-  /** Where the image of a layered snapshot is, if it has been made. */
+  /** Path of the memory image of a layered snapshot; the file may not exist. */
   flatPath(snapshot: StoredSnapshot): string {
     return this.#cache.path(snapshot.id);
   }
 
-  /** Removes cached images that nothing uses; a dry run only tells. */
+  /** Removes cached images that no machine uses; a dry run only reports them. */
   evict(options: EvictOptions = {}): Promise<Evicted[]> {
     return this.#cache.evict(options);
   }
 
-  /** Removes the image of a snapshot outside the store that is gone. */
+  /** Removes the image of a removed snapshot outside the store. */
   discardFlat(snapshot: StoredSnapshot): Promise<void> {
     return this.#cache.discard(snapshot.id);
   }
@@ -244,7 +244,7 @@ export class Store {
     return sizesOf(snapshot);
   }
 
-  /** Makes a snapshot of the same guest state that stands on no other. */
+  /** Makes a snapshot with the same guest state that depends on no other. */
   async compact(
     from: StoredSnapshot,
     toTag: string,
@@ -257,22 +257,22 @@ export class Store {
     return await compactInto(draft, from, flat, options);
   }
 
-  /** Gone at once by rename; the bytes follow. */
+  /** Renames the snapshot first, so that the tag is free at once, then deletes the files. */
   async remove(tag: string): Promise<void> {
     await this.#remove(tag, anything);
   }
 
-  /** Forgets that a snapshot failed; one that has the tag by now stays. */
+  /** Removes a tombstone; a snapshot that has the tag now stays. */
   async removeFailed(tag: string): Promise<void> {
     await this.#remove(tag, isTombstone);
   }
 
-  async #remove(tag: string, mayGo: (dir: string) => Promise<boolean>): Promise<void> {
+  async #remove(tag: string, mayRemove: (dir: string) => Promise<boolean>): Promise<void> {
     if (!tagPattern.test(tag)) throw notFound(tag);
     const wasFailed = this.#failed.delete(tag);
     const place = join(this.root, tag);
-    if (mayGo !== anything && !wasFailed && !(await mayGo(place))) return;
-    // What cannot be read has no image.
+    if (mayRemove !== anything && !wasFailed && !(await mayRemove(place))) return;
+    // An unreadable snapshot has no image.
     const known = await this.get(tag).catch(() => undefined);
     const trash = join(this.root, hiddenName(trashPrefix));
     try {
@@ -282,7 +282,7 @@ export class Store {
       if (wasFailed) return;
       throw notFound(tag);
     }
-    if (!(await mayGo(trash))) {
+    if (!(await mayRemove(trash))) {
       await rename(trash, place);
       return;
     }

@@ -1,6 +1,6 @@
 /**
- * Records of snapshots that did not come to be. A draft that was announced says for which tag it is written; a
- * tombstone (`<tag>/failed.json`, no manifest) says why there is no snapshot of that tag.
+ * Records of snapshots that were not completed. The record of an announced draft names its tag; a tombstone
+ * (`<tag>/failed.json`, no manifest) says why there is no snapshot with that tag.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, readdir, rename, writeFile } from "node:fs/promises";
@@ -13,7 +13,7 @@ import { stampOf } from "./stamp.ts";
 
 export const draftPrefix = ".draft-";
 export const trashPrefix = ".trash-";
-/** `.replaced-<random>-<name>`: a snapshot that makes way for another. */
+/** `.replaced-<random>-<name>`: a snapshot that another one replaces. */
 export const replacedPrefix = ".replaced-";
 export const draftRecordName = "draft.json";
 export const failedName = "failed.json";
@@ -37,17 +37,18 @@ export function hiddenName(prefix: string): string {
 }
 
 export async function writeDraftRecord(dir: string, record: DraftRecord): Promise<void> {
-  // Not synced: after a crash of the host the draft is gone without a word, and a branch would wait here for the disk.
+  // Not synced, because a branch would wait here for the disk. After a host crash the draft may leave no
+  // record.
   await writeFile(join(dir, draftRecordName), `${JSON.stringify(record)}\n`, { mode: 0o600 });
 }
 
-/** Whether a directory only tells that there is no snapshot. */
+/** Whether a directory contains a tombstone and no snapshot. */
 export async function isTombstone(dir: string): Promise<boolean> {
   if ((await stampOf(join(dir, manifestName))) !== undefined) return false;
   return (await stampOf(join(dir, failedName))) !== undefined;
 }
 
-/** undefined if there is none; a record that cannot be read still says that the snapshot failed. */
+/** undefined if there is no tombstone. An unreadable tombstone still means that the snapshot failed. */
 export async function readTombstone(dir: string): Promise<Tombstone | undefined> {
   const stamp = await stampOf(join(dir, failedName));
   if (stamp === undefined) return undefined;
@@ -58,7 +59,7 @@ export async function readTombstone(dir: string): Promise<Tombstone | undefined>
     : { reason: "the record of its failure cannot be read", failed_at_unix: 0 };
 }
 
-/** Leaves a tombstone for the tag, in place of an older one; never in place of a snapshot. */
+/** Writes a tombstone for the tag. Replaces an older tombstone, but never a snapshot. */
 export async function writeTombstone(root: string, tag: string, tombstone: Tombstone): Promise<void> {
   const target = join(root, tag);
   const text = `${JSON.stringify(tombstone)}\n`;
@@ -78,10 +79,10 @@ export async function writeTombstone(root: string, tag: string, tombstone: Tombs
 }
 
 /**
- * Removes what an earlier owner left half done below a directory of snapshots. What was moved away to be replaced comes
- * back if nothing has its name.
+ * Removes the leftovers of an earlier process from a directory of snapshots. Restores a snapshot that was
+ * moved away to be replaced if its replacement was not published.
  */
-export async function sweepLeftovers(root: string): Promise<void> {
+export async function removeLeftovers(root: string): Promise<void> {
   const names = await readdir(root);
   for (const name of names.filter((each) => each.startsWith(replacedPrefix))) {
     const target = join(root, name.slice(hiddenName(replacedPrefix).length + 1));
@@ -89,16 +90,16 @@ export async function sweepLeftovers(root: string): Promise<void> {
     else await removeTree(join(root, name));
   }
   for (const name of names) {
-    if (name.startsWith(draftPrefix)) await sweepDraft(root, join(root, name));
+    if (name.startsWith(draftPrefix)) await removeDraft(root, join(root, name));
     if (name.startsWith(trashPrefix)) await removeTree(join(root, name));
   }
 }
 
 /**
- * Bytes go first, since a full disk may be what ended it; the record goes last, so that the tombstone is made even if
- * this is interrupted.
+ * Deletes the files before it writes the tombstone, because the disk may be full, and the record last, so
+ * that an interrupted run still leads to a tombstone.
  */
-async function sweepDraft(root: string, dir: string): Promise<void> {
+async function removeDraft(root: string, dir: string): Promise<void> {
   const record = draftRecordSchema.safeParse(await readRecord(join(dir, draftRecordName))).data;
   if (record !== undefined) {
     for (const file of await readdir(dir)) if (file !== draftRecordName) await removeTree(join(dir, file));

@@ -1,4 +1,4 @@
-/** The chunks of `chunkBytes` that a sorted list of ranges touches, each once. Pure. */
+/** Numbers of the chunks of `chunkBytes` that a sorted list of ranges overlaps, each once. Pure. */
 export function touchedChunks(
   ranges: readonly { start: number; end: number }[],
   chunkBytes: number,

@@ -1,4 +1,4 @@
-/** Files against their digests. */
+/** Compares the files of snapshots with their digests. */
 import { basename } from "node:path";
 import { AppError } from "@forkd/contract";
 import { isErrno } from "@forkd/base";
@@ -11,7 +11,7 @@ import { stampOf, type VerifiedFiles } from "./stamp.ts";
 
 export type VerifyOptions = { always?: boolean; signal?: AbortSignal | undefined };
 
-/** All of the first of the chain, and of its ancestors what its memory is made of. */
+/** Checks all files of the chain's first snapshot and the memory files of its ancestors. */
 export async function verifyChain(
   chain: readonly StoredSnapshot[],
   verified: VerifiedFiles,
@@ -29,7 +29,7 @@ export async function verifyChain(
   for (const owner of chain) await verifyMemory(head, owner, verified, options);
 }
 
-/** The flat memory or the layer of `owner`; `head` is the snapshot that is to be used. */
+/** Checks the flat memory or the layer of `owner`. Errors name `head`, the snapshot that the caller uses. */
 export async function verifyMemory(
   head: StoredSnapshot,
   owner: StoredSnapshot,
@@ -49,7 +49,7 @@ export async function verifyMemory(
   verified.add(stamp, layer.digest);
 }
 
-/** Opens the layer of `owner`, whose faults are told as those of the snapshot that is to be used. */
+/** Opens the layer of `owner`. Errors name `head`, the snapshot that the caller uses. */
 export async function withLayer(
   head: StoredSnapshot,
   owner: StoredSnapshot,

@@ -9,7 +9,7 @@ import { facts, fill, makeLayered, makeSnapshot, openStore, reopen } from "./sup
 
 const onePage = new Map([[1, 1]]);
 
-test("chain() leads from a snapshot to the flat one, also in a store that was opened later", async (t) => {
+test("chain() leads from a snapshot to the flat one, also after the store is reopened", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const middle = await makeLayered(store, "middle", base, onePage);
@@ -20,7 +20,7 @@ test("chain() leads from a snapshot to the flat one, also in a store that was op
   assert.deepEqual(await later.chain(await later.get("top")), [top, middle, base]);
 });
 
-test("an id is the digest of the manifest's bytes", async (t) => {
+test("the id of a snapshot is the digest of the manifest's bytes", async (t) => {
   const store = await openStore(t);
   const { id, dir } = await makeSnapshot(store, "py");
   const path = join(dir, "manifest.json");
@@ -29,7 +29,7 @@ test("an id is the digest of the manifest's bytes", async (t) => {
   assert.notEqual((await store.get("py")).id, id);
 });
 
-test("chain() names the parent that is missing, failed, unreadable, replaced or of another size", async (t) => {
+test("chain() names a parent that is missing, failed, unreadable or replaced", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const child = await makeLayered(store, "child", base, onePage);
@@ -48,7 +48,7 @@ test("chain() names the parent that is missing, failed, unreadable, replaced or 
   await rejectsWith(store.chain(child), "snapshot_corrupt", /its parent "base" cannot be read/);
 });
 
-test("chain() refuses a parent of another memory size", async (t) => {
+test("chain() refuses a parent with another memory size", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const child = await makeLayered(store, "child", base, onePage);
@@ -58,7 +58,7 @@ test("chain() refuses a parent of another memory size", async (t) => {
   await rejectsWith(store.chain(await store.get("child")), "snapshot_corrupt", /has another memory size/);
 });
 
-test("chain() is bounded", async (t) => {
+test("chain() refuses a chain of more than maxChainDepth snapshots", async (t) => {
   const store = await openStore(t);
   let head: StoredSnapshot = await makeSnapshot(store, "s0");
   for (let depth = 1; depth < maxChainDepth; depth++)
@@ -69,7 +69,7 @@ test("chain() is bounded", async (t) => {
   await rejectsWith(store.chain(beyond), "snapshot_corrupt", /chain is longer than 32/);
 });
 
-test("dependents() and descendants() see who stands on whom", async (t) => {
+test("dependents() lists direct dependents, descendants() lists all of them, leaves first", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const a = await makeLayered(store, "a", base, onePage);
@@ -87,5 +87,5 @@ test("dependents() and descendants() see who stands on whom", async (t) => {
   await using draft = await store.draft("base");
   await fill(draft, "other");
   await draft.commit(facts());
-  assert.deepEqual(await store.dependents("base"), [], "they stand on another one");
+  assert.deepEqual(await store.dependents("base"), [], "their parent was another snapshot");
 });

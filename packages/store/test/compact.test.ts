@@ -26,7 +26,7 @@ const diskBytes = 8 * mib;
 
 type Node = { driver: string; file: { driver: string; filename: string }; backing?: Node };
 
-/** How QEMU is told of disk layers (bottom to top, none names its backing file) over a raw image. */
+/** Describes disk layers (bottom to top, none names its backing file) over a raw image to QEMU. */
 function diskChain(layers: readonly string[], rootfs: string): string {
   const file = (filename: string) => ({ driver: "file", filename });
   const node = layers.reduce<Node>((backing, path) => ({ driver: "qcow2", file: file(path), backing }), {
@@ -36,7 +36,7 @@ function diskChain(layers: readonly string[], rootfs: string): string {
   return `json:${JSON.stringify(node)}`;
 }
 
-/** A disk layer over those given, into which qemu-io has written. */
+/** Makes a disk layer over `below` and writes to it with qemu-io. */
 async function makeDisk(
   path: string,
   below: readonly string[],
@@ -81,7 +81,7 @@ async function makeStack(dir: string): Promise<{ disks: string[]; rootfs: string
   return { disks, rootfs };
 }
 
-test("mergeDisks() makes one layer with the same content, zeroed and discarded clusters included", async (t) => {
+test("mergeDisks() makes one layer with the same content, with zeroed and discarded clusters", async (t) => {
   const dir = await temporaryDirectory(t);
   const { disks, rootfs } = await makeStack(dir);
   const before = await sumsOf([...disks, rootfs]);
@@ -101,7 +101,7 @@ test("mergeDisks() makes one layer with the same content, zeroed and discarded c
   assert.doesNotMatch(stdout, /verification failed/i);
 });
 
-test("mergeDisks() equals the chain for random writes", async (t) => {
+test("mergeDisks() gives the content of the chain for random writes", async (t) => {
   const dir = await temporaryDirectory(t);
   const rootfs = join(dir, "rootfs");
   await makeRootfs(rootfs);
@@ -125,7 +125,7 @@ test("mergeDisks() equals the chain for random writes", async (t) => {
   }
 });
 
-test("mergeDisks() on a full disk says so", needsRoot, async (t) => {
+test("mergeDisks() fails with disk_full on a full disk", needsRoot, async (t) => {
   const dir = await temporaryDirectory(t);
   const { disks } = await makeStack(dir);
   const place = await smallFileSystem(t, "1024k");
@@ -150,7 +150,7 @@ async function makeStacked(t: TestContext): Promise<{ store: Store; top: StoredS
   return { store, top, expected: overlay(overlay(flat, new Map([[1, 1]])), new Map([[2, 2]])) };
 }
 
-test("compact() makes a snapshot of the same state that stands alone", async (t) => {
+test("compact() makes a snapshot with the same state that depends on no other", async (t) => {
   const { store, top, expected } = await makeStacked(t);
   const steps: string[] = [];
   const compact = await store.compact(top, "alone", { onProgress: (step) => void steps.push(step) });
@@ -177,7 +177,7 @@ test("compact() makes a snapshot of the same state that stands alone", async (t)
   );
 });
 
-test("compact() of a flat snapshot with one disk shares all of it", async (t) => {
+test("compact() shares all files of a flat snapshot with one disk", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const compact = await store.compact(base, "alone");
@@ -185,7 +185,7 @@ test("compact() of a flat snapshot with one disk shares all of it", async (t) =>
   assert.deepEqual(compact.manifest.files, base.manifest.files);
 });
 
-test("compact() refuses a tag that is taken, a damaged chain and a cancelled request, and leaves nothing", async (t) => {
+test("compact() leaves no files when the tag is taken, the chain damaged or the request cancelled", async (t) => {
   const { store, top } = await makeStacked(t);
   const before = await namesIn(store.root);
   await rejectsWith(store.compact(top, "base"), "snapshot_exists", /"base"/);

@@ -12,7 +12,7 @@ import { mib } from "./support.ts";
 const sha256 = (bytes: Uint8Array): Buffer => createHash("sha256").update(bytes).digest();
 const zeroDigest = Buffer.alloc(32);
 
-test("touchedChunks() names each chunk once and in order", () => {
+test("touchedChunks() returns each chunk once and in order", () => {
   const table: [{ start: number; end: number }[], number[]][] = [
     [[], []],
     [[{ start: 0, end: 0 }], []],
@@ -45,7 +45,7 @@ test("touchedChunks() names each chunk once and in order", () => {
   }
 });
 
-test("digestFile() is the digest of the chunks' digests, with 32 zero bytes for a chunk of zeros", async (t) => {
+test("digestFile() hashes the digests of the chunks, with 32 zero bytes for a chunk of zeros", async (t) => {
   const path = join(await temporaryDirectory(t), "file");
   const first = Buffer.alloc(mib, "a");
   const zeros = Buffer.alloc(mib);
@@ -73,7 +73,7 @@ test("digestFile() is the digest of the chunks' digests, with 32 zero bytes for 
   }
 });
 
-test("digestFile() is the same for a sparse file and its dense copy", async (t) => {
+test("digestFile() gives the same digest for a sparse file and its dense copy", async (t) => {
   const dir = await temporaryDirectory(t);
   for (const [name, size] of [
     ["whole", 8 * mib],
@@ -95,7 +95,7 @@ test("digestFile() is the same for a sparse file and its dense copy", async (t) 
   }
 });
 
-test("digestFile() of a file that is one hole counts its chunks", async (t) => {
+test("digestFile() counts the chunks of a file that is one hole", async (t) => {
   const path = join(await temporaryDirectory(t), "hole");
   await writeFile(path, "");
   await truncate(path, 3 * mib + 1);

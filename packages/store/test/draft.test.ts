@@ -40,13 +40,13 @@ test("commit() writes a manifest with the digests of all files and moves the dir
   assert.equal(manifest.files.devices.bytes, "content of devices".length);
 });
 
-test("commit() is the end of the draft: disposing it leaves the snapshot alone", async (t) => {
+test("disposing a draft after commit() keeps the snapshot", async (t) => {
   const store = await openStore(t);
   const snapshot = await makeSnapshot(store, "py");
   await store.verify(snapshot, { always: true });
 });
 
-test("draft() leaves nothing when it is disposed without commit", async (t) => {
+test("disposing a draft without commit() removes all its files", async (t) => {
   const store = await openStore(t);
   {
     await using draft = await store.draft("py", { replace: false });
@@ -56,7 +56,7 @@ test("draft() leaves nothing when it is disposed without commit", async (t) => {
   assert.deepEqual(await namesIn(store.root), []);
 });
 
-test("draft() refuses a tag that is taken before anything is written", async (t) => {
+test("draft() refuses a taken tag before it writes anything", async (t) => {
   const store = await openStore(t);
   await makeSnapshot(store, "py");
   await rejectsWith(store.draft("py", { replace: false }), "snapshot_exists", /"py": the tag is taken/);
@@ -77,7 +77,7 @@ test("commit() refuses a tag that was taken while the draft was written", async 
   assert.equal((await namesIn(store.root)).filter((name) => name.startsWith(".")).length, 0);
 });
 
-test("commit() replaces the snapshot of that tag when asked to, and works without one", async (t) => {
+test("commit() with replace replaces the snapshot of that tag, if there is one", async (t) => {
   const store = await openStore(t);
   for (const [created, text] of [
     [1, "first"],
@@ -94,7 +94,7 @@ test("commit() replaces the snapshot of that tag when asked to, and works withou
   assert.equal((await namesIn(store.root)).filter((name) => name.startsWith(".")).length, 0);
 });
 
-test("commit() fails without a manifest when a file is missing", async (t) => {
+test("commit() fails and writes no manifest when a file is missing", async (t) => {
   const store = await openStore(t);
   {
     await using draft = await store.draft("py", { replace: false });
@@ -115,7 +115,7 @@ test("commit() stops when it is cancelled", async (t) => {
   assert.deepEqual(await namesIn(store.root), []);
 });
 
-test("share() links a file of the same file system", async (t) => {
+test("share() links a file on the same file system", async (t) => {
   const store = await openStore(t);
   const source = join(await temporaryDirectory(t), "image");
   await writeFile(source, "shared bytes");
@@ -125,7 +125,7 @@ test("share() links a file of the same file system", async (t) => {
 });
 
 test(
-  "commit() reports disk_full when the manifest does not fit, and nothing is left",
+  "commit() reports disk_full when the manifest does not fit, and leaves no files",
   needsRoot,
   async (t) => {
     const place = await smallFileSystem(t);
@@ -146,7 +146,7 @@ test(
   },
 );
 
-test("share() copies where the source is on another file system", needsRoot, async (t) => {
+test("share() copies a file from another file system", needsRoot, async (t) => {
   const store = await openStore(t);
   const source = join(await smallFileSystem(t), "image");
   await writeFile(source, "from another file system");
@@ -155,7 +155,7 @@ test("share() copies where the source is on another file system", needsRoot, asy
   assert.equal(await readFile(draft.path("rootfs"), "utf8"), "from another file system");
 });
 
-test("commit() takes a layer with its parent and any number of disks", async (t) => {
+test("commit() accepts a layer with its parent and several disks", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   await using draft = await store.draft("child");
@@ -174,7 +174,7 @@ test("commit() takes a layer with its parent and any number of disks", async (t)
   assert.deepEqual(await store.get("child"), snapshot);
 });
 
-test("seal() refuses files that make no snapshot", async (t) => {
+test("seal() refuses files that do not form a snapshot", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const attempt = async (prepare: (draft: Draft) => Promise<void>, given = facts()) => {
@@ -183,8 +183,8 @@ test("seal() refuses files that make no snapshot", async (t) => {
     await draft.seal(given);
   };
   const layer = (draft: Draft) => fillLayer(draft, new Map([[7, 1]]));
-  await assert.rejects(attempt(layer), /a parent goes with a layer/);
-  await assert.rejects(attempt(fill, branchFacts(base)), /a parent goes with a layer/);
+  await assert.rejects(attempt(layer), /a layer needs a parent/);
+  await assert.rejects(attempt(fill, branchFacts(base)), /only a layer may have one/);
   const both = async (draft: Draft) => {
     await layer(draft);
     await writeFile(draft.path("memory"), Buffer.alloc(3 * mib));
@@ -199,7 +199,7 @@ test("seal() refuses files that make no snapshot", async (t) => {
     await fill(draft);
     await truncate(draft.path("memory"), mib);
   };
-  await assert.rejects(attempt(short), /another length than the machine's/);
+  await assert.rejects(attempt(short), /must be the memory size of the machine/);
   const otherSize = { ...branchFacts(base), machine: { ...facts().machine, memory_mib: 4 } };
   await assert.rejects(attempt(layer, otherSize), /for a memory of 3145728 bytes/);
   assert.deepEqual(
@@ -208,7 +208,7 @@ test("seal() refuses files that make no snapshot", async (t) => {
   );
 });
 
-test("seal() does not read a file that is known, and refuses one of another length", async (t) => {
+test("seal() does not read a file with a known digest, and refuses one with another length", async (t) => {
   const store = await openStore(t);
   const image = join(await temporaryDirectory(t), "image");
   await writeFile(image, Buffer.alloc(8 * mib, 5));
@@ -224,7 +224,7 @@ test("seal() does not read a file that is known, and refuses one of another leng
   await assert.rejects(draft.seal(facts(), { known: wrong }), /rootfs.ext4: it has 17 bytes, not 5/);
 });
 
-test("what seal() has read need not be read again", async (t) => {
+test("verify() does not read again what seal() has read", async (t) => {
   const store = await openStore(t);
   const snapshot = await makeSnapshot(store, "py");
   const before = await bytesRead();
@@ -232,7 +232,7 @@ test("what seal() has read need not be read again", async (t) => {
   assert.ok((await bytesRead()) - before < mib / 2);
 });
 
-test("openIn() makes a snapshot outside the store, which is read back from there", async (t) => {
+test("openIn() makes a snapshot outside the store that readSnapshot() reads", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const dir = await temporaryDirectory(t);
@@ -260,7 +260,7 @@ test("openIn() makes a snapshot outside the store, which is read back from there
   await rejectsWith(readSnapshot(join(dir, "empty"), "sb-2"), "snapshot_corrupt", /manifest is missing/);
 });
 
-test("a crash while one snapshot replaces another leaves one of them", async (t) => {
+test("a crash while one snapshot replaces another keeps one of them", async (t) => {
   const store = await openStore(t);
   await makeSnapshot(store, "py");
   await makeSnapshot(store, "other");

@@ -44,7 +44,7 @@ async function makeFamily(store: Store): Promise<Family> {
   return { base, middle, top, expected };
 }
 
-/** Keeps the lines. */
+/** A logger that keeps its lines. */
 function recorder(): { log: Logger; lines: string[] } {
   const lines: string[] = [];
   return {
@@ -58,12 +58,12 @@ async function prepared(t: TestContext): Promise<Family & { store: Store }> {
   return { store, ...(await makeFamily(store)) };
 }
 
-test("flatMemory() of a flat snapshot is its own file", async (t) => {
+test("flatMemory() of a flat snapshot returns the snapshot's own file", async (t) => {
   const { store, base } = await prepared(t);
   assert.equal(await store.flatMemory(base), snapshotFile(base, "memory"));
 });
 
-test("flatMemory() of a layered snapshot is built once, for all who ask at the same time", async (t) => {
+test("flatMemory() builds an image once for concurrent callers", async (t) => {
   const { store, top, base, expected } = await prepared(t);
   const before = await readFile(snapshotFile(base, "memory"));
   const paths = await Promise.all([1, 2, 3].map(() => store.flatMemory(top)));
@@ -75,7 +75,7 @@ test("flatMemory() of a layered snapshot is built once, for all who ask at the s
   assert.equal(await store.flatMemory(top), path);
   assert.equal((await stat(path)).ino, ino);
   assert.deepEqual(await namesIn(cacheDirOf(store)), [top.id]);
-  assert.ok(await fileEquals(snapshotFile(base, "memory"), before), "the base is as it was");
+  assert.ok(await fileEquals(snapshotFile(base, "memory"), before), "the base is unchanged");
 });
 
 test("flatMemory() keeps holes", async (t) => {
@@ -83,7 +83,7 @@ test("flatMemory() keeps holes", async (t) => {
   assert.ok((await stat(await store.flatMemory(top))).blocks * 512 < mib);
 });
 
-test("flatMemory() of long chains equals the model", async (t) => {
+test("flatMemory() of a long chain equals the model", async (t) => {
   const store = await openStore(t);
   let head: StoredSnapshot = await makeSnapshot(store, "s0");
   let expected: Buffer = await readFile(snapshotFile(head, "memory"));
@@ -97,7 +97,7 @@ test("flatMemory() of long chains equals the model", async (t) => {
   assert.ok(await fileEquals(await store.flatMemory(head), expected));
 });
 
-test("flatMemory() starts from the nearest image there is", async (t) => {
+test("flatMemory() starts from the nearest existing image", async (t) => {
   const { store, middle, top, expected } = await prepared(t);
   await store.flatMemory(middle);
   // Neither the base nor the layer below can be read now; their manifests can.
@@ -108,7 +108,7 @@ test("flatMemory() starts from the nearest image there is", async (t) => {
   assert.ok(await fileEquals(await store.flatMemory(top), expected));
 });
 
-test("a later process makes every image again from the chain", async (t) => {
+test("a later process rebuilds every image from the chain", async (t) => {
   const { store, top, expected } = await prepared(t);
   const path = await store.flatMemory(top);
   await flipByte(path, 5);
@@ -118,7 +118,7 @@ test("a later process makes every image again from the chain", async (t) => {
   assert.ok(await fileEquals(path, expected));
 });
 
-test("an image that changed is made again from the chain, and the log tells", async (t) => {
+test("flatMemory() rebuilds a changed image from the chain and logs it", async (t) => {
   const store = await openStore(t);
   const { log, lines } = recorder();
   const later = await reopen(store, log);
@@ -140,7 +140,7 @@ test("an image that changed is made again from the chain, and the log tells", as
   }
 });
 
-test("flatMemory() refuses a damaged chain and leaves nothing", async (t) => {
+test("flatMemory() refuses a damaged chain and leaves no files", async (t) => {
   const { store, base, middle, top } = await prepared(t);
   const table: [string, number, RegExp][] = [
     [snapshotFile(top, "layer"), 5000, /"top": file "layer" is damaged: chunk 0/],
@@ -157,7 +157,7 @@ test("flatMemory() refuses a damaged chain and leaves nothing", async (t) => {
   await store.flatMemory(top);
 });
 
-test("flatMemory() stops when it is cancelled and leaves nothing", async (t) => {
+test("flatMemory() stops when cancelled and leaves no files", async (t) => {
   const { store, top, expected } = await prepared(t);
   const controller = new AbortController();
   const work = store.flatMemory(top, { signal: controller.signal });
@@ -167,7 +167,7 @@ test("flatMemory() stops when it is cancelled and leaves nothing", async (t) => 
   assert.ok(await fileEquals(await store.flatMemory(top), expected));
 });
 
-test("adoptFlat() takes an image that was made elsewhere", async (t) => {
+test("adoptFlat() moves an image that the caller made into the cache", async (t) => {
   const { store, base, top, expected } = await prepared(t);
   const scratch = store.flatScratch();
   await writeFile(scratch, expected);
@@ -181,7 +181,7 @@ test("adoptFlat() takes an image that was made elsewhere", async (t) => {
   await assert.rejects(store.adoptFlat(top, short), /Cannot use the image for "top"/);
 });
 
-test("evict() removes what is not used and temporaries that nobody uses", async (t) => {
+test("evict() removes unused images and stale temporary files", async (t) => {
   const used = new Set<string>();
   const limits = { maxBytes: 1 << 30, isUsed: (id: string) => used.has(id) };
   const store = await openAt(await temporaryDirectory(t), undefined, limits);
@@ -194,19 +194,19 @@ test("evict() removes what is not used and temporaries that nobody uses", async 
   await writeFile(join(dir, ".flat-0123456789abcdef"), "of an earlier process");
   const { blocks } = await stat(join(dir, middle.id));
   const all = await namesIn(dir);
-  const told = await store.evict({ dryRun: true });
-  assert.deepEqual(told, [{ id: middle.id, bytes: blocks * 512 }]);
-  assert.deepEqual(await namesIn(dir), all, "a dry run only tells");
+  const reported = await store.evict({ dryRun: true });
+  assert.deepEqual(reported, [{ id: middle.id, bytes: blocks * 512 }]);
+  assert.deepEqual(await namesIn(dir), all, "a dry run only reports");
   assert.deepEqual(await store.evict(), [{ id: middle.id, bytes: blocks * 512 }]);
   assert.deepEqual(await namesIn(dir), [scratch.slice(dir.length + 1), top.id].sort());
   used.clear();
   assert.equal((await store.evict()).length, 1);
   await reopen(store);
-  assert.deepEqual(await namesIn(dir), [], "temporaries end with their process");
+  assert.deepEqual(await namesIn(dir), [], "a later process removes temporary files");
   await store.flatMemory(middle);
 });
 
-test("evict() down to a size takes the least recently used first", async (t) => {
+test("evict() with downTo removes the least recently used images first", async (t) => {
   const { store, middle, top } = await prepared(t);
   await store.flatMemory(middle);
   await store.flatMemory(top);
@@ -220,7 +220,7 @@ test("evict() down to a size takes the least recently used first", async (t) => 
   assert.deepEqual(await store.evict({ downTo: blocks * 512 }), []);
 });
 
-test("the images keep to their limit by themselves; those in use and the newest stay", async (t) => {
+test("building an image evicts others above the limit, except the newest and those in use", async (t) => {
   const used = new Set<string>();
   const limits = { maxBytes: 1, isUsed: (id: string) => used.has(id) };
   const store = await openAt(await temporaryDirectory(t), undefined, limits);
@@ -237,7 +237,7 @@ test("the images keep to their limit by themselves; those in use and the newest 
   assert.deepEqual(await namesIn(cacheDirOf(store)), [middle.id], "it is in use");
 });
 
-test("evict() while images are built does no harm", async (t) => {
+test("evict() does not disturb builds in progress", async (t) => {
   const { store, middle, top, expected } = await prepared(t);
   for (let round = 0; round < 10; round++) {
     const work = store.flatMemory(round % 2 === 0 ? top : middle);
@@ -246,23 +246,27 @@ test("evict() while images are built does no harm", async (t) => {
   assert.ok(await fileEquals(await store.flatMemory(top), expected));
 });
 
-test("flatMemory() on a full disk says so, and the snapshots are as they were", needsRoot, async (t) => {
-  const place = await smallFileSystem(t, "8m");
-  const store = await openAt(place);
-  const base = await makeSnapshot(store, "base");
-  await using draft = await store.draft("top");
-  await fillLayer(draft, new Map(Array.from({ length: 600 }, (_, page) => [page, 9] as const)));
-  const top = await draft.commit(branchFacts(base));
-  const kept = await namesIn(place);
-  await assert.rejects(writeFile(join(place, "ballast"), Buffer.alloc(8 * mib, 1)), { code: "ENOSPC" });
-  await truncate(join(place, "ballast"), (await stat(join(place, "ballast"))).size - mib);
-  const failure = await store.flatMemory(top).then(
-    () => assert.fail("built without room"),
-    (error: unknown) => error,
-  );
-  assert.equal(toAppError(failure).code, "disk_full", String(failure));
-  await rm(join(place, "ballast"));
-  assert.deepEqual(await namesIn(place), kept);
-  await store.verify(top, { always: true });
-  await store.flatMemory(top);
-});
+test(
+  "flatMemory() fails with disk_full on a full disk and keeps the snapshots unchanged",
+  needsRoot,
+  async (t) => {
+    const place = await smallFileSystem(t, "8m");
+    const store = await openAt(place);
+    const base = await makeSnapshot(store, "base");
+    await using draft = await store.draft("top");
+    await fillLayer(draft, new Map(Array.from({ length: 600 }, (_, page) => [page, 9] as const)));
+    const top = await draft.commit(branchFacts(base));
+    const kept = await namesIn(place);
+    await assert.rejects(writeFile(join(place, "ballast"), Buffer.alloc(8 * mib, 1)), { code: "ENOSPC" });
+    await truncate(join(place, "ballast"), (await stat(join(place, "ballast"))).size - mib);
+    const failure = await store.flatMemory(top).then(
+      () => assert.fail("built on a full disk"),
+      (error: unknown) => error,
+    );
+    assert.equal(toAppError(failure).code, "disk_full", String(failure));
+    await rm(join(place, "ballast"));
+    assert.deepEqual(await namesIn(place), kept);
+    await store.verify(top, { always: true });
+    await store.flatMemory(top);
+  },
+);

@@ -1,4 +1,4 @@
-/** Layers as the program that captures pages leaves them, and the flat image that they are held against. */
+/** Layers as the capture program writes them, and the flat images that tests compare them with. */
 import { open, readFile } from "node:fs/promises";
 import { encodeExtent, extentBytes, headerBytes, pageBytes, type LayerShape } from "../src/layer-format.ts";
 import { finishLayer, type FinishedLayer } from "../src/finish-layer.ts";
@@ -37,7 +37,7 @@ export async function writeLayer(path: string, memoryBytes: number, pages: Pages
   return finishLayer(path, await writePages(path, memoryBytes, pages));
 }
 
-/** `flat` with the pages in it. */
+/** A copy of `flat` with the pages written to it. */
 export function overlay(flat: Buffer, pages: Pages): Buffer {
   const result = Buffer.from(flat);
   for (const [page, byte] of pages) result.fill(byte, page * pageBytes, (page + 1) * pageBytes);
@@ -48,7 +48,7 @@ export async function fileEquals(path: string, expected: Buffer): Promise<boolea
   return (await readFile(path)).equals(expected);
 }
 
-/** Numbers that look random and are the same in every run (mulberry32). */
+/** Pseudo-random numbers that are the same in every run (mulberry32). */
 export function randomNumbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {

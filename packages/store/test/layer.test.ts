@@ -11,7 +11,7 @@ import { fileEquals, overlay, randomNumbers, randomPages, writeLayer, writePages
 import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import { flipByte, mib, namesIn, needsRoot, smallFileSystem } from "./support.ts";
 
-/** Bytes from a list of [offset, hex] in a file of zeros. */
+/** Zeros with the listed pieces [offset, hex] written to them. */
 function goldenBytes(length: number, pieces: [number, string][]): Buffer {
   const bytes = Buffer.alloc(length);
   for (const [at, hex] of pieces) Buffer.from(hex.replaceAll(" ", ""), "hex").copy(bytes, at);
@@ -35,7 +35,7 @@ const goldenPages = new Map([
   [5, 0xa5],
 ]);
 
-test("finishLayer() makes the bytes of the specification", async (t) => {
+test("finishLayer() writes the bytes of the specification", async (t) => {
   const path = join(await temporaryDirectory(t), "layer");
   const shape = await writePages(path, 65536, goldenPages);
   assert.deepEqual(shape, { memoryBytes: 65536, pages: 3, extents: 2 });
@@ -65,10 +65,10 @@ test("openLayer() reads the bytes of the specification", async (t) => {
     },
   );
   await verifyLayer(layer);
-  await rejectsWith(openLayer(path, "0".repeat(64)), "snapshot_corrupt", /another layer than expected/);
+  await rejectsWith(openLayer(path, "0".repeat(64)), "snapshot_corrupt", /it is not the expected layer/);
 });
 
-test("applyLayer() turns a flat image into what the pages say, for many sets of pages", async (t) => {
+test("applyLayer() writes the pages to a flat image, for many sets of pages", async (t) => {
   const dir = await temporaryDirectory(t);
   const memoryPages = 2048;
   for (let seed = 0; seed < 24; seed++) {
@@ -86,7 +86,7 @@ test("applyLayer() turns a flat image into what the pages say, for many sets of 
   }
 });
 
-test("a layer of every page and one of none are layers", async (t) => {
+test("a layer may have all pages or none", async (t) => {
   const dir = await temporaryDirectory(t);
   const every = new Map(Array.from({ length: 512 }, (_, page) => [page, page % 256] as const));
   for (const [name, pages] of [["every", every] as const, ["none", new Map<number, number>()] as const]) {
@@ -107,7 +107,7 @@ const threeChunks = new Map<number, number>([
 ]);
 const dataEnd = headerBytes + 700 * pageBytes;
 
-test("a layer that was cut anywhere or is longer is refused", async (t) => {
+test("openLayer() refuses a layer that was truncated anywhere or is longer", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "layer");
   const { digest, bytes } = await writeLayer(path, 4 * mib, threeChunks);
@@ -130,12 +130,12 @@ test("a layer that was cut anywhere or is longer is refused", async (t) => {
     await rejectsWith(
       openLayer(cut, digest),
       "snapshot_corrupt",
-      /Cannot use the memory layer: (it has only|its header tells)/,
+      /Cannot use the memory layer: (it has only|its header says)/,
     );
   }
 });
 
-test("a byte that changed in any region is found, by opening or at the latest by reading the pages", async (t) => {
+test("openLayer() or verifyLayer() finds a changed byte in any region", async (t) => {
   const path = join(await temporaryDirectory(t), "layer");
   const { digest, bytes } = await writeLayer(path, 4 * mib, threeChunks);
   const header = [0, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 79, 80, 111, 112, 4095];
@@ -163,11 +163,11 @@ test("a byte that changed in any region is found, by opening or at the latest by
   await verifyLayer(await openLayer(path, digest));
 });
 
-test("numbers that are consistent with their digest and wrong are refused", async (t) => {
+test("openLayer() refuses wrong numbers that match their digest", async (t) => {
   const dir = await temporaryDirectory(t);
   const u64 = (value: bigint) => Buffer.from(new BigUint64Array([value]).buffer);
   const table: [string, [number, Buffer][], RegExp][] = [
-    ["magic", [[0, Buffer.from("FKDLAYE2")]], /it is no layer/],
+    ["magic", [[0, Buffer.from("FKDLAYE2")]], /it is not a layer/],
     ["unfinished", [[0, Buffer.alloc(8)]], /never finished/],
     ["version", [[8, Buffer.from([2])]], /version 2, not 1/],
     ["page size", [[13, Buffer.from([32])]], /pages have 8192 bytes/],
@@ -184,15 +184,15 @@ test("numbers that are consistent with their digest and wrong are refused", asyn
     ["digest table offset", [[56, u64(0n)]], /offsets/],
     ["chunk size", [[64, u64(1n << 21n)]], /offsets/],
     ["file length", [[72, u64(16449n)]], /offsets/],
-    ["bytes after the header", [[112, Buffer.from([1])]], /more than it should/],
+    ["bytes after the header", [[112, Buffer.from([1])]], /not zero after the digest/],
     ["empty extent", [[16392, Buffer.alloc(4)]], /extent 0 of its table is empty/],
     ["reserved", [[16396, Buffer.from([1])]], /must be zero/],
-    ["behind the memory", [[16400, u64(16n)]], /extent 1 of its table ends behind/],
-    ["far behind", [[16400, u64((1n << 32n) + 5n)]], /extent 1 of its table ends behind/],
-    ["adjacent", [[16400, u64(3n)]], /extent 1 of its table does not start behind/],
-    ["overlapping", [[16400, u64(2n)]], /extent 1 of its table does not start behind/],
-    ["descending", [[16400, u64(0n)]], /extent 1 of its table does not start behind/],
-    ["count", [[16408, Buffer.from([2])]], /hold 4 pages, and its header tells of 3/],
+    ["after the memory", [[16400, u64(16n)]], /extent 1 of its table ends after/],
+    ["far after", [[16400, u64((1n << 32n) + 5n)]], /extent 1 of its table ends after/],
+    ["adjacent", [[16400, u64(3n)]], /extent 1 of its table does not start after/],
+    ["overlapping", [[16400, u64(2n)]], /extent 1 of its table does not start after/],
+    ["descending", [[16400, u64(0n)]], /extent 1 of its table does not start after/],
+    ["count", [[16408, Buffer.from([2])]], /hold 4 pages, but its header says 3/],
   ];
   for (const [name, patches, problem] of table) {
     const bytes = Buffer.from(golden);
@@ -205,7 +205,7 @@ test("numbers that are consistent with their digest and wrong are refused", asyn
   }
 });
 
-test("applyLayer() refuses an image of another length and stops at a damaged chunk", async (t) => {
+test("applyLayer() refuses an image with another length and stops at a damaged chunk", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "layer");
   const target = join(dir, "flat");
@@ -215,10 +215,10 @@ test("applyLayer() refuses an image of another length and stops at a damaged chu
   await truncate(target, 4 * mib);
   await flipByte(path, headerBytes + 5);
   await rejectsWith(applyLayer(await openLayer(path, digest), target), "snapshot_corrupt", /chunk 0/);
-  assert.ok(await fileEquals(target, Buffer.alloc(4 * mib)), "nothing of that chunk was written");
+  assert.ok(await fileEquals(target, Buffer.alloc(4 * mib)), "no part of that chunk was written");
 });
 
-test("finishLayer() refuses a file that is not what it is told", async (t) => {
+test("finishLayer() refuses a file that does not match its options", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "layer");
   const shape = await writePages(path, 65536, goldenPages);
@@ -228,14 +228,10 @@ test("finishLayer() refuses a file that is not what it is told", async (t) => {
     "snapshot_corrupt",
     /2 pages in 2 extents need/,
   );
-  await rejectsWith(
-    finishLayer(path, { ...shape, memoryBytes: 5 * 4096 }),
-    "snapshot_corrupt",
-    /ends behind/,
-  );
+  await rejectsWith(finishLayer(path, { ...shape, memoryBytes: 5 * 4096 }), "snapshot_corrupt", /ends after/);
   await rejectsWith(finishLayer(path, { ...shape, memoryBytes: 5 }), "snapshot_corrupt", /memory of 5 bytes/);
   await assert.rejects(finishLayer(path, { ...shape, signal: AbortSignal.abort() }), { name: "AbortError" });
-  assert.ok((await readFile(path)).equals(before), "a file that was refused is as it was");
+  assert.ok((await readFile(path)).equals(before), "a refused file is unchanged");
   {
     await using file = await open(path, "r+");
     const entry = Buffer.alloc(extentBytes);
@@ -249,7 +245,7 @@ test("finishLayer() refuses a file that is not what it is told", async (t) => {
   await rejectsWith(finishLayer(path, shape), "snapshot_corrupt", /has a header already/);
 });
 
-test("finishLayer() on a full disk says so and leaves no layer", needsRoot, async (t) => {
+test("finishLayer() fails with disk_full on a full disk and leaves no layer", needsRoot, async (t) => {
   const place = await smallFileSystem(t, "2m");
   const path = join(place, "layer");
   // The digest table needs the page that comes after the last extent.

@@ -29,7 +29,7 @@ for (let seed = 100; seed < 120; seed++) {
   pairs.push([`seed ${seed}`, randomPages(random, 1024, random(50)), randomPages(random, 1024, random(50))]);
 }
 
-test("mergeLayers() has the effect of both layers, the upper one last", async (t) => {
+test("mergeLayers() makes a layer with the effect of the lower one, then the upper one", async (t) => {
   const dir = await temporaryDirectory(t);
   const flat = Buffer.alloc(1024 * pageBytes, 0xee);
   for (const [index, [name, lower, upper]] of pairs.entries()) {
@@ -59,7 +59,7 @@ test("mergeLayers() has the effect of both layers, the upper one last", async (t
   }
 });
 
-test("mergeLayers() refuses what does not fit or is damaged, and leaves nothing", async (t) => {
+test("mergeLayers() refuses layers that do not match or are damaged, and leaves no file", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = (name: string) => join(dir, name);
   await writeLayer(path("lower"), 4 * mib, new Map(run(0, 500, 1)));
@@ -75,13 +75,13 @@ test("mergeLayers() refuses what does not fit or is damaged, and leaves nothing"
     name: "AbortError",
   });
   await assert.rejects(mergeLayers(lower, upper, path("other")), { code: "EEXIST" });
-  // A page that the upper layer hides is read all the same.
+  // Pages that the upper layer hides are checked too.
   await flipByte(path("lower"), headerBytes + 300 * pageBytes);
   await rejectsWith(mergeLayers(lower, upper, path("out")), "snapshot_corrupt", /chunk 1 of its pages/);
   assert.deepEqual(await namesIn(dir), before);
 });
 
-test("mergeLayers() leaves its sources as they were", async (t) => {
+test("mergeLayers() does not change its sources", async (t) => {
   const dir = await temporaryDirectory(t);
   const sums = async () =>
     Promise.all(

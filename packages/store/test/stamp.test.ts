@@ -4,7 +4,7 @@ import { VerifiedFiles } from "../src/stamp.ts";
 
 const stamp = (inode: number, size = 1) => `1:${inode}:${size}:5`;
 
-test("VerifiedFiles forgets the files that were used least recently, and keeps the others", () => {
+test("VerifiedFiles drops the least recently used files and keeps the others", () => {
   const verified = new VerifiedFiles({ maxFiles: 2 });
   verified.add(stamp(1), "a");
   verified.add(stamp(2), "b");
@@ -16,7 +16,7 @@ test("VerifiedFiles forgets the files that were used least recently, and keeps t
   );
 });
 
-test("VerifiedFiles takes a file for another when its stamp or digest is another", () => {
+test("VerifiedFiles treats a file with another stamp or digest as another file", () => {
   const verified = new VerifiedFiles();
   verified.add(stamp(1), "a");
   assert.equal(verified.has(stamp(1, 2), "a"), false);

@@ -17,7 +17,7 @@ import {
   reopen,
 } from "./support.ts";
 
-test("open() removes what a crash left and nothing else", async (t) => {
+test("open() removes the leftovers of a crash and nothing more", async (t) => {
   const store = await openStore(t);
   const { root } = store;
   await makeSnapshot(store, "py");
@@ -31,7 +31,7 @@ test("open() removes what a crash left and nothing else", async (t) => {
   assert.deepEqual(await namesIn(root), [".other", ...before].sort());
 });
 
-test("get() finds what was committed, also in a store that was opened later", async (t) => {
+test("get() finds a committed snapshot, also after the store is reopened", async (t) => {
   const store = await openStore(t);
   const made = await makeSnapshot(store, "py-3.13_a");
   const later = await reopen(store);
@@ -39,7 +39,7 @@ test("get() finds what was committed, also in a store that was opened later", as
   await later.verify(made);
 });
 
-test("get() says snapshot_not_found for a tag that is not there or is no tag", async (t) => {
+test("get() fails with snapshot_not_found for an unknown or invalid tag", async (t) => {
   const store = await openStore(t);
   await writeFile(join(store.root, "..", "manifest.json"), "{}");
   for (const tag of ["nothing", "..", ".", "", "../snapshots", "a/b", ".draft-1"]) {
@@ -47,7 +47,7 @@ test("get() says snapshot_not_found for a tag that is not there or is no tag", a
   }
 });
 
-test("get() says snapshot_corrupt when the manifest is missing, cut or from another version", async (t) => {
+test("get() fails with snapshot_corrupt when the manifest is missing, cut or from another version", async (t) => {
   const store = await openStore(t);
   const { manifest } = await makeSnapshot(store, "good");
   const { files: _, ...withoutFiles } = manifest;
@@ -69,14 +69,14 @@ test("get() says snapshot_corrupt when the manifest is missing, cut or from anot
   await rejectsWith(store.get("none"), "snapshot_corrupt", /its manifest is missing/);
 });
 
-test("get() reads the manifest again when it has changed", async (t) => {
+test("get() rereads a changed manifest", async (t) => {
   const store = await openStore(t);
   const { manifest, dir } = await makeSnapshot(store, "py");
   await writeFile(join(dir, "manifest.json"), JSON.stringify({ ...manifest, created_at_unix: 5 }));
   assert.equal((await store.get("py")).manifest.created_at_unix, 5);
 });
 
-test("list() is sorted, keeps broken snapshots with their problem and leaves drafts out", async (t) => {
+test("list() is sorted, includes broken snapshots with their problem and omits drafts", async (t) => {
   const store = await openStore(t);
   assert.deepEqual(await store.list(), []);
   await makeSnapshot(store, "b");
@@ -94,7 +94,7 @@ test("list() is sorted, keeps broken snapshots with their problem and leaves dra
   assert.equal(found[2].kind, "corrupt");
 });
 
-test("verify() names the file in which one bit has changed", async (t) => {
+test("verify() names a file with one changed bit", async (t) => {
   const store = await openStore(t);
   const flat = await makeSnapshot(store, "flat");
   const files = (["memory", "devices", "rootfs"] as const).map((role) => snapshotFile(flat, role));
@@ -108,7 +108,7 @@ test("verify() names the file in which one bit has changed", async (t) => {
   await store.verify(flat);
 });
 
-test("verify() reads the layers and the memory that a snapshot stands on", async (t) => {
+test("verify() reads the layers and the flat memory of the whole chain", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const middle = await makeLayered(store, "middle", base, new Map([[3, 1]]));
@@ -142,7 +142,7 @@ test("verify() reads the layers and the memory that a snapshot stands on", async
   );
 });
 
-test("verify() reads a file that many snapshots link once", async (t) => {
+test("verify() reads a file that many snapshots share only once", async (t) => {
   const store = await reopen(await openStore(t));
   const base = await makeSnapshot(store, "base");
   await writeFile(join(store.root, "..", "image"), Buffer.alloc(8 * mib, 5));
@@ -161,7 +161,7 @@ test("verify() reads a file that many snapshots link once", async (t) => {
   assert.ok((await bytesRead()) - before < mib);
 });
 
-test("verify() sees a bit set in a hole, a file that is longer and a file that is missing", async (t) => {
+test("verify() finds a bit set in a hole, a longer file and a missing file", async (t) => {
   const store = await openStore(t);
   const snapshot = await makeSnapshot(store, "py");
   const memory = snapshotFile(snapshot, "memory");
@@ -174,7 +174,7 @@ test("verify() sees a bit set in a hole, a file that is longer and a file that i
   await rejectsWith(store.verify(snapshot), "snapshot_corrupt", /"memory" is missing/);
 });
 
-test("verify() reads a file once, and again when it was touched or when told to", async (t) => {
+test("verify() reads a file once, and again when the file was touched or with always", async (t) => {
   const first = await openStore(t);
   const snapshot = await makeSnapshot(first, "py");
   const store = await reopen(first);
@@ -192,7 +192,7 @@ test("verify() reads a file once, and again when it was touched or when told to"
   assert.ok((await read(() => store.verify(snapshot))) < mib / 2);
 });
 
-test("verify() accepts a directory that was moved or copied, and a tag that was renamed", async (t) => {
+test("verify() accepts a moved or copied directory and a renamed tag", async (t) => {
   const store = await openStore(t);
   await makeSnapshot(store, "py");
   await rename(join(store.root, "py"), join(store.root, "renamed"));
@@ -204,11 +204,11 @@ test("verify() accepts a directory that was moved or copied, and a tag that was 
   assert.doesNotMatch(
     await readFile(join(elsewhere.root, "renamed", "manifest.json"), "utf8"),
     /forkd-store-/,
-    "a manifest holds no path of the host",
+    "a manifest contains no path of the host",
   );
 });
 
-test("remove() leaves nothing, and the tag is free again", async (t) => {
+test("remove() leaves no files and frees the tag", async (t) => {
   const store = await openStore(t);
   await makeSnapshot(store, "py");
   await store.remove("py");
@@ -218,7 +218,7 @@ test("remove() leaves nothing, and the tag is free again", async (t) => {
   await store.verify(await makeSnapshot(store, "py"));
 });
 
-test("remove() refuses what is no tag", async (t) => {
+test("remove() refuses an invalid tag", async (t) => {
   const store = await openStore(t);
   await mkdir(join(store.root, "..", "precious"));
   for (const tag of ["../precious", "..", ""]) {
@@ -227,7 +227,7 @@ test("remove() refuses what is no tag", async (t) => {
   assert.deepEqual(await namesIn(join(store.root, "..")), ["cache", "cache/memory", "precious", "snapshots"]);
 });
 
-test("sizes() tells own files from linked ones", async (t) => {
+test("sizes() counts own and linked files separately", async (t) => {
   const store = await openStore(t);
   const base = await makeSnapshot(store, "base");
   const { size, blocks } = await stat(snapshotFile(base, "memory"));
@@ -244,11 +244,11 @@ test("sizes() tells own files from linked ones", async (t) => {
   });
 });
 
-test("get() beside removals and new ones of the same tag finds one or none", async (t) => {
+test("get() finds one snapshot or none while others remove and recreate it", async (t) => {
   const store = await openStore(t);
-  let goOn = true;
+  let isWriting = true;
   const reader = async () => {
-    while (goOn) {
+    while (isWriting) {
       await store.get("py").catch((error: unknown) => {
         assert.equal((error as { code?: string }).code, "snapshot_not_found", String(error));
       });
@@ -260,6 +260,6 @@ test("get() beside removals and new ones of the same tag finds one or none", asy
       await makeSnapshot(store, "py");
       await store.remove("py");
     }
-  })().finally(() => (goOn = false));
+  })().finally(() => (isWriting = false));
   await Promise.all([readers, writing]);
 });

@@ -1,4 +1,4 @@
-/** Snapshots of a few bytes in directories that are gone after the test. */
+/** Small snapshots in directories that are removed after the test. */
 import { mkdtemp, open, readdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ export async function openStore(t: TestContext): Promise<Store> {
   return store;
 }
 
-/** A store whose root and cache are below `place`, as a daemon opens it. */
+/** Opens a store with root and cache below `place`, as a daemon does. */
 export async function openAt(place: string, log?: Logger, cacheLimits?: CacheLimits): Promise<Store> {
   return Store.open(join(place, "snapshots"), {
     cacheDir: join(place, "cache", "memory"),
@@ -32,7 +32,7 @@ export async function openAt(place: string, log?: Logger, cacheLimits?: CacheLim
   });
 }
 
-/** Another process opens the same store. */
+/** Opens the same store again, as a later process does. */
 export function reopen(store: Store, log?: Logger): Promise<Store> {
   return openAt(join(store.root, ".."), log);
 }
@@ -45,7 +45,7 @@ export const needsRoot = {
   skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
 };
 
-/** Mounted for one test. */
+/** Mounts a tmpfs for one test. */
 export async function smallFileSystem(t: TestContext, size = "256k"): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), "forkd-store-mount-"));
   let mounted = false;
@@ -58,7 +58,7 @@ export async function smallFileSystem(t: TestContext, size = "256k"): Promise<st
   return path;
 }
 
-/** Every name under a directory, hidden ones included. */
+/** All paths below a directory, including hidden ones. */
 export async function namesIn(path: string): Promise<string[]> {
   return (await readdir(path, { recursive: true })).sort();
 }
@@ -87,7 +87,7 @@ export function facts(created = 1_700_000_000): ManifestFacts {
   };
 }
 
-/** Writes the files of a flat snapshot: 3 MiB of memory with a hole in the middle, and some text each. */
+/** Writes the files of a flat snapshot: 3 MiB of memory with a hole in the middle, and text in the others. */
 export async function fill(draft: Draft, text = "content"): Promise<void> {
   await using memory = await open(draft.path("memory"), "wx");
   await memory.truncate(3 * mib);
@@ -141,7 +141,7 @@ export async function flipByte(path: string, at: number): Promise<void> {
   await file.write(Buffer.from([byte.readUInt8() ^ 1]), 0, 1, at);
 }
 
-/** Bytes that this process has read so far, from files and pipes alike. */
+/** Bytes that this process has read so far, from files and pipes. */
 export async function bytesRead(): Promise<number> {
   return Number(/rchar: (\d+)/.exec(await readFile("/proc/self/io", "latin1"))?.[1]);
 }

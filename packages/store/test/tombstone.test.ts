@@ -22,7 +22,7 @@ async function failuresIn(store: Store): Promise<unknown[]> {
   );
 }
 
-test("an announced draft that a crash left is a failed tag, and its bytes are gone", async (t) => {
+test("reopening a store turns an announced draft of a crash into a tombstone without files", async (t) => {
   const store = await openStore(t);
   const draft = await store.draft("child", { announce: { branchedFrom: "base" } });
   await fill(draft);
@@ -43,7 +43,7 @@ test("an announced draft that a crash left is a failed tag, and its bytes are go
   assert.deepEqual(await failuresIn(await reopen(later)), await failuresIn(later));
 });
 
-test("a leftover draft does not take the place of a snapshot with that tag, and takes that of a tombstone", async (t) => {
+test("the tombstone of a leftover draft replaces an older tombstone, but not a snapshot", async (t) => {
   const store = await openStore(t);
   await makeSnapshot(store, "py");
   await store.draft("py", { replace: true, announce: {} });
@@ -59,19 +59,19 @@ test("a leftover draft does not take the place of a snapshot with that tag, and 
   );
 });
 
-test("a draft record that cannot be read costs nothing but the tombstone", async (t) => {
+test("a leftover draft with an unreadable record is removed without a tombstone", async (t) => {
   const store = await openStore(t);
   const texts = ["", "{", "[]", '{"tag":"../../x","created_at_unix":1}', '{"tag":"x"}'];
   for (const [index, text] of texts.entries()) {
     await mkdir(join(store.root, `.draft-${index}`));
     await writeFile(join(store.root, `.draft-${index}`, "draft.json"), text);
   }
-  await writeFile(join(store.root, ".draft-file"), "no directory");
+  await writeFile(join(store.root, ".draft-file"), "not a directory");
   assert.deepEqual(await failuresIn(await reopen(store)), []);
   assert.deepEqual(await namesIn(join(store.root, "..")), ["cache", "cache/memory", "snapshots"]);
 });
 
-test("a published draft has no record", async (t) => {
+test("a published draft has no draft record", async (t) => {
   const store = await openStore(t);
   await using draft = await store.draft("py", { announce: { branchedFrom: "base" } });
   assert.match(await readFile(join(draft.dir, "draft.json"), "utf8"), /"branched_from":"base"/);
@@ -81,7 +81,7 @@ test("a published draft has no record", async (t) => {
   assert.deepEqual(await failuresIn(await reopen(store)), ["py"]);
 });
 
-test("fail() leaves a tombstone, which remove() takes away", async (t) => {
+test("fail() writes a tombstone, which remove() removes", async (t) => {
   const store = await openStore(t);
   await store.fail("bad", "first reason", "base");
   await store.fail("bad", "second reason");
@@ -92,7 +92,7 @@ test("fail() leaves a tombstone, which remove() takes away", async (t) => {
   await rejectsWith(store.get("bad"), "snapshot_not_found", /"bad"/);
 });
 
-test("fail() does nothing to a snapshot", async (t) => {
+test("fail() does not change an existing snapshot", async (t) => {
   const store = await openStore(t);
   const snapshot = await makeSnapshot(store, "py");
   await store.fail("py", "the replacement failed");
@@ -101,7 +101,7 @@ test("fail() does nothing to a snapshot", async (t) => {
   assert.deepEqual(await failuresIn(store), ["py"]);
 });
 
-test("a tag that only failed may be used again", async (t) => {
+test("a draft may use the tag of a tombstone", async (t) => {
   const store = await openStore(t);
   await store.fail("py", "no luck");
   await using draft = await store.draft("py");
@@ -116,7 +116,7 @@ test("a tag that only failed may be used again", async (t) => {
   );
 });
 
-test("of two drafts over a tombstone the second is refused", async (t) => {
+test("publish() refuses the second of two drafts over a tombstone", async (t) => {
   const store = await openStore(t);
   await store.fail("py", "no luck");
   await using first = await store.draft("py");
@@ -129,7 +129,7 @@ test("of two drafts over a tombstone the second is refused", async (t) => {
   await store.verify(await store.get("py"), { always: true });
 });
 
-test("fail() without room is remembered by the process", needsRoot, async (t) => {
+test("fail() on a full disk keeps the failure in memory", needsRoot, async (t) => {
   const place = await smallFileSystem(t, "64k");
   const store = await openAt(place);
   await assert.rejects(writeFile(join(place, "ballast"), Buffer.alloc(1 << 20, 1)), { code: "ENOSPC" });
@@ -141,7 +141,7 @@ test("fail() without room is remembered by the process", needsRoot, async (t) =>
   await rejectsWith(store.get("bad"), "snapshot_not_found", /"bad"/);
 });
 
-test("removeFailed() takes a tombstone and nothing else", async (t) => {
+test("removeFailed() removes a tombstone, but not a snapshot", async (t) => {
   const store = await openStore(t);
   await makeSnapshot(store, "base");
   await store.fail("gone", "no reason");

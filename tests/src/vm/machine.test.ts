@@ -77,7 +77,7 @@ test("a new connection takes over from one that was cut in the middle of a frame
   const sandbox = await child();
   const process = sandbox.agent.start({ argv: ["sh", "-c", "echo kept; sleep 1000"], detached: true });
   await process.started;
-  const path = join(sandbox.paths.socketDir, "agent.sock");
+  const path = join(sandbox.current.paths.socketDir, "agent.sock");
   // The VMM serves one connection at a time: the next one gets in when this one ends, half a frame into its sentence.
   sandbox.machine.agentSocket.write(Buffer.from([0xf0, 0x4b, 1, 0x11, 1, 0, 0, 0, 0xff, 0xff, 0, 0]));
   sandbox.machine.agentSocket.destroy();

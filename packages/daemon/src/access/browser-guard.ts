@@ -1,6 +1,6 @@
 /**
- * What a page in a browser could make it send is refused on TCP, whatever token it has: a Host that is not this daemon (DNS
- * rebinding), an Origin that is another site's, and a body in a form that pages may send without being asked for leave.
+ * Refuses, on TCP, requests that a web page could make a browser send, whatever token they carry: a Host that is not this
+ * daemon (DNS rebinding), the Origin of another site, and a body in a form that pages may send without a preflight request.
  */
 import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";

@@ -1,6 +1,6 @@
 /**
- * Who calls, and may they? The unix socket is open to its owner alone (mode 0600) and asks for nothing. TCP asks for the token
- * or a key, whose scope must cover the route.
+ * Who calls, and are they allowed to? The unix socket is open to its owner alone (mode 0600) and asks for nothing. TCP asks for
+ * the token or a key, whose scope must cover the route.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
@@ -18,7 +18,7 @@ export type Principal = {
   readonly name: string;
   readonly scope: Scope;
   readonly caller: Caller;
-  /** `cut` is called when the principal may no longer call, until the returned function is. */
+  /** Calls `cut` when the principal loses the right to call, until the returned function is called. */
   readonly hold: (cut: Cut) => () => void;
 };
 
@@ -48,7 +48,7 @@ export class Gate {
     this.#tokenDigest = options.token === undefined ? undefined : digestOf(options.token);
   }
 
-  /** What callers with another token have open is cut off. Without effect where no token is asked for. */
+  /** Ends the open requests of callers with the old token. Has no effect if no token is required. */
   changeToken(token: string): void {
     const digest = digestOf(token);
     if (this.#tokenDigest === undefined || digest.equals(this.#tokenDigest)) return;
@@ -58,7 +58,7 @@ export class Gate {
     );
   }
 
-  /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Undefined: nobody asked who it is. */
+  /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Returns undefined if the route asks for no caller. */
   identify(incoming: IncomingMessage, via: Via, scope: Route["scope"]): Principal | undefined {
     if (via === "unix") return anyone("local");
     try {
@@ -84,7 +84,7 @@ export class Gate {
     throw this.#refused(incoming, key ? key.expired() : given === undefined ? missing() : wrong());
   }
 
-  /** One who has the right key is let in however many are refused at the same address, which may be a proxy's. */
+  /** Counts refusals only: a valid key always works, also from the address of a proxy that sends many bad ones. */
   #refused(incoming: IncomingMessage, why: unknown): unknown {
     const wait = this.#failures.take(networkOf(addressOf(incoming)));
     return wait > 0 ? rateLimited("Too many refused requests from this address", wait) : why;
@@ -107,7 +107,7 @@ export function requireInputScope(
   route: Route,
   input: Readonly<Record<string, unknown>>,
 ): void {
-  for (const field of route.adminInputs ?? []) {
+  for (const field of route.adminInputs) {
     const value = input[field];
     if (value !== undefined && value !== false) requireScope(principal, "admin", `The field ${field}`);
   }

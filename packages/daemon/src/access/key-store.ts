@@ -1,13 +1,13 @@
 /**
  * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's lock.
  *
- * Only the SHA-256 of a key is kept. A key is 256 random bits, so there is nothing to guess and a slow hash (which passwords
- * need) would only make every request slower.
+ * Only the SHA-256 of a key is kept. A key is 256 random bits: nobody can guess it, and a slow hash, which passwords need,
+ * would only make every request slower.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { Mutex, readJson, writeFileAtomic } from "@forkd/base";
+import { longTimer, Mutex, readJson, writeFileAtomic } from "@forkd/base";
 import { AppError, keyNameSchema, keyScopeSchema, type CreatedKey, type KeyInfo } from "@forkd/contract";
 import type { ParsedOf, Scope } from "@forkd/contract";
 import { z } from "zod";
@@ -15,10 +15,8 @@ import { issuesOf } from "../http/body/invalid-request.ts";
 import { OpenCalls, type Cut } from "./open-calls.ts";
 
 const maxKeys = 1000;
-/** Names that stand for callers without a key */
+/** Names of callers without a key */
 export const reservedNames = ["local", "token", "anonymous"] as const;
-/** Longest delay that a timer takes */
-const maxTimerMs = 0x7fffffff;
 
 const recordSchema = z.strictObject({
   name: keyNameSchema,
@@ -68,15 +66,15 @@ export class Key {
   /** `cut` is called when the key is removed or expires, until the returned function is called. */
   hold(cut: Cut): () => void {
     const release = this.#holders.hold(cut);
-    let timer: NodeJS.Timeout | undefined;
+    let timer: Disposable | undefined;
     const wait = () => {
       const left = (this.record.expires_at_unix ?? Infinity) * 1000 - Date.now();
       if (left <= 0) cut(this.expired());
-      else if (left < Infinity) timer = setTimeout(wait, Math.min(left, maxTimerMs)).unref();
+      else if (left < Infinity) timer = longTimer(left, wait);
     };
     wait();
     return () => {
-      clearTimeout(timer);
+      timer?.[Symbol.dispose]();
       release();
     };
   }
@@ -112,7 +110,7 @@ export class KeyStore {
     this.#keys = keys;
   }
 
-  /** Throws `host_not_ready` if the file is damaged: whose keys are unknown can neither be let in nor be forgotten. */
+  /** Throws `host_not_ready` if the file is damaged: without its keys the daemon can neither accept nor revoke any. */
   static async open(dataDir: string): Promise<KeyStore> {
     const file = join(dataDir, "keys.json");
     let content: unknown;
@@ -160,13 +158,13 @@ export class KeyStore {
     });
   }
 
-  /** What callers with this key have open is cut off. */
+  /** Ends the open requests of callers with this key. */
   remove(name: string): Promise<void> {
     return this.#writing.run(async () => {
       const key = this.#keys.find((candidate) => candidate.name === name);
       if (key === undefined) throw new AppError("key_not_found", `No key has the name "${name}"`);
       await this.#write(this.#keys.filter((candidate) => candidate !== key));
-      // Not before the answer is on its way: the caller may use this very key.
+      // Only after the answer is sent: the caller may use this very key.
       setImmediate(() =>
         key.cut(
           new AppError("unauthenticated", `The key "${name}" was removed; ask for a new one`, {
@@ -198,7 +196,7 @@ export class KeyStore {
     }
   }
 
-  /** The change counts once it is on disk. */
+  /** A change takes effect once it is on disk. */
   async #write(keys: readonly Key[]): Promise<void> {
     const content = { version: 1, keys: keys.map(({ record }) => record) };
     await writeFileAtomic(this.#file, `${JSON.stringify(content, undefined, 2)}\n`, 0o600);

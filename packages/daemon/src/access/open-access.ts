@@ -1,4 +1,4 @@
-/** Everything that decides who may call and that writes down who did, as the settings say. */
+/** Opens everything that decides who may call, and the audit log, as the settings say. */
 import { join } from "node:path";
 import { Scope, type Logger } from "@forkd/base";
 import { toAppError } from "@forkd/contract";
@@ -21,7 +21,7 @@ export type OpenedAccess = Access &
     readonly gate: Gate;
     readonly tls: Tls | undefined;
     readonly tokenFile: string;
-    /** Reads token and certificate again and goes on in the audit log that has the name now. Never rejects. */
+    /** Reads token and certificate again and reopens the audit log. Never rejects. */
     readonly reload: () => Promise<void>;
   };
 

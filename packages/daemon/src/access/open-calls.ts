@@ -1,4 +1,4 @@
-/** What callers have open by a right that may end: each is told when it does, and why. */
+/** Requests that are open by a right that may be revoked, such as a key. */
 import type { AppError } from "@forkd/contract";
 
 export type Cut = (why: AppError) => void;
@@ -6,7 +6,7 @@ export type Cut = (why: AppError) => void;
 export class OpenCalls {
   readonly #held = new Set<Cut>();
 
-  /** `cut` is called by cut(), until the returned function is called. */
+  /** cut() calls `cut`, until the returned function is called. */
   hold(cut: Cut): () => void {
     this.#held.add(cut);
     return () => void this.#held.delete(cut);

@@ -6,12 +6,12 @@ export function addressOf(incoming: IncomingMessage): string {
   return plainAddress(incoming.socket.remoteAddress);
 }
 
-/** An IPv4 address that came in on an IPv6 socket is written as IPv4. Pure. */
+/** Writes an IPv4 address of an IPv6 socket as IPv4. Pure. */
 export function plainAddress(address = ""): string {
   return address.replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-/** What one customer usually has: an IPv4 address, or 64 bits of an IPv6 address. Pure. */
+/** The addresses that one customer usually has: one IPv4 address, or a /64 network of IPv6. Pure. */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const [head = "", tail] = address.replace(/%.*/, "").split("::");

@@ -1,6 +1,6 @@
 /**
- * Certificate and key from two files, read again when told to and when something changes in their directories. A new pair that
- * does not work leaves the old one in place. Connections that stand keep the pair they began with.
+ * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair does not work, the
+ * old one stays in use. Open connections keep the pair they started with.
  */
 import { X509Certificate } from "node:crypto";
 import { watch } from "node:fs";
@@ -43,7 +43,7 @@ export class Tls implements Disposable {
       );
     }
     const tls = new Tls(files, log, pair);
-    tls.#tellExpiry();
+    tls.#warnIfExpired();
     for (const dir of new Set([dirname(files.cert), dirname(files.key)])) tls.#watch(dir);
     return tls;
   }
@@ -57,7 +57,7 @@ export class Tls implements Disposable {
     this.#servers.add(server);
   }
 
-  /** Never rejects. Changes that come while the files are read make them be read once more. */
+  /** Never rejects. Reads the files once more if they change while they are being read. */
   reload(): Promise<void> {
     this.#again = true;
     this.#loading ??= this.#load().finally(() => {
@@ -80,7 +80,7 @@ export class Tls implements Disposable {
         for (const server of this.#servers) server.setSecureContext(pair);
         this.#pair = pair;
         this.#log.info({ event: "tls.reload", outcome: "ok", ...factsOf(pair) });
-        this.#tellExpiry();
+        this.#warnIfExpired();
       } catch (error) {
         const why = error instanceof Error ? error.message : String(error);
         this.#log.error({
@@ -104,7 +104,7 @@ export class Tls implements Disposable {
     }
   }
 
-  #tellExpiry(): void {
+  #warnIfExpired(): void {
     const { validTo } = new X509Certificate(this.#pair.cert);
     if (Date.parse(validTo) < Date.now()) this.#log.warn({ event: "tls.expired", validTo });
   }

@@ -1,4 +1,4 @@
-/** The token of a data directory: whoever has it may do everything. */
+/** The token of a data directory. It grants the scope admin. */
 import { randomBytes } from "node:crypto";
 import { chmod, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ export function tokenFile({ dataDir, file }: TokenPlace): string {
   return file ?? join(dataDir, "token");
 }
 
-/** Made when there is none; a file that the operator named must be there. Its own file is kept readable for its owner only. */
+/** Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must exist. */
 export async function openToken(place: TokenPlace): Promise<string> {
   const file = tokenFile(place);
   let text: string;
@@ -48,7 +48,7 @@ async function makeToken(file: string): Promise<string> {
 const placeholder =
   /change.?me|replace.?me|place.?holder|your.?(token|key|secret)|example|insert.?here|password|passw0rd|letmein|qwert|dummy|^x+$|todo/i;
 
-/** Pure. Why nobody should rely on it, or undefined. */
+/** Why a token is too weak, or undefined. Pure. */
 export function weaknessOf(token: string): string | undefined {
   if (!/^[\x21-\x7e]{16,512}$/.test(token))
     return "it must be 16 to 512 printable ASCII characters without spaces";

@@ -1,8 +1,8 @@
 /**
- * Lines of JSON appended to a file, from a queue of bounded length: writing a line never waits and never fails for the one
- * who writes it. What does not fit is counted, and a line says how many once lines can be written again.
+ * Lines of JSON appended to a file, from a bounded queue: write() neither waits nor fails. Lines that do not fit are counted,
+ * and a line says how many were dropped once writing works again.
  *
- * Before each batch the name is looked up again, so a file that was moved away or truncated is followed without being told.
+ * The path is opened again before a batch if the file was moved away, so that rotation needs no signal.
  */
 import { constants } from "node:fs";
 import { open, stat, type FileHandle } from "node:fs/promises";
@@ -20,7 +20,7 @@ export type AuditOptions = {
 
 const maxBatchBytes = 256 * 1024;
 const closeLimitMs = 2000;
-// A pipe that nobody reads must not hold the thread that opens it.
+// Opening a pipe without a reader must not block the thread.
 const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK;
 
 export class AuditLog implements AsyncDisposable {
@@ -28,8 +28,8 @@ export class AuditLog implements AsyncDisposable {
   #handle: FileHandle | undefined;
   #queue: Buffer[] = [];
   #queuedBytes = 0;
-  /** lines lost that no line tells of yet */
-  #untold = 0;
+  /** dropped lines that no line reports yet */
+  #unreported = 0;
   #dropped = 0;
   #error: string | undefined;
   #torn = false;
@@ -41,7 +41,7 @@ export class AuditLog implements AsyncDisposable {
     this.#options = { maxLines: 20_000, maxBytes: 16 * 1024 * 1024, retryMs: 1000, ...options };
   }
 
-  /** Refuses a place where it could never write; a full disk is no reason not to start. */
+  /** Throws if the path can never be written. A full disk does not keep the daemon from starting. */
   static async open(options: AuditOptions): Promise<AuditLog> {
     const audit = new AuditLog(options);
     try {
@@ -64,16 +64,16 @@ export class AuditLog implements AsyncDisposable {
     if (this.#closed) return;
     const line = Buffer.from(`${JSON.stringify({ time: new Date().toISOString(), ...entry })}\n`);
     if (!this.#hasRoom(line.length)) {
-      this.#untold += 1;
+      this.#unreported += 1;
       this.#dropped += 1;
       return;
     }
-    this.#tellOfLost();
+    this.#reportDropped();
     this.#push(line);
     this.#start();
   }
 
-  /** After a rotation: the next line goes to the file that has the name now. Also tries again at once. */
+  /** For use after a rotation: the next line goes to the file at the path now. Also retries a failed write at once. */
   reopen(): void {
     const old = this.#handle;
     this.#handle = undefined;
@@ -92,12 +92,12 @@ export class AuditLog implements AsyncDisposable {
     };
   }
 
-  /** Resolves when everything is written, or cannot be at the moment. */
+  /** Resolves when everything is written, or writing fails. */
   async settled(): Promise<void> {
     while (this.#busy) await this.#busy;
   }
 
-  /** Writes what it can within a moment: a file system that hangs does not keep the daemon from ending. */
+  /** Writes what it can within two seconds: a file system that hangs does not keep the daemon from stopping. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#start();
     this.#closed = true;
@@ -132,10 +132,10 @@ export class AuditLog implements AsyncDisposable {
     this.#queuedBytes += line.length;
   }
 
-  #tellOfLost(): void {
-    if (this.#untold === 0) return;
-    const entry = { time: new Date().toISOString(), event: "audit.dropped", count: this.#untold };
-    this.#untold = 0;
+  #reportDropped(): void {
+    if (this.#unreported === 0) return;
+    const entry = { time: new Date().toISOString(), event: "audit.dropped", count: this.#unreported };
+    this.#unreported = 0;
     this.#push(Buffer.from(`${JSON.stringify(entry)}\n`));
   }
 
@@ -144,7 +144,7 @@ export class AuditLog implements AsyncDisposable {
     clearTimeout(this.#retry);
     this.#busy = this.#drain().finally(() => {
       this.#busy = undefined;
-      // A line may have come between the last look at the queue and now.
+      // A line may have arrived after the last look at the queue.
       if (this.#error === undefined && this.#queue.length > 0) this.#start();
     });
   }
@@ -152,7 +152,7 @@ export class AuditLog implements AsyncDisposable {
   async #drain(): Promise<void> {
     try {
       for (;;) {
-        if (this.#queue.length === 0) this.#tellOfLost();
+        if (this.#queue.length === 0) this.#reportDropped();
         if (this.#queue.length === 0) return;
         const count = this.#batchLength();
         const batch = Buffer.concat(this.#queue.slice(0, count));
@@ -177,10 +177,10 @@ export class AuditLog implements AsyncDisposable {
     return count;
   }
 
-  /** The file that has the name now. */
+  /** The file that is at the path now. */
   async #current(): Promise<FileHandle> {
     const { path } = this.#options;
-    // reopen() may take it away while this waits, and closes it when the batch is written.
+    // reopen() may replace it during the waits below, and closes it when the batch is written.
     const known = this.#handle;
     if (known) {
       const [own, named] = await Promise.all([
@@ -205,7 +205,7 @@ export class AuditLog implements AsyncDisposable {
     return (this.#handle = handle);
   }
 
-  /** All of it or nothing, so that the file holds whole lines; where that fails, the next batch starts on a new line. */
+  /** Appends all or nothing, so that the file holds whole lines; if that fails, the next batch starts on a new line. */
   async #append(handle: FileHandle, batch: Buffer): Promise<void> {
     const { size } = await handle.stat();
     const bytes = this.#torn ? Buffer.concat([Buffer.from("\n"), batch]) : batch;
@@ -214,15 +214,15 @@ export class AuditLog implements AsyncDisposable {
       while (done < bytes.length) done += (await handle.write(bytes, done)).bytesWritten;
       this.#torn = false;
     } catch (error) {
-      if (done > 0) await this.#takeBack(handle, size, size + done);
+      if (done > 0) await this.#undoAppend(handle, size, size + done);
       throw error;
     }
   }
 
-  async #takeBack(handle: FileHandle, before: number, after: number): Promise<void> {
+  async #undoAppend(handle: FileHandle, before: number, after: number): Promise<void> {
     try {
       this.#torn = true;
-      // Another size means that somebody else changed the file meanwhile.
+      // Another size means that another process changed the file.
       if ((await handle.stat()).size !== after) return;
       await handle.truncate(before);
       this.#torn = false;
@@ -250,7 +250,7 @@ export class AuditLog implements AsyncDisposable {
     this.#error = message;
     clearTimeout(this.#retry);
     if (this.#closed) return;
-    // Nothing tells when a disk has room again.
+    // There is no event for a disk that has room again.
     this.#retry = setTimeout(() => this.#start(), this.#options.retryMs).unref();
   }
 }

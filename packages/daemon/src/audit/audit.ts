@@ -9,16 +9,14 @@ import type { AuditLog } from "./audit-log.ts";
 import { ObjectCollector } from "./objects.ts";
 
 export type AuditSettings = {
-  /** undefined: off */
+  /** undefined if auditing is off */
   readonly log: AuditLog | undefined;
-  /** requests that only look, if they succeed */
+  /** also write requests that only read and succeed */
   readonly reads: boolean;
-  /** arguments and code in full, beside their digests */
+  /** write arguments and code in full, beside their digests */
   readonly commands: boolean;
 };
 
-/** Asked all the time by machines, and of no interest unless refused */
-const skipped = new Set(["health", "metrics"]);
 const maxPath = 1024;
 const maxCode = 65_536;
 const maxUserAgent = 256;
@@ -27,8 +25,10 @@ export type RequestFacts = {
   readonly incoming: IncomingMessage;
   readonly via: Via;
   readonly requestId: string;
-  /** name in the table */
+  /** name in the table of routes */
   readonly route: string;
+  /** what the table says about auditing it */
+  readonly kind: Route["audit"];
 };
 export type Outcome = {
   readonly status: number;
@@ -38,7 +38,7 @@ export type Outcome = {
 
 export class Audit {
   readonly #settings: AuditSettings;
-  /** Refusals by a rate limit are told of once a second for each caller, or a flood of them would be one of lines too. */
+  /** At most one refusal by a rate limit per second and caller is written: a flood of requests must not flood the log. */
   readonly #refusals = new RateLimiter({ perSecond: 1, burst: 1 });
   #suppressed = 0;
 
@@ -58,16 +58,16 @@ export class Audit {
     this.#settings.log?.reopen();
   }
 
-  /** undefined if it is off */
+  /** undefined if auditing is off */
   status(): AuditStatus | undefined {
     return this.#settings.log?.status();
   }
 
   #end(trail: Trail, outcome: Outcome): void {
     const { log, reads } = this.#settings;
-    const { incoming, route } = trail.facts;
-    if (log === undefined || (skipped.has(route) && outcome.status < 400)) return;
-    if (isRead(incoming) && !reads && outcome.status < 400) return;
+    const { incoming, kind } = trail.facts;
+    const isWanted = outcome.status >= 400 || (kind !== "none" && (kind !== "read" || reads));
+    if (log === undefined || !isWanted) return;
     if (outcome.failure?.code === "rate_limited") {
       const name = trail.principal?.name ?? networkOf(addressOf(incoming));
       if (this.#refusals.take(name) > 0) {
@@ -83,7 +83,7 @@ export class Audit {
   }
 }
 
-/** What is learnt of a request while it runs. */
+/** What is known of one request, collected while it runs. */
 export class Trail {
   principal: Principal | undefined;
   readonly facts: RequestFacts;
@@ -101,21 +101,12 @@ export class Trail {
   input(route: Route, input: Readonly<Record<string, unknown>>): void {
     this.#objects = new ObjectCollector(route.path);
     this.#objects.input(input);
-    if (this.facts.route === "exec") {
-      const args = input["args"] as readonly string[];
-      this.#command = {
-        argv_sha256: sha256(args.join("\0")),
-        ...(this.#commands && { argv: shortened(args) }),
-      };
-    } else if (this.facts.route === "eval") {
-      const code = String(input["code"]);
-      this.#command = { code_sha256: sha256(code), ...(this.#commands && { code: code.slice(0, maxCode) }) };
-    }
+    if (route.audit === "command") this.#command = commandOf(input, this.#commands);
   }
 
-  /** Of requests that change something: what a list shows was not touched. */
+  /** Only for requests that change something: a list does not touch the objects that it shows. */
   result(result: unknown): void {
-    if (!isRead(this.facts.incoming)) this.#objects?.result(result);
+    if (this.facts.kind === "change" || this.facts.kind === "command") this.#objects?.result(result);
   }
 
   end(outcome: Outcome): void {
@@ -148,8 +139,15 @@ export class Trail {
   }
 }
 
-function isRead({ method }: IncomingMessage): boolean {
-  return method === "GET" || method === "HEAD";
+/** Digests of the arguments or the code, and in full if that is wanted. */
+function commandOf(input: Readonly<Record<string, unknown>>, inFull: boolean): Record<string, unknown> {
+  const { args, code } = input;
+  if (Array.isArray(args)) {
+    const argv = args.map(String);
+    return { argv_sha256: sha256(argv.join("\0")), ...(inFull && { argv: shortened(argv) }) };
+  }
+  const text = String(code);
+  return { code_sha256: sha256(text), ...(inFull && { code: text.slice(0, maxCode) }) };
 }
 
 /** The first arguments, as many as code may have characters; the digest is of all. */

@@ -4,7 +4,7 @@ const kinds = ["sandboxes", "snapshots", "workspaces", "keys"] as const;
 type Kind = (typeof kinds)[number];
 export type Objects = { readonly [K in Kind]?: readonly string[] };
 
-/** Names of one kind in one line; more are only counted */
+/** Most names of one kind in one line; the rest is counted */
 const maxNames = 2000;
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -18,7 +18,7 @@ export class ObjectCollector {
   };
   readonly #path: string;
 
-  /** `path` is the route's, which says what a `name` is the name of. */
+  /** `path` is the path of the route, which says what `name` names. */
   constructor(path: string) {
     this.#path = path;
   }
@@ -45,7 +45,7 @@ export class ObjectCollector {
     return found.length === 0 ? undefined : Object.fromEntries(found);
   }
 
-  /** A sandbox, a snapshot, a branch with children, a workspace, or a list of what was killed. */
+  /** `value`: a sandbox, a snapshot, a branch with children, a workspace, or a list of killed sandboxes. */
   #made(value: unknown): void {
     if (!isFields(value)) return;
     if (isSandboxId(value["id"])) this.#add("sandboxes", value["id"]);

@@ -1,41 +1,22 @@
-/** A handler for every route: each takes the checked input, calls one operation, and returns what it gives. */
-import type { Runtime } from "@forkd/runtime";
-import type { Config } from "../settings/load.ts";
-import type { Audit } from "../audit/audit.ts";
-import type { KeyStore } from "../access/key-store.ts";
-import type { HttpMetrics } from "../http/metrics.ts";
-import type { Handlers } from "../http/router.ts";
+/** A handler for every route: an operation of the runtime by name, or a function that has something to decide. */
+import type { Handlers } from "../http/handlers.ts";
+import { buildHandlers } from "./build.ts";
 import { configHandlers } from "./config.ts";
-import { activeHandlers } from "./active.ts";
+import type { Daemon } from "./daemon.ts";
 import { execHandlers } from "./exec.ts";
-import { fileHandlers } from "./files.ts";
 import { keyHandlers } from "./keys.ts";
-import { observeHandlers } from "./observe.ts";
-import { sandboxHandlers } from "./sandboxes.ts";
-import { snapshotHandlers } from "./snapshots.ts";
+import { listHandlers } from "./lists.ts";
+import { operationHandlers, type DecidingHandlers } from "./operations.ts";
 import { systemHandlers } from "./system.ts";
-import { workspaceHandlers } from "./workspaces.ts";
-
-export type Daemon = {
-  readonly runtime: Runtime;
-  readonly version: string;
-  readonly config: Config;
-  /** asks the daemon to stop once the running requests have been answered */
-  readonly stop: () => void;
-  readonly keys: KeyStore;
-  readonly audit: Audit;
-  readonly http: HttpMetrics;
-};
 
 export function allHandlers(daemon: Daemon): Handlers {
-  return {
+  const deciding: DecidingHandlers = {
     ...systemHandlers(daemon),
     ...configHandlers(daemon),
-    ...snapshotHandlers(daemon),
-    ...sandboxHandlers(daemon),
-    ...workspaceHandlers(daemon),
-    ...activeHandlers(daemon.runtime, { ...execHandlers(daemon), ...fileHandlers(daemon) }),
     ...keyHandlers(daemon),
-    ...observeHandlers(daemon),
+    ...buildHandlers(daemon),
+    ...listHandlers(daemon),
+    ...execHandlers(daemon),
   };
+  return { ...operationHandlers(daemon.runtime), ...deciding };
 }

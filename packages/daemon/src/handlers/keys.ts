@@ -1,13 +1,10 @@
-import type { Handlers } from "../http/router.ts";
-import type { Daemon } from "./all.ts";
+import type { Handlers } from "../http/handlers.ts";
+import type { Daemon } from "./daemon.ts";
 
 export function keyHandlers({ keys }: Pick<Daemon, "keys">) {
   return {
     listKeys: () => keys.list(),
     createKey: (input) => keys.create(input),
-    removeKey: async (input) => {
-      await keys.remove(input.name);
-      return undefined;
-    },
+    removeKey: ({ name }) => keys.remove(name),
   } satisfies Partial<Handlers>;
 }

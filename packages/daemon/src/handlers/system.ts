@@ -1,10 +1,10 @@
-/** The daemon itself. */
-import { cleanup, closeSandboxes, doctor, status, toCheck } from "@forkd/runtime";
+/** The daemon itself, its events and its metrics. */
+import { closeSandboxes, doctor, listen, metricsText, status, toCheck } from "@forkd/runtime";
 import { placeFindings } from "../host/findings.ts";
-import type { Handlers } from "../http/router.ts";
-import type { Daemon } from "./all.ts";
+import type { Handlers } from "../http/handlers.ts";
+import type { Daemon } from "./daemon.ts";
 
-export function systemHandlers({ runtime, version, config, stop, audit }: Daemon) {
+export function systemHandlers({ runtime, version, config, stop, audit, http }: Daemon) {
   return {
     health: () => ({ ok: true }),
     version: () => ({ version, api: "v1", pid: process.pid }),
@@ -21,14 +21,16 @@ export function systemHandlers({ runtime, version, config, stop, audit }: Daemon
         checks: [...report.checks, ...own],
       };
     },
-    cleanup: (input) => cleanup(runtime, input),
-    shutdown: async ({ sandboxes = runtime.onStop }) => {
-      runtime.onStop = sandboxes;
+    shutdown: async ({ sandboxes = runtime.work.onStop }) => {
+      runtime.work.onStop = sandboxes;
       try {
         return await closeSandboxes(runtime, sandboxes);
       } finally {
         stop();
       }
     },
+    events: ({ after, ...filter }, { lastEventId, signal, caller }) =>
+      listen(runtime, { ...filter, after: lastEventId ?? after }, { signal, caller }),
+    metrics: async () => metricsText(runtime, await http.all()),
   } satisfies Partial<Handlers>;
 }

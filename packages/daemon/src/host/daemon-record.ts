@@ -1,4 +1,4 @@
-/** What the daemon tells about itself in its data directory, for clients that look there. */
+/** daemon.json in the data directory: where clients find the daemon. */
 import { rm } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { writeFileAtomic, type Logger } from "@forkd/base";
@@ -6,8 +6,8 @@ import { writeFileAtomic, type Logger } from "@forkd/base";
 const againMs = 1000;
 
 /**
- * Resolves when it is written, or could not be: then it is tried again until it can. A full disk is no reason not to serve those
- * who could make room. Disposing the result removes it.
+ * Resolves when the file is written or the first attempt has failed; then it retries until it succeeds. The daemon serves on a
+ * full disk, so that callers can free space. Disposing the result removes the file.
  */
 export async function publishDaemonRecord(
   path: string,
@@ -18,14 +18,14 @@ export async function publishDaemonRecord(
   const write = () => writeFileAtomic(path, `${JSON.stringify(facts, undefined, 2)}\n`, 0o600);
   const retry = async () => {
     while (!end.signal.aborted) {
-      // Nothing tells when a disk has room again.
+      // There is no event for a disk that has room again.
       await delay(againMs, undefined, { ref: false, signal: end.signal }).catch(() => undefined);
       if (end.signal.aborted) return;
       try {
         await write();
         return log.info({ event: "daemon.record", outcome: "ok", path });
       } catch {
-        // told already
+        // logged already
       }
     }
   };

@@ -1,29 +1,28 @@
 /**
- * One daemon per data directory, by two sockets that the kernel takes back when their process ends, however it ends:
+ * One daemon per data directory, by two sockets that the kernel closes when their process ends, however it ends:
  *
- *   one in the abstract namespace, named by the directory's device and inode: whatever path a daemon came by, one has it
- *   one in the directory, which is found from every network namespace: a container has its own, and the abstract names in it
+ *   one in the abstract namespace, named by the device and inode of the directory, whatever path a daemon uses for it
+ *   one in the directory, visible from every network namespace: a container has its own, with its own abstract names
  */
 import { randomBytes } from "node:crypto";
 import { open, rename, rm, stat } from "node:fs/promises";
-import { connect, createServer, type Server } from "node:net";
+import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { isErrno, readJson, Scope } from "@forkd/base";
+import { isErrno, probeSocket, readJson, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { z } from "zod";
 
 const recordSchema = z.object({ pid: z.number() });
 const lockName = "daemon.lock";
 
-/** Throws `data_dir_in_use` if a live daemon holds it. Disposing gives it free. */
+/** Throws `data_dir_in_use` if a live daemon holds it. Disposing releases it. */
 export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   await using scope = new Scope();
   const { dev, ino } = await stat(dataDir, { bigint: true });
   const names = await listenAt(`\0forkd-data-${dev}-${ino}`);
   if (!names) throw await inUse(dataDir);
   scope.defer(() => closed(names));
-  // The name of a socket is short; by its descriptor a directory has a short name however long its path is. A socket that is
-  // closed is removed by that name too.
+  // The path of a socket must be short. Through its descriptor a directory has a short path, also when the socket is removed.
   const dir = await open(dataDir, "r");
   scope.defer(() => dir.close());
   const file = await listenInDirectory(`/proc/self/fd/${dir.fd}/${lockName}`);
@@ -33,16 +32,16 @@ export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   return { [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
 }
 
-/** undefined where the file system has no sockets, or no room for one: the other one must do there. */
+/** undefined where the file system has no sockets or no space: the abstract socket must do there. */
 async function listenInDirectory(path: string): Promise<Server | "taken" | undefined> {
   try {
     const first = await listenAt(path);
     if (first) return first;
-    if (await answers(path)) return "taken";
-    // Its daemon was killed. Moved before it is removed: another one that starts may have taken its place a moment ago.
+    if ((await probeSocket(path)) === "answers") return "taken";
+    // Its daemon was killed. Move the file before removing it: another daemon may have replaced it a moment ago.
     const old = `${path}.${randomBytes(6).toString("hex")}`;
     await rename(path, old);
-    if (await answers(old)) {
+    if ((await probeSocket(old)) === "answers") {
       await rename(old, path);
       return "taken";
     }
@@ -54,7 +53,7 @@ async function listenInDirectory(path: string): Promise<Server | "taken" | undef
   }
 }
 
-/** undefined if the name is taken. */
+/** undefined if the path is taken. */
 async function listenAt(path: string): Promise<Server | undefined> {
   const server = createServer((socket) => socket.destroy());
   try {
@@ -70,26 +69,13 @@ async function listenAt(path: string): Promise<Server | undefined> {
   return server;
 }
 
-function answers(path: string): Promise<boolean> {
-  return new Promise((resolve, reject) => {
-    const probe = connect({ path });
-    probe.once("connect", () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", (error) =>
-      isErrno(error, "ENOENT", "ECONNREFUSED") ? resolve(false) : reject(error),
-    );
-  });
-}
-
 function closed(server: Server): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());
   });
 }
 
-/** The holder is named by what it wrote about itself, if it has come that far. */
+/** Names the holder by its daemon.json, if it has written one. */
 async function inUse(dataDir: string): Promise<AppError> {
   const record = recordSchema.safeParse(await readJson(join(dataDir, "daemon.json")).catch(() => undefined));
   const who = record.success ? `the daemon with pid ${record.data.pid}` : "another daemon";

@@ -1,23 +1,25 @@
 /** Checks of what the daemon itself listens on and writes: socket, address, token, log file. */
 import { chmod, access, constants, rm, stat } from "node:fs/promises";
 import net from "node:net";
-import { dirname, join } from "node:path";
-import { isErrno } from "@forkd/base";
+import { dirname } from "node:path";
+import { isErrno, probeSocket } from "@forkd/base";
 import { fail, ok, warn, type Finding } from "@forkd/runtime";
+import { tokenFile, type TokenPlace } from "../access/token.ts";
+import { parseListen, type ListenAddress } from "../settings/exposure.ts";
 import type { Settings } from "../settings/load.ts";
 
 export async function placeFindings(settings: Settings, isRunning: boolean): Promise<Finding[]> {
   return [
     await socketFinding(settings.socket, isRunning),
     ...(isRunning ? [] : await addressFindings(settings.listen)),
-    await tokenFinding(join(settings.data_dir, "token")),
+    await tokenFinding({ dataDir: settings.data_dir, file: settings.token_file }),
     ...(await logFindings(settings.log_file)),
   ];
 }
 
 async function socketFinding(path: string, isRunning: boolean): Promise<Finding> {
   if (isRunning) return ok("socket", path);
-  const state = await connectTo({ path });
+  const state = await probeSocket(path);
   if (state === "answers")
     return fail("socket", `another daemon listens on ${path}`, "Choose another runtime_dir.");
   if (state === "absent") return ok("socket", `${path} is free`);
@@ -31,28 +33,37 @@ async function socketFinding(path: string, isRunning: boolean): Promise<Finding>
 }
 
 async function addressFindings(listen: string): Promise<Finding[]> {
-  if (listen === "off") return [];
-  const colon = listen.lastIndexOf(":");
-  const host = listen.slice(0, colon).replace(/^\[|\]$/g, "");
-  const port = Number(listen.slice(colon + 1));
-  if (port === 0) return [];
-  const failure = await listenOnce(host, port);
+  const address = parseListen(listen);
+  if (address === undefined || address.port === 0) return [];
+  const failure = await listenOnce(address);
   if (failure === undefined) return [ok("address", `${listen} is free`)];
   return [
     fail("address", `cannot listen on ${listen}: ${failure}`, 'Set listen to another address, or to "off".'),
   ];
 }
 
-async function tokenFinding(path: string): Promise<Finding> {
+/** The daemon makes its own file and keeps it private; a file of the operator must exist and is not changed. */
+async function tokenFinding(place: TokenPlace): Promise<Finding> {
+  const path = tokenFile(place);
+  const isOwn = place.file === undefined;
   const facts = await stat(path).catch((error: unknown) => {
     if (isErrno(error, "ENOENT")) return undefined;
     throw error;
   });
-  if (facts === undefined) return ok("token", "none yet; the daemon makes one");
+  if (facts === undefined) {
+    if (isOwn) return ok("token", "none yet; the daemon makes one");
+    return fail("token", `${path} does not exist`, "Put a token there, or unset token_file.");
+  }
   const mode = facts.mode & 0o777;
   if ((mode & 0o077) === 0) return ok("token", `${path}, for its owner alone`);
+  const finding = warn(
+    "token",
+    `${path} has mode ${mode.toString(8)}: others may read it`,
+    `chmod 600 ${path}`,
+  );
+  if (!isOwn) return finding;
   return {
-    ...warn("token", `${path} has mode ${mode.toString(8)}: others may read it`, `chmod 600 ${path}`),
+    ...finding,
     fix: async () => {
       await chmod(path, 0o600);
       return `chmod 600 ${path}`;
@@ -73,23 +84,8 @@ async function logFindings(file: string): Promise<Finding[]> {
   ];
 }
 
-function connectTo(where: { path: string }): Promise<"answers" | "stale" | "absent"> {
-  return new Promise((resolve, reject) => {
-    const socket = net.connect(where);
-    socket.once("connect", () => {
-      socket.destroy();
-      resolve("answers");
-    });
-    socket.once("error", (error) => {
-      if (isErrno(error, "ENOENT", "ENOTDIR")) resolve("absent");
-      else if (isErrno(error, "ECONNREFUSED", "ENOTSOCK")) resolve("stale");
-      else reject(error);
-    });
-  });
-}
-
 /** Why it does not work, or undefined. */
-function listenOnce(host: string, port: number): Promise<string | undefined> {
+function listenOnce({ host, port }: ListenAddress): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = net.createServer();
     server.once("error", (error) => resolve(error.message));

@@ -1,4 +1,4 @@
-/** The doctor without a daemon, and the mending of what it finds. */
+/** The doctor without a daemon, and its fixes. */
 import { toAppError, type DoctorReport } from "@forkd/contract";
 import { fail, idleFindings, ok, runtimeConfig, toCheck, type Finding } from "@forkd/runtime";
 import { loadConfig, type Config, type Environment } from "../settings/load.ts";
@@ -22,16 +22,16 @@ export async function inspectHost(env: Environment, { boot }: InspectOptions): P
 
 export type Fixed = { readonly name: string; readonly done: string };
 
-/** Does what the findings offer, one after the other; what fails is told as such and does not end the rest. */
+/** Runs the fixes of the findings one after the other. A fix that fails is reported and does not stop the rest. */
 export async function fixHost(
   env: Environment,
   options: InspectOptions & { readonly isRunning: boolean },
 ): Promise<Fixed[]> {
   const fixed: Fixed[] = [];
-  // Nothing is started for it; what a boot needs is made only for whoever wants one.
+  // No guest is started to find faults; the fix of "boot" runs only on request.
   for (const { name, fix } of await findingsOf(env, false, options.isRunning)) {
     if (fix === undefined || (name === "boot" && !options.boot)) continue;
-    const done = await fix().catch((error: unknown) => `could not be mended: ${toAppError(error).message}`);
+    const done = await fix().catch((error: unknown) => `could not be fixed: ${toAppError(error).message}`);
     fixed.push({ name, done });
   }
   return fixed;

@@ -1,6 +1,6 @@
 /**
- * What Node's server would answer by itself with an empty body: requests that are no HTTP, whose headers are too long or too
- * slow, that expect what nobody offers, or that want a tunnel. They get an error like any other.
+ * Requests that Node's server would answer with an empty body: bytes that are not HTTP, headers that are too long or too slow,
+ * an unknown Expect, and CONNECT. They get an error with a body like any other.
  */
 import { STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -11,7 +11,7 @@ import { requestIdOf } from "./request-id.ts";
 const lingerMs = 1000;
 
 type Exchange = { incoming: IncomingMessage; outgoing: ServerResponse };
-/** Requests of one connection that wait for their answer, the last one, and an error that comes after these. */
+/** Requests of one connection that wait for an answer, the last request, and an error to send after these. */
 type Connection = { open: number; last: Exchange | undefined; error: AppError | undefined };
 
 export function answerBadHttp(server: Server): void {
@@ -33,12 +33,12 @@ export function answerBadHttp(server: Server): void {
   });
   server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
     const connection = connectionOf(socket);
-    // The parser complains again about whatever comes after the first fault.
+    // The parser reports every further piece after the first fault.
     if (connection.error) return;
     connection.error = faultOf(error);
     const { last } = connection;
     if (error.code === "ECONNRESET" || !socket.writable) socket.destroy();
-    // Answers come in the order of the requests: those before the fault first.
+    // Answers are sent in the order of the requests: those before the fault first.
     else if (connection.open === 0) endWith(socket, connection.error);
     else if (last && !last.incoming.complete) refuseBody(last, connection.error);
   });
@@ -53,10 +53,10 @@ export function answerBadHttp(server: Server): void {
   });
 }
 
-/** The fault is in the body of a request whose headers were good: it is that request that gets the error. */
+/** The fault is in the body of a request with good headers: that request gets the error. */
 function refuseBody({ incoming, outgoing }: Exchange, error: AppError): void {
   outgoing.shouldKeepAlive = false;
-  // Node forgets the request with its answer; whoever still reads the body would wait for ever.
+  // Node drops the request with its answer; a reader of the body would wait forever.
   outgoing.once("close", () => incoming.destroy(error));
   const made = outgoing.getHeader("x-request-id");
   const requestId = typeof made === "string" ? made : requestIdOf(incoming.headers["x-request-id"]);
@@ -77,7 +77,7 @@ function faultOf({ code, message }: NodeJS.ErrnoException): AppError {
 }
 
 function endWith(socket: Duplex, error: AppError): void {
-  // A client that has gone already is no failure of the daemon.
+  // A client that has gone is not a failure of the daemon.
   socket.on("error", () => undefined);
   if (!socket.writable) return void socket.destroy();
   const requestId = requestIdOf(undefined);
@@ -87,7 +87,7 @@ function endWith(socket: Duplex, error: AppError): void {
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nconnection: close\r\ncontent-type: application/json\r\n` +
       `x-request-id: ${requestId}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   );
-  // What the client still sends is read and dropped for a moment: closed at once, it would fail before it reads the answer.
+  // Read and drop what the client still sends: if the socket closed at once, the client would fail before it reads the answer.
   socket.resume();
   const cut = setTimeout(() => socket.destroy(), lingerMs);
   socket.once("close", () => clearTimeout(cut));

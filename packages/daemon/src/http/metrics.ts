@@ -2,13 +2,11 @@
 import { readdir } from "node:fs/promises";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { Counter, Gauge, Histogram, type Metric } from "@forkd/base";
-import type { Observed } from "./router.ts";
+import type { Observed } from "./exchange.ts";
 
 const bounds = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
-/** Routes whose answer lasts as long as the client likes: their time would say nothing. */
-const endless = new Set(["events", "logs", "attachExec"]);
 
-/** What is measured is a timer of this length; what is told is how late it was. */
+/** Length of the timer whose delay is measured */
 const tickMs = 10;
 
 export class HttpMetrics {
@@ -26,11 +24,10 @@ export class HttpMetrics {
     this.#delay.enable();
   }
 
-  seen({ route, status, seconds, code }: Observed): void {
+  seen({ route, endless, status, seconds, code }: Observed): void {
     this.#requests.add({ route, code: String(status) });
     if (code !== undefined) this.#failures.add({ code });
-    if (!endless.has(route))
-      this.#seconds.observe(seconds, { route, status: `${Math.floor(status / 100)}xx` });
+    if (!endless) this.#seconds.observe(seconds, { route, status: `${Math.floor(status / 100)}xx` });
   }
 
   /** The delay of the event loop is that since the last call. */

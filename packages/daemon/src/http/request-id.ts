@@ -1,8 +1,8 @@
-/** Every request has an id: the caller's if it is sane, else a made one. It is in the answer and in the log. */
+/** Every request has an id, in its answer and in the log: the caller's if it is valid, otherwise a new one. */
 import { randomUUID } from "node:crypto";
 
-const sane = /^[A-Za-z0-9._-]{1,64}$/;
+const valid = /^[A-Za-z0-9._-]{1,64}$/;
 
 export function requestIdOf(header: string | string[] | undefined): string {
-  return typeof header === "string" && sane.test(header) ? header : randomUUID();
+  return typeof header === "string" && valid.test(header) ? header : randomUUID();
 }

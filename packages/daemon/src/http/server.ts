@@ -2,9 +2,9 @@
 import { mkdir, rm, stat } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
-import net from "node:net";
+import type net from "node:net";
 import { dirname } from "node:path";
-import { isErrno, Scope } from "@forkd/base";
+import { isErrno, probeSocket, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
@@ -21,12 +21,12 @@ export type ServerOptions = {
   readonly tls?: Tls | undefined;
   readonly limits?: Limits | undefined;
 };
-/** What strangers on TCP may use up. */
+/** What clients on TCP may use. */
 export type Limits = {
   readonly maxConnections?: number;
-  /** of one address (IPv6: of 64 bits of it) that is not this machine's; 0 or none: no limit */
+  /** of one remote address (IPv6: of its /64 network); 0 or absent: no limit */
   readonly maxPerAddress?: number;
-  /** whose connections are not counted by address; default: loopback addresses, where a proxy or a local user is */
+  /** addresses that have no limit; default: loopback, where a proxy or a local user is */
   readonly isOwnAddress?: (address: string) => boolean;
   /** how long the head of a request may take */
   readonly headersMs?: number;
@@ -35,7 +35,7 @@ export type Limits = {
 export interface Server extends AsyncDisposable {
   /** undefined if TCP is off */
   readonly url: string | undefined;
-  /** Takes no new requests, waits for the running ones, at most `drainMs`; then calls `beforeCut` and cuts them off. */
+  /** Accepts no new requests and waits for the running ones, at most `drainMs`; then calls `beforeCut` and closes their connections. */
   close(drainMs: number, beforeCut?: () => void): Promise<void>;
 }
 
@@ -61,12 +61,12 @@ export async function openServer(options: ServerOptions): Promise<Server> {
   return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
 }
 
-/** Bodies may take their time; heads may not, or connections that say nothing would use up the descriptors. */
+/** Limits the time for headers, not for bodies: silent connections must not use up the descriptors. */
 function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): http.Server {
   const headersTimeout = limits.headersMs ?? headersMs;
   const options: http.ServerOptions = {
     noDelay: true,
-    // A peer that vanished without a word would keep a silent stream for ever.
+    // Detects peers that vanished; a silent stream to one would never end.
     keepAlive: true,
     keepAliveInitialDelay: keepAliveMs,
     requestTimeout: 0,
@@ -74,11 +74,11 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
     connectionsCheckingInterval: Math.min(5000, headersTimeout),
     keepAliveTimeout: keepAliveMs,
     maxHeaderSize: maxHeaderBytes,
-    // The gate looks at it, and Node's refusal has no body.
+    // The gate checks it, and Node's refusal has no body.
     requireHostHeader: false,
   };
   const onRequest: http.RequestListener = (incoming, outgoing) => {
-    // A kept connection of a server that no longer listens would hold close() until it times out.
+    // An idle connection would keep close() waiting until it times out.
     outgoing.once("close", () => {
       if (!server.listening) setImmediate(() => server.closeIdleConnections());
     });
@@ -94,7 +94,7 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
   return server;
 }
 
-/** One over the limit is closed without a word, as one over that of all is: an answer would cost what it is to save. */
+/** Closes a connection over the limit without an answer, as Node does over maxConnections: an answer would cost what the limit saves. */
 function limitPerAddress(server: http.Server, max: number, isOwnAddress: (address: string) => boolean): void {
   const counts = new Map<string, number>();
   server.prependListener("connection", (socket: net.Socket) => {
@@ -114,7 +114,7 @@ function limitPerAddress(server: http.Server, max: number, isOwnAddress: (addres
 
 const socketsOf = new WeakMap<net.Server, Set<net.Socket>>();
 
-/** Node's server knows the connections that speak HTTP; one that has not shaken hands for TLS yet holds close() as well. */
+/** Node's server tracks connections that speak HTTP; one in its TLS handshake keeps close() waiting too. */
 function keepTrack(server: http.Server): void {
   const sockets = new Set<net.Socket>();
   socketsOf.set(server, sockets);
@@ -139,7 +139,7 @@ async function listenUnix(server: http.Server, path: string): Promise<void> {
   }
   await openPrivateDir(dirname(path));
   await removeStaleSocket(path);
-  // bind() makes the file with the rights that the umask leaves, and listen() binds before it returns.
+  // bind() creates the file with the mode that the umask leaves, and listen() binds before it returns.
   const before = process.umask(0o177);
   const bound = listening(server, { path });
   process.umask(before);
@@ -158,17 +158,7 @@ async function openPrivateDir(dir: string): Promise<void> {
 }
 
 async function removeStaleSocket(path: string): Promise<void> {
-  const answers = await new Promise<boolean>((resolve, reject) => {
-    const probe = net.connect({ path });
-    probe.once("connect", () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", (error) =>
-      isErrno(error, "ENOENT", "ECONNREFUSED") ? resolve(false) : reject(error),
-    );
-  });
-  if (answers) {
+  if ((await probeSocket(path)) === "answers") {
     throw new AppError(
       "data_dir_in_use",
       `Cannot listen on ${path}: another daemon does; choose another runtime_dir`,
@@ -189,7 +179,7 @@ async function listenTcp(server: http.Server, { host, port }: ListenAddress): Pr
       { cause: error },
     );
   }
-  // What this machine takes "localhost" for is not ours to say.
+  // The host may resolve "localhost" to another address.
   const bound = (server.address() as net.AddressInfo).address;
   if (isLoopback(host) && !isLoopback(bound)) {
     await closeServer(server, 0);
@@ -207,7 +197,7 @@ function listening(server: http.Server, where: net.ListenOptions): Promise<void>
   });
 }
 
-/** For this machine: an address that stands for all of its own is replaced by the loopback's. */
+/** For clients on this machine: a wildcard address becomes the loopback address. */
 function urlOf(server: http.Server): string {
   // A server that listens on TCP has an AddressInfo.
   const { address, family, port } = server.address() as net.AddressInfo;

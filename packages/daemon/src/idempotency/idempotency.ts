@@ -1,12 +1,12 @@
 /**
- * Calls that make something, made safe to repeat: the same key, caller, route and input give the answer of the first call, which
- * runs once. Answers are kept for a day, within bounds. A failure is not kept: it has undone what it began, so that a repetition
- * may begin again.
+ * Makes calls that create something safe to repeat: the same key, caller, route and input get the answer of the first call, which
+ * runs once. Answers are kept for a day, within bounds. Failures are not kept: a failed call undoes its work, so that a repeated
+ * call starts again.
  *
- * Whoever comes while the first call runs waits for it. The work is given up when all who wait for it have gone.
+ * A repeated call that arrives while the first one runs waits for it. The work is aborted when the last caller has gone.
  */
 import { createHash } from "node:crypto";
-import { nullLogger, type Logger } from "@forkd/base";
+import { nullLogger, SharedTask, type Logger } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { Journal, type Entry } from "./journal.ts";
 
@@ -24,12 +24,12 @@ export type KeyedCall = {
   readonly context: { readonly signal: AbortSignal; readonly caller?: { readonly name: string } | undefined };
 };
 type Work = (signal: AbortSignal) => Promise<Answer>;
-type Running = { digest: string; done: Promise<Answer>; abort: AbortController; waiting: number };
+type Running = { digest: string; task: SharedTask<Answer> };
 
 export class Idempotency implements AsyncDisposable {
   readonly #journal: Journal | undefined;
   readonly #log: Logger;
-  /** in the order of their ages, with the time at which each is forgotten by a clock that nobody sets */
+  /** oldest first; `dueMs` is when the answer is dropped, by the monotonic clock */
   readonly #kept = new Map<string, { entry: Entry; dueMs: number }>();
   readonly #running = new Map<string, Running>();
   readonly #limits: { entries: number; bytes: number };
@@ -43,12 +43,12 @@ export class Idempotency implements AsyncDisposable {
     this.#limits = options.limits ?? { entries: maxEntries, bytes: maxBytes };
   }
 
-  /** Takes up what the file holds, and leaves in it what still counts. */
+  /** Reads the answers of the file and rewrites it without those that have expired. */
   static async open(path: string, log: Logger): Promise<Idempotency> {
     const journal = new Journal(path);
     const idempotency = new Idempotency({ journal, log });
     const found = await journal.read();
-    // Of a key that was used again the last answer counts. The wall clock may have been set since: the lines need not be in order.
+    // The last answer of a key counts. The wall clock may have been set between two lines, so that they are not in order.
     const last = new Map(found.map((entry) => [nameOf(entry.principal, entry.key), entry]));
     for (const entry of [...last.values()].sort((a, b) => a.at_ms - b.at_ms)) idempotency.#keep(entry);
     idempotency.#forgetOld();
@@ -72,9 +72,9 @@ export class Idempotency implements AsyncDisposable {
       return { status: kept.status, body: kept.body, replayed: true };
     }
     const running = this.#running.get(name);
-    // Work that is being given up is waited for and begun again.
-    if (running?.abort.signal.aborted) {
-      await running.done.catch(() => undefined);
+    // Aborted work undoes what it began; start again after that.
+    if (running?.task.isAbandoned) {
+      await running.task.result.catch(() => undefined);
       return this.run(call, work);
     }
     if (running) requireSame(call, running.digest, digest);
@@ -88,27 +88,25 @@ export class Idempotency implements AsyncDisposable {
         ...answer,
         at_ms: Date.now(),
       }));
-    return { ...(await waitFor(shared, call.context.signal)), replayed: running !== undefined };
+    return { ...(await shared.task.wait(call.context.signal)), replayed: running !== undefined };
   }
 
   #begin(name: string, digest: string, work: Work, entryOf: (answer: Answer) => Entry): Running {
-    const abort = new AbortController();
-    const finish = async () => {
+    const task = new SharedTask(async (signal) => {
       try {
-        const answer = await work(abort.signal);
+        const answer = await work(signal);
         await this.#remember(entryOf(answer));
         return answer;
       } finally {
         this.#running.delete(name);
       }
-    };
-    const running: Running = { digest, abort, waiting: 0, done: finish() };
-    running.done.catch(() => undefined);
+    });
+    const running = { digest, task };
     this.#running.set(name, running);
     return running;
   }
 
-  /** What was made is there, whether or not the note of it could be written. */
+  /** A failed append does not fail the call: its work is done. */
   async #remember(entry: Entry): Promise<void> {
     this.#keep(entry);
     this.#forgetOld();
@@ -120,7 +118,7 @@ export class Idempotency implements AsyncDisposable {
     if ((this.#journal?.size ?? 0) > this.#bytes + slackBytes) await this.#shorten();
   }
 
-  /** Leaves in the file what counts. One that cannot be written anew goes on as it is. */
+  /** Rewrites the file with the current answers. If that fails, the file stays as it is. */
   async #shorten(): Promise<void> {
     try {
       await this.#journal?.rewrite([...this.#kept.values()].map(({ entry }) => entry));
@@ -133,7 +131,7 @@ export class Idempotency implements AsyncDisposable {
     const name = nameOf(entry.principal, entry.key);
     this.#drop(name);
     const now = Date.now();
-    // One from the future was written by a clock that was wrong, and is as old as now.
+    // A time in the future comes from a wrong clock and counts as now.
     const at = Math.min(entry.at_ms, now);
     const kept = { ...entry, at_ms: at };
     this.#kept.set(name, { entry: kept, dueMs: performance.now() + keptMs - (now - at) });
@@ -157,25 +155,9 @@ export class Idempotency implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
+    await Promise.allSettled([...this.#running.values()].map(({ task }) => task.result));
     await this.#journal?.[Symbol.asyncDispose]();
   }
-}
-
-/** Rejects when the caller has gone; the last to go takes the work with it. */
-function waitFor(running: Running, signal: AbortSignal): Promise<Answer> {
-  running.waiting++;
-  return new Promise((resolve, reject) => {
-    const gone = () => {
-      running.waiting--;
-      // The last one stays until everything is undone, as it would without a key.
-      if (running.waiting === 0) running.abort.abort(signal.reason);
-      else reject(signal.reason as Error);
-    };
-    if (signal.aborted) gone();
-    else signal.addEventListener("abort", gone, { once: true });
-    running.done.then(resolve, reject).finally(() => signal.removeEventListener("abort", gone));
-  });
 }
 
 function nameOf(principal: string, key: string): string {

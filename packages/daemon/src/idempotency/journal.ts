@@ -1,6 +1,6 @@
 /**
- * Answers on disk, one line each, so that they outlive the daemon. A line is synced before its answer is sent; a line cut short by
- * a crash was never answered and is passed over.
+ * Answers on disk, one per line, so that they outlive the daemon. A line is synced before its answer is sent; a line that a crash
+ * cut short was never answered and is skipped.
  */
 import { open, readFile, type FileHandle } from "node:fs/promises";
 import { isErrno, Mutex, writeFileAtomic } from "@forkd/base";
@@ -37,7 +37,7 @@ export class Journal implements AsyncDisposable {
       if (isErrno(error, "ENOENT")) return [];
       throw error;
     }
-    // What a crash cut short must not take the next line with it.
+    // The next line must not be appended to one that a crash cut short.
     this.#isTorn = text !== "" && !text.endsWith("\n");
     this.size = Buffer.byteLength(text);
     return text.split("\n").flatMap((line) => entryOf(line) ?? []);
@@ -46,7 +46,7 @@ export class Journal implements AsyncDisposable {
   append(entry: Entry): Promise<void> {
     return this.#turn.run(async () => {
       this.#file ??= await open(this.#path, "a", 0o600);
-      // What an append that failed left behind must not take the next line with it.
+      // The next line must not be appended to what a failed append left.
       const line = Buffer.from(`${this.#isTorn ? "\n" : ""}${JSON.stringify(entry)}\n`);
       this.#isTorn = true;
       await this.#file.appendFile(line);
@@ -56,11 +56,11 @@ export class Journal implements AsyncDisposable {
     });
   }
 
-  /** Leaves these entries only. */
+  /** Replaces the content with these entries. */
   rewrite(entries: readonly Entry[]): Promise<void> {
     return this.#turn.run(async () => {
       let size = 0;
-      // One at a time: all of them in one text would keep every caller waiting.
+      // One at a time: encoding all of them at once would block every request.
       const lines = function* () {
         for (const entry of entries) {
           const line = `${JSON.stringify(entry)}\n`;

@@ -40,7 +40,7 @@ test("allowed_hosts admits names with any port, names with one port, and suffixe
   assert.equal(await statusOf("evil@forkd.example"), 400);
 });
 
-test("a Host that is an address counts only on the address that the connection came in on", async () => {
+test("a Host that is an address is accepted only on the address of the connection", async () => {
   await using server = await startServer(handlers, nullLogger(), { server: { listen: "0.0.0.0:0" } });
   assert.match(server.url, /^http:\/\/127\.0\.0\.1:/);
   const { port } = new URL(server.url);
@@ -92,7 +92,7 @@ test("requests that a browser says come from another site are refused without an
   assert.equal(await statusOf("none"), 200);
 });
 
-test("a body that a page may send unasked is refused from a browser, and taken from a program", async () => {
+test("a body that a page may send without a preflight request is refused from a browser, and accepted from a program", async () => {
   await using server = await start();
   const clean = (headers: Record<string, string>) =>
     send(server.url, "/v1/cleanup", { method: "POST", body: "{}", headers: { ...bearer, ...headers } });
@@ -109,7 +109,7 @@ test("a body that a page may send unasked is refused from a browser, and taken f
   assert.equal((await clean(json)).status, 200);
 });
 
-test("answers give no other site leave to read them, and are not sniffed", async () => {
+test("answers do not let other sites read them, and are not sniffed", async () => {
   await using server = await start();
   const preflight = await send(server.url, "/v1/snapshots", {
     method: "OPTIONS",

@@ -55,7 +55,7 @@ test("the gate refuses a foreign Origin on TCP", async () => {
   assert.equal(own.status, 200);
 });
 
-test("a Host that is no host gets invalid_request", async () => {
+test("a Host that is not a host gets invalid_request", async () => {
   await using server = await startServer(handlers);
   const answer = await send(server.url, "/healthz", { headers: { host: "a b/c" } });
   assert.ok([400, 403].includes(answer.status));

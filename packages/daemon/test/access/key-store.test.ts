@@ -15,7 +15,7 @@ const bearer = (text: string) => ({ authorization: `Bearer ${text}` });
 
 const inOneHour = () => Math.floor(Date.now() / 1000) + 3600;
 
-test("a key is told once and kept as a digest only", async () => {
+test("a key is shown once and kept only as a digest", async () => {
   await using server = await startServer({ listSnapshots: async () => [] });
   const made = await post(
     server.url,
@@ -38,7 +38,7 @@ test("a key is told once and kept as a digest only", async () => {
   assert.equal(typeof (await send(server.socket, "/v1/keys")).json[0].last_used_unix, "number");
 });
 
-test("keys survive in the file, and the caller of an operation has their name and limits", async () => {
+test("keys are kept in the file, and the caller of an operation has their name and limits", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const store = await KeyStore.open(dir);
@@ -115,7 +115,7 @@ test("an expired key is refused with the reason", async () => {
   assert.equal(keys.list()[0]?.expired, true);
 });
 
-test("a key can remove itself and is told so", async () => {
+test("a key can remove itself and gets an answer", async () => {
   await using server = await startServer({});
   const { key } = await server.keys.create({ name: "self", scope: "admin" });
   const remove = () => send(server.url, "/v1/keys/self", { method: "DELETE", headers: bearer(key) });

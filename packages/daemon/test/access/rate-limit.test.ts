@@ -10,7 +10,7 @@ import { send, startServer, token } from "../support.ts";
 const handlers = { health: () => ({ ok: true }), listSnapshots: async () => [] };
 const bearer = (key: string) => ({ headers: { authorization: `Bearer ${key}` } });
 
-test("RateLimiter gives a burst, then so many a second, each name for itself", () => {
+test("RateLimiter allows a burst, then a number per second, for each name", () => {
   const limiter = new RateLimiter({ perSecond: 2, burst: 3 });
   assert.deepEqual(
     [0, 0, 0].map((at) => limiter.take("a", at)),
@@ -27,7 +27,7 @@ test("RateLimiter gives a burst, then so many a second, each name for itself", (
   for (let at = 0; at < 100; at++) assert.equal(off.take("a", 0), 0);
 });
 
-test("RateLimiter remembers a bounded number of names", () => {
+test("RateLimiter keeps a bounded number of names", () => {
   const limiter = new RateLimiter({ perSecond: 1, burst: 1 });
   assert.equal(limiter.take("first", 0), 0);
   assert.ok(limiter.take("first", 0) > 0);
@@ -62,7 +62,7 @@ test("a principal over its rate gets 429 with Retry-After; others, the unix sock
   }
 });
 
-test("wrong tokens from one address are limited, and do not lock out who has the right one", async () => {
+test("wrong tokens from one address are limited, and do not lock out a right one", async () => {
   await using server = await startServer(handlers);
   const statuses: number[] = [];
   for (let at = 0; at < 40; at++)
@@ -81,7 +81,7 @@ test("foreign Hosts from one address are limited too", async () => {
   assert.equal((await send(server.url, "/healthz")).status, 200);
 });
 
-test("a stranger's body is not waited for", { timeout: 60_000 }, async () => {
+test("the daemon does not wait for the body of an unknown client", { timeout: 60_000 }, async () => {
   await using server = await startServer(handlers);
   const { hostname, port } = new URL(server.url);
   const socket = net.connect(Number(port), hostname);
@@ -112,7 +112,7 @@ test(
   },
 );
 
-test("a head that is too long is refused", async () => {
+test("headers that are too long are refused", async () => {
   await using server = await startServer(handlers);
   const headers = { "x-long": "x".repeat(20_000) };
   const { status, json } = await send(server.url, "/healthz", { headers });
@@ -159,7 +159,7 @@ test("one address has its own limit of connections, and gets room again when one
   for (const socket of held) socket.destroy();
 });
 
-test("a connection that says nothing is ended", { timeout: 60_000 }, async () => {
+test("a silent connection is closed", { timeout: 60_000 }, async () => {
   await using server = await startServer(handlers, nullLogger(), {
     server: { limits: { headersMs: 100 } },
   });

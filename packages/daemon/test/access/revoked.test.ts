@@ -9,7 +9,7 @@ import { EventBus } from "@forkd/runtime";
 import { KeyStore } from "../../src/access/key-store.ts";
 import { loadConfig } from "../../src/settings/load.ts";
 import { openAccess } from "../../src/access/open-access.ts";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { deferred, open, post, sandboxId, send, startServer, temporaryDir, token } from "../support.ts";
 
 const bearer = (text: string) => ({ authorization: `Bearer ${text}` });
@@ -140,7 +140,7 @@ test(
   },
 );
 
-test("reload() of the access reads the token again and cuts off who has the old one", async () => {
+test("reload() of the access reads the token again and ends requests with the old one", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const config = await loadConfig({ data_dir: dir, runtime_dir: join(dir, "run") }, {});

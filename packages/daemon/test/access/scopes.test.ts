@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { routes, scopes, type Route, type RouteName, type Scope } from "@forkd/contract";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { sandboxId, send, startServer, token, type Answer, type TestServer } from "../support.ts";
 
 const parameters: Record<string, string> = { id: sandboxId, tag: "t", exec_id: "1", name: "nobody" };
@@ -37,13 +37,13 @@ test("every route has a scope, and only health asks for nothing", () => {
   );
 });
 
-test("what changes something needs more than read", () => {
+test("routes that change something need more than read", () => {
   for (const [name, route] of table) {
     if (route.method !== "get") assert.notEqual(route.scope, "read", name);
   }
 });
 
-test("what reads any file of the host, ends the daemon or handles keys needs admin", () => {
+test("routes that read any file of the host, stop the daemon or handle keys need admin", () => {
   const admin: RouteName[] = [
     "createSnapshot",
     "shutdown",
@@ -113,7 +113,7 @@ test("removing a snapshot with force needs admin", async () => {
   assert.equal(removed.length, 2);
 });
 
-test("paths that are no route ask for a token first, and tell anyone who has one", async () => {
+test("paths without a route ask for a token first, then answer not_found", async () => {
   await using server = await startServer({});
   const { key } = await server.keys.create({ name: "reader", scope: "read" });
   assert.equal((await send(server.url, "/v1/nothing")).status, 401);
@@ -134,7 +134,7 @@ test("the OpenAPI document names the scope of each route", async () => {
   }
 });
 
-test("having the host checked by starting guests needs admin", async () => {
+test("checking the host by starting guests needs admin", async () => {
   const doctor = () => ({ ok: true, checks: [] }) as never;
   await using own = await startServer({ doctor });
   const { key } = await own.keys.create({ name: "looks", scope: "read" });

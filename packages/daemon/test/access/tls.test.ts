@@ -117,7 +117,7 @@ test("TLS below 1.2 and plain HTTP are refused", async () => {
   await assert.rejects(plain.snapshots.list(), { code: "daemon_unreachable" });
 });
 
-test("a new pair is used when the files change; one that does not fit leaves the old in use", async () => {
+test("a new pair is used when the files change; a pair that does not match leaves the old one in use", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const pair = await makePair(dir, "first");
@@ -227,7 +227,7 @@ test("SIGHUP makes a daemon read certificate and token again and reopen the audi
   assert.equal((await lines(audit)).at(-1)?.["event"], "daemon.stop");
 });
 
-test("close() does not wait for a connection that never shakes hands", { timeout: 60_000 }, async () => {
+test("close() does not wait for a connection without a TLS handshake", { timeout: 60_000 }, async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   using pair = await Tls.open(await makePair(dir, "one"), nullLogger());

@@ -111,7 +111,7 @@ test("a line says who did what to which objects, with which outcome", async () =
   assert.equal((await stat(server.auditFile)).mode & 0o777, 0o600);
 });
 
-test("commands and code are written as digests, in full only if asked for", async () => {
+test("commands and code are written as digests, in full only on request", async () => {
   for (const commands of [false, true]) {
     await using server = await startServer(
       { exec: async () => result, eval: async () => ({}) as never },
@@ -128,7 +128,7 @@ test("commands and code are written as digests, in full only if asked for", asyn
   }
 });
 
-test("audit_reads false leaves out what only looked, but not what was refused", async () => {
+test("audit_reads false leaves out reads, but not refused ones", async () => {
   await using server = await startServer({ listSnapshots: async () => [] }, nullLogger(), {
     audit: { reads: false },
   });
@@ -144,7 +144,7 @@ test("audit_reads false leaves out what only looked, but not what was refused", 
   );
 });
 
-test("what strangers send cannot break a line or make it long", async () => {
+test("unknown clients can neither break a line nor make it long", async () => {
   await using server = await startServer({});
   await send(server.url, `/v1/${"x".repeat(5000)}`, {
     headers: { "user-agent": `"}\\u2028 ${"u".repeat(5000)}` },
@@ -154,7 +154,7 @@ test("what strangers send cannot break a line or make it long", async () => {
   assert.equal(String(line?.["user_agent"]).length, 256);
 });
 
-test("a request that the client gave up is written with what it became", async () => {
+test("a request that the client aborted is written with its outcome", async () => {
   await using server = await startServer({
     doctor: (_, { signal }) =>
       new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason as Error))),
@@ -198,7 +198,7 @@ async function openLog(scope: Scope, path: string, options: { maxLines?: number;
 }
 const numbers = async (file: string) => (await readLines(file)).map(({ n, event }) => n ?? event);
 
-test("a file that was moved away is followed, told by reopen() or not; one truncated is filled again", async () => {
+test("a file that was moved away is replaced, with or without reopen(); a truncated one is filled again", async () => {
   await using scope = new Scope();
   const file = join(await temporaryDir(scope), "audit.jsonl");
   const audit = await openLog(scope, file);
@@ -223,7 +223,7 @@ test("a file that was moved away is followed, told by reopen() or not; one trunc
   );
 });
 
-test("while lines cannot be written they wait, then are counted; nothing blocks, and all is told afterwards", async () => {
+test("while writing fails, lines wait, then are counted; nothing blocks, and a line reports the loss", async () => {
   await using scope = new Scope();
   const dir = join(await temporaryDir(scope), "logs");
   await mkdir(dir);
@@ -245,7 +245,7 @@ test("while lines cannot be written they wait, then are counted; nothing blocks,
   assert.deepEqual(audit.status(), { ok: true, dropped: 7 });
 });
 
-test("on a full disk requests are answered, whole lines stay, and writing goes on by itself", async (t) => {
+test("on a full disk requests are answered, whole lines stay, and writing resumes automatically", async (t) => {
   if (process.getuid?.() !== 0) return t.skip("needs root to mount a small file system");
   await using scope = new Scope();
   const dir = join(await temporaryDir(scope), "small");
@@ -301,7 +301,7 @@ test("a daemon answers while its audit log cannot be written, and says so in its
   assert.equal(server.auditLog.status().ok, true);
 });
 
-test("AuditLog.open() refuses a place that can never work", async () => {
+test("AuditLog.open() refuses a path that can never be written", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await writeFile(join(dir, "file"), "");
@@ -315,7 +315,7 @@ test("AuditLog.open() refuses a place that can never work", async () => {
   }
 });
 
-test("what a HEAD showed was not touched", async () => {
+test("a HEAD touches no object", async () => {
   await using server = await startServer({ listSandboxes: () => [{ id: sandboxId }] as never });
   await send(server.socket, "/v1/sandboxes", { method: "HEAD" });
   const [line] = await server.audited();
@@ -332,7 +332,7 @@ test("a command in full has a bounded length", async () => {
   assert.match(String(line?.["argv_sha256"]), /^[0-9a-f]{64}$/);
 });
 
-test("reopen() in the middle of writing loses nothing and is no failure", async () => {
+test("reopen() in the middle of writing loses nothing and does not fail", async () => {
   await using scope = new Scope();
   const path = join(await temporaryDir(scope), "audit.jsonl");
   const failures: string[] = [];
@@ -351,7 +351,7 @@ test("reopen() in the middle of writing loses nothing and is no failure", async 
   );
 });
 
-test("who is refused metrics is written down; who gets them is not", async () => {
+test("refused requests for metrics are written; successful ones are not", async () => {
   await using server = await startServer({ metrics: () => "" });
   await send(server.url, "/metrics", { headers: { authorization: "Bearer wrong" } });
   await send(server.url, "/metrics", { headers: { authorization: `Bearer ${token}` } });

@@ -1,4 +1,4 @@
-/** What is no request gets an error with a body too, in its turn, and ends nothing but its connection. */
+/** Bytes that are not a request get an error with a body, in order, and end only their own connection. */
 import assert from "node:assert/strict";
 import net from "node:net";
 import { test } from "node:test";
@@ -50,7 +50,7 @@ function assertError({ status, headers, body }: Reply, code: string, message: Re
 
 const post = "POST /v1/gc HTTP/1.1\r\nHost: x\r\n";
 
-test("bytes that are no request get invalid_request", async () => {
+test("bytes that are not a request get invalid_request", async () => {
   await using server = await startServer({});
   const table: [string, RegExp][] = [
     ["hello\r\n\r\n", /not HTTP/],
@@ -70,14 +70,14 @@ test("bytes that are no request get invalid_request", async () => {
   }
 });
 
-test("a client that sends far too much still reads why that is refused", async () => {
+test("a client that sends far too much can still read the error", async () => {
   await using server = await startServer({});
   const [reply] = await exchange(server.socket, `GET /${"x".repeat(2_000_000)} HTTP/1.1\r\nHost: x\r\n\r\n`);
   assert.ok(reply);
   assertError(reply, "invalid_request", /longer than 16 KiB/);
 });
 
-test("CONNECT is refused, also when its client does not wait for the answer", async () => {
+test("CONNECT is refused, even if the client does not wait for the answer", async () => {
   await using server = await startServer({ health: () => ({ ok: true }) });
   const [reply] = await exchange(server.socket, "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n");
   assert.ok(reply);
@@ -90,7 +90,7 @@ test("CONNECT is refused, also when its client does not wait for the answer", as
   assert.equal(again[0]?.status, 200);
 });
 
-test("a fault after good requests is answered after these", async () => {
+test("a fault after good requests is answered after their answers", async () => {
   const goOn = deferred();
   await using server = await startServer({
     health: async () => {
@@ -108,7 +108,7 @@ test("a fault after good requests is answered after these", async () => {
   );
 });
 
-test("a client that leaves in the middle of its body is cancelled, not an internal error", async () => {
+test("a client that disconnects in the middle of its body gets cancelled, not internal", async () => {
   const failed = deferred<unknown>();
   await using server = await startServer({
     writeFile: async (_input, { content }) => {

@@ -15,7 +15,7 @@ import { deferred, handlersWith, send, startServer, temporaryDir } from "../supp
 
 const listener = () => (_: http.IncomingMessage, outgoing: http.ServerResponse) => void outgoing.end("ok");
 
-test("openServer() makes a socket for its owner alone", async () => {
+test("openServer() makes a socket that only its owner can use", async () => {
   await using server = await startServer({});
   assert.equal((await stat(server.socket)).mode & 0o777, 0o600);
   assert.equal((await stat(dirname(server.socket))).mode & 0o777, 0o700);
@@ -48,7 +48,7 @@ test("openServer() names a path that is too long and an address that is taken", 
   await assert.rejects(stat(join(dir, "s")), { code: "ENOENT" });
 });
 
-test("close() lets a running request finish and does not wait for kept connections", async () => {
+test("close() lets a running request finish and does not wait for idle connections", async () => {
   const entered = deferred();
   const goOn = deferred();
   await using server = await startServer({
@@ -78,7 +78,7 @@ test("close() lets a running request finish and does not wait for kept connectio
   agent.destroy();
 });
 
-test("close() cuts off what does not end in time", async () => {
+test("close() ends requests that do not finish in time", async () => {
   const entered = deferred();
   const aborted = deferred();
   await using server = await startServer({
@@ -98,7 +98,7 @@ test("close() cuts off what does not end in time", async () => {
   await Promise.all([lost, aborted.promise]);
 });
 
-test("lockDataDir() is exclusive by any path, and free again when it is given back", async () => {
+test("lockDataDir() is exclusive by any path, and can be taken again after release", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await symlink(dir, `${dir}-link`);
@@ -113,7 +113,7 @@ test("lockDataDir() is exclusive by any path, and free again when it is given ba
   await assert.rejects(lockDataDir(dir), /pid 4711/);
 });
 
-test("lockDataDir() is exclusive over network namespaces, as containers have them", async (t) => {
+test("lockDataDir() is exclusive across network namespaces, as containers have them", async (t) => {
   if (spawnSync("unshare", ["-n", "true"]).status !== 0) return t.skip("needs the right to make a namespace");
   await using scope = new Scope();
   // Longer than the name of a socket may be.
@@ -163,7 +163,7 @@ test("lockDataDir() lets one of many win", async () => {
   for (const winner of winners) scope.use(winner.value);
 });
 
-test("runDaemon() tells where it listens, refuses a second one, and leaves nothing when stopped", async () => {
+test("runDaemon() reports where it listens, refuses a second daemon, and leaves nothing when it stops", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const config = await loadConfig(
@@ -211,7 +211,7 @@ test("runDaemon() tells where it listens, refuses a second one, and leaves nothi
   }
 });
 
-test("runDaemon() gives everything free when it cannot open", async () => {
+test("runDaemon() releases everything when it cannot open", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await mkdir(join(dir, "data"));

@@ -6,7 +6,7 @@ import { createLogger, nullLogger, Scope } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { Idempotency, type KeyedCall } from "../../src/idempotency/idempotency.ts";
 import { Journal } from "../../src/idempotency/journal.ts";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { deferred, open, post, send, startServer, temporaryDir } from "../support.ts";
 
 const request = { snapshot_tag: "py", n: 2 };
@@ -24,7 +24,7 @@ function counting(before: (signal: AbortSignal) => Promise<void> = async () => {
   return { calls, fork };
 }
 
-test("a call repeated with its key is answered as the first was, and runs once", async () => {
+test("a repeated call with the same key gets the answer of the first, and runs once", async () => {
   const { calls, fork } = counting();
   await using server = await startServer({ fork });
   const first = await post(server.socket, "/v1/sandboxes", request, keyed("k 1"));
@@ -46,7 +46,7 @@ test("a call repeated with its key is answered as the first was, and runs once",
   assert.equal(calls.count, 3);
 });
 
-test("a call that comes while the first runs waits for it", async () => {
+test("a call that arrives while the first runs waits for it", async () => {
   const entered = deferred();
   const goOn = deferred();
   const { calls, fork } = counting(async () => {
@@ -84,7 +84,7 @@ test("a key that was used for another request is refused, also on another route"
   assert.equal(calls.count, 1);
 });
 
-test("a failure is not kept: those who wait share it, who comes later tries again", async () => {
+test("a failure is not kept: waiting calls share it, later calls try again", async () => {
   const goOn = deferred();
   const { signal } = new AbortController();
   const idempotency = new Idempotency();
@@ -120,7 +120,7 @@ test("a failure has its own status with a key too, and leaves the key free", asy
   assert.equal(calls.count, 2);
 });
 
-test("a call whose only client goes is given up, and a repetition runs it anew", async () => {
+test("a call whose only client disconnects is aborted, and a repeated call runs it again", async () => {
   const entered = deferred();
   const undone = deferred();
   let nth = 0;
@@ -144,7 +144,7 @@ test("a call whose only client goes is given up, and a repetition runs it anew",
   assert.equal(calls.count, 2);
 });
 
-test("a call whose client goes runs on for another who waits for it", async () => {
+test("a call whose client disconnects keeps running for another that waits for it", async () => {
   const entered = deferred();
   const goOn = deferred();
   let aborted = false;
@@ -176,7 +176,7 @@ test("a call whose client goes runs on for another who waits for it", async () =
   assert.equal(calls.count, 1);
 });
 
-test("callers have keys of their own", async () => {
+test("each caller has its own keys", async () => {
   const idempotency = new Idempotency();
   const { signal } = new AbortController();
   let made = 0;
@@ -186,7 +186,7 @@ test("callers have keys of their own", async () => {
   assert.deepEqual([(await as("ann")).body, (await as("bob")).body, (await as("ann")).body], ["1", "2", "1"]);
 });
 
-test("keys that cannot be, and calls that take none, are refused", async () => {
+test("invalid keys, and keys on calls that refuse them, are refused", async () => {
   const { fork } = counting();
   await using server = await startServer({ fork, health: () => ({ ok: true }) });
   for (const key of ["", "x".repeat(129), "é"]) {
@@ -206,7 +206,7 @@ const run = (idempotency: Idempotency, key: string, body: string) =>
     async () => ({ status: 201, body }),
   );
 
-test("answers outlive the daemon, and a line that was cut short costs itself only", async () => {
+test("answers outlive the daemon, and a line that was cut short loses only itself", async () => {
   await using scope = new Scope();
   const path = join(await temporaryDir(scope), "idempotency.jsonl");
   {
@@ -225,7 +225,7 @@ test("answers outlive the daemon, and a line that was cut short costs itself onl
   assert.equal((await readFile(path, "utf8")).split("\n").length, 4);
 });
 
-test("answers that are older than a day are forgotten, and their lines go", async () => {
+test("answers older than a day are dropped, and so are their lines", async () => {
   await using scope = new Scope();
   const path = join(await temporaryDir(scope), "idempotency.jsonl");
   const entry = { principal: "", route: "fork", digest: "d", status: 201, body: "x" };
@@ -256,7 +256,7 @@ test("there are never more answers than the limits allow; the oldest go first", 
   assert.equal(small.size, 2);
 });
 
-test("an answer that cannot be written down is given all the same, and kept while the daemon runs", async () => {
+test("an answer that cannot be written to disk is sent, and kept while the daemon runs", async () => {
   const records: { event?: string }[] = [];
   const log = createLogger({
     level: "error",
@@ -271,7 +271,7 @@ test("an answer that cannot be written down is given all the same, and kept whil
   );
 });
 
-test("a file that holds nothing but a line cut short costs no later line", async () => {
+test("a file that holds only a line cut short loses no later line", async () => {
   await using scope = new Scope();
   const path = join(await temporaryDir(scope), "journal");
   await writeFile(path, '{"principal":"');

@@ -2,7 +2,7 @@
 import type { SandboxInfo } from "@forkd/contract";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
-import type { Handlers } from "../../src/http/router.ts";
+import type { Handlers } from "../../src/http/handlers.ts";
 import { sandboxId, startServer } from "../support.ts";
 
 export const info: SandboxInfo = {

@@ -1,21 +1,21 @@
 /**
  * Frames over a byte stream: the socket of the VMM's character device.
  *
- * What is sent in one tick leaves in one write. A guest that does not read is noticed by writers through `isFull` and
- * `onDrain`; small frames are always accepted, up to a bound that only a guest that never reads can reach.
+ * Frames sent in one tick leave in one write. Writers notice a guest that does not read through `isFull` and
+ * `onDrain`. Small frames are always accepted, up to a limit that only a guest that never reads can reach.
  */
 import type { Socket } from "node:net";
 import { ProtocolError } from "./errors.ts";
 import { FrameParser, type Frame } from "./wire/frames.ts";
 
-/** Unsent bytes at which the guest is taken for one that never reads. */
+/** Unsent bytes above which the guest is assumed to never read. */
 const maxUnsentBytes = 32 * 1024 * 1024;
 
 export interface ChannelEvents {
   /** may throw ProtocolError, which ends the channel */
   onFrame(frame: Frame): void;
   onDrain(): void;
-  /** once; nothing is called after it */
+  /** called once, after all other calls */
   onEnd(reason: Error | undefined): void;
 }
 
@@ -25,7 +25,7 @@ export class FrameChannel {
   readonly #events: ChannelEvents;
   #corked = false;
   #ended = false;
-  /** frames that wait while the channel is held */
+  /** frames that wait until the channel is released */
   #held: Buffer[] | undefined;
   #heldBytes = 0;
   #holds = 0;
@@ -47,7 +47,7 @@ export class FrameChannel {
     return this.#held !== undefined || this.#socket.writableNeedDrain;
   }
 
-  /** Frames sent from now on wait, until `release` is called as often as this. */
+  /** Delays frames until `release` is called as many times as this. */
   hold(): void {
     this.#holds++;
     this.#held ??= [];
@@ -68,7 +68,8 @@ export class FrameChannel {
     if (this.#held) {
       this.#held.push(bytes);
       this.#heldBytes += bytes.length;
-      if (this.#heldBytes > maxUnsentBytes) this.end(new ProtocolError("it was held for too long"));
+      if (this.#heldBytes > maxUnsentBytes)
+        this.end(new ProtocolError("too many frames waited while it was held"));
       return;
     }
     if (!this.#corked) {
@@ -84,7 +85,7 @@ export class FrameChannel {
       this.end(new ProtocolError("it does not read its port"));
   }
 
-  /** Ends the channel; the first reason wins. Frames sent before leave as far as the socket takes them at once. */
+  /** Closes the channel; the first reason counts. Sends pending frames only as far as the socket accepts. */
   end(reason: Error | undefined): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -98,7 +99,7 @@ export class FrameChannel {
     try {
       for (const frame of this.#parser.push(chunk)) {
         this.#events.onFrame(frame);
-        // A handler may end the channel; what follows in the chunk is then nobody's.
+        // A handler may end the channel; then drop the rest of the chunk.
         if (this.#ended) return;
       }
     } catch (error) {

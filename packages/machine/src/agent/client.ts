@@ -1,10 +1,11 @@
 /**
  * AgentClient: the host's end of the agent protocol (docs/spec/agent-protocol.md) over one connection.
  *
- * `open` returns at once and what is asked before the guest has answered is sent at once, so that a fork costs one
- * round trip: HELLO, AFTER_FORK, ATTACH and the first eval leave in one write and are answered in order.
+ * `open` returns at once, and requests do not wait for the answer to HELLO, so that a fork costs one round
+ * trip: HELLO, AFTER_FORK, ATTACH and the first eval leave in one write and are answered in order.
  *
- * A guest that breaks the protocol loses its connection, and everything pending rejects with `agent_unreachable`.
+ * If the guest breaks the protocol, the client closes the connection and everything pending rejects with
+ * `agent_unreachable`.
  */
 import { randomBytes, randomInt } from "node:crypto";
 import type { Socket } from "node:net";
@@ -50,12 +51,12 @@ import {
 } from "./wire/requests.ts";
 
 const defaultHelloTimeoutMs = 10_000;
-/** More than the agent's limits of unfinished and finished processes together. */
+/** More than the sum of the agent's limits for unfinished and finished processes. */
 const maxListings = 2048;
 const maxId = 0xffff_ffff;
 
 export interface AgentClientOptions {
-  /** The agent is known to be between frames: a fresh boot or a snapshot taken at rest. */
+  /** The agent is known to be between frames: after a boot or in a snapshot of an idle guest. */
   readonly atBoundary: boolean;
   readonly helloTimeoutMs?: number;
   readonly signal?: AbortSignal;
@@ -64,12 +65,12 @@ export interface AgentClientOptions {
 
 interface PendingRequest {
   readonly action: string;
-  /** Takes a frame that is no ERROR; true if it completes the answer. Throws ProtocolError. */
+  /** Handles a frame other than ERROR; true if it completes the answer. Throws ProtocolError. */
   receive(frame: Frame): boolean;
   fail(error: AppError): void;
 }
 
-/** Takes one frame of the answer to a request: what it comes to, or that more follows; undefined for a wrong frame. */
+/** Reads one frame of an answer: returns the result, or "more" if frames follow; undefined if it is wrong. */
 type AnswerReader<T> = (frame: Frame) => { readonly value: T } | "more" | undefined;
 
 const readOk: AnswerReader<void> = ({ type }) => (type === frameType.ok ? { value: undefined } : undefined);
@@ -82,9 +83,9 @@ export class AgentClient implements AsyncDisposable {
   readonly #closed = createDeferred<Error | undefined>();
   readonly #requests = new Map<number, PendingRequest>();
   readonly #processes = new Map<number, AgentProcess>();
-  /** detached processes with input that they have not taken */
+  /** detached processes with input that they have not read */
   readonly #inputUsed = new Map<number, InputUsed>();
-  /** ids that the guest has named in the last list */
+  /** ids from the guest's last list */
   #guestIds = new Set<number>();
   #lastId = randomInt(1, 2 ** 31);
   #hello: AgentHello | undefined;
@@ -92,7 +93,7 @@ export class AgentClient implements AsyncDisposable {
   #helloTimer: NodeJS.Timeout;
   readonly #lifetime = new AbortController();
 
-  /** Takes over the socket and says HELLO. Never throws: failures are in `ready` and `closed`. */
+  /** Takes over the socket and sends HELLO. Never throws: `ready` and `closed` report failures. */
   static open(socket: Socket, options: AgentClientOptions): AgentClient {
     return new AgentClient(socket, options);
   }
@@ -130,7 +131,7 @@ export class AgentClient implements AsyncDisposable {
     options.signal?.addEventListener("abort", onAbort, { signal: this.#lifetime.signal });
     if (options.signal?.aborted) onAbort();
     else if (socket.destroyed) channel.end(undefined);
-    // Zeros finish a payload that an earlier connection began and are skipped anywhere else.
+    // Zeros complete a payload that an earlier connection began. The agent skips them everywhere else.
     if (!options.atBoundary) channel.send(Buffer.alloc(headerBytes + maxPayloadBytes));
     channel.send(encodeHello(nonce));
   }
@@ -145,7 +146,7 @@ export class AgentClient implements AsyncDisposable {
     return this.#hello;
   }
 
-  /** Resolves when the connection has ended, with the reason if it was not this side's wish or a plain close. */
+  /** Resolves when the connection has ended, with the reason unless it was closed normally. */
   get closed(): Promise<Error | undefined> {
     return this.#closed.promise;
   }
@@ -158,19 +159,19 @@ export class AgentClient implements AsyncDisposable {
     await this.#request("ping", (id) => encodeFrame(frameType.ping, id), readOk);
   }
 
-  /** sync(2) in the guest. */
+  /** Calls sync(2) in the guest. */
   async sync(): Promise<void> {
     await this.#request("sync", (id) => encodeFrame(frameType.sync, id), readOk);
   }
 
-  /** Gives the guest its own entropy, clock and identity; rejects with `guest_refused` naming the step that failed. */
+  /** Gives the guest its own entropy, clock and identity. A `guest_refused` error names the failed step. */
   async afterFork(spec: AfterForkSpec): Promise<void> {
     await this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec), readOk);
   }
 
   /**
-   * Brings the guest's wall clock up to date after the VM was stopped: it is set if it is behind, or ahead by more than
-   * a second. Resolves with what it was.
+   * Updates the guest's wall clock after the VM was stopped: sets it if it is behind, or ahead by more than a
+   * second. Resolves with the old time.
    */
   async setClock(realtimeNs: RealtimeNs): Promise<{ guestBeforeNs: bigint }> {
     return this.#request(
@@ -182,8 +183,9 @@ export class AgentClient implements AsyncDisposable {
   }
 
   /**
-   * Sends nothing until it is disposed of. Once `taken` resolves, the agent has everything that was sent, and whole:
-   * the state in which a running machine is captured, so that nothing is under way that its children would miss.
+   * Sends nothing until the result is disposed. Once `taken` resolves, the agent has read all frames
+   * completely. A running machine is captured in this state, so that no frame is in transit that its children
+   * would miss.
    */
   hold(): Disposable & { readonly taken: Promise<void> } {
     const taken = this.ping();
@@ -196,7 +198,7 @@ export class AgentClient implements AsyncDisposable {
     return { taken, [Symbol.dispose]: release };
   }
 
-  /** All processes that the agent knows, finished ones too. */
+  /** All processes that the agent knows, including finished ones. */
   async list(): Promise<AgentListing[]> {
     const listings: AgentListing[] = [];
     await this.#request(
@@ -212,7 +214,7 @@ export class AgentClient implements AsyncDisposable {
     return listings;
   }
 
-  /** Sends START at once. Throws `invalid_request` if it does not fit a frame, else failures are in `started`. */
+  /** Sends START at once. Throws `invalid_request` if it exceeds a frame; `started` has other failures. */
   start(spec: StartSpec, options: OutputOptions = {}): AgentProcess {
     const id = this.#nextId();
     const credit = spec.detached ? 0 : (options.windowBytes ?? defaultWindowBytes);
@@ -230,7 +232,7 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  /** Sends ATTACH at once; `started` rejects with `guest_refused` and errno ESRCH if there is no such process. */
+  /** Sends ATTACH at once. Without such a process, `started` rejects with `guest_refused` and errno ESRCH. */
   attach(id: number, offsets: PerStream, options: OutputOptions = {}): AgentProcess {
     if (this.#processes.has(id)) {
       throw new AppError("wrong_state", `Cannot attach to process ${id}: it is attached already`);
@@ -241,12 +243,12 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  /** Ends the connection; processes in the guest go on, detached. */
+  /** Closes the connection; processes in the guest keep running, detached. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  /** The same; `reason` is what everything that is pending rejects with. */
+  /** Closes the connection; everything pending rejects with `reason`. */
   async close(reason?: AppError): Promise<void> {
     this.#channel.end(reason);
     await this.#closed.promise;
@@ -284,7 +286,7 @@ export class AgentClient implements AsyncDisposable {
     return done.promise;
   }
 
-  /** An id that no request or process uses, counted from a random one so that earlier connections do not matter. */
+  /** Returns an unused id. Counting starts at a random id, to avoid the ids of earlier connections. */
   #nextId(): number {
     do this.#lastId = this.#lastId >= maxId ? 1 : this.#lastId + 1;
     while (
@@ -297,7 +299,7 @@ export class AgentClient implements AsyncDisposable {
 
   #receive(frame: Frame): void {
     if (this.#hello === undefined) {
-      // The parser lets nothing else through first.
+      // The parser guarantees that the first frame is HELLO_OK.
       this.#hello = decodeHelloOk(frame.payload);
       clearTimeout(this.#helloTimer);
       this.#ready.resolve(this.#hello);

@@ -1,8 +1,8 @@
-/** What can go wrong with a guest, and how it is told to callers. */
+/** Failures of a guest and the errors that callers see. */
 import { getSystemErrorName } from "node:util";
 import { AppError } from "@forkd/contract";
 
-/** The guest broke the protocol; its connection is dropped. Callers see it as the cause of `agent_unreachable`. */
+/** The guest broke the protocol and loses its connection: the cause of an `agent_unreachable` error. */
 export class ProtocolError extends Error {
   override readonly name = "ProtocolError";
 
@@ -11,7 +11,7 @@ export class ProtocolError extends Error {
   }
 }
 
-/** What everything pending rejects with when the connection ends. */
+/** The error that everything pending rejects with when the connection ends. */
 export function unreachable(reason: Error | undefined): AppError {
   if (reason instanceof AppError) return reason;
   const why = reason?.message ?? "connection closed";
@@ -21,14 +21,14 @@ export function unreachable(reason: Error | undefined): AppError {
   });
 }
 
-/** `ENOENT` for 2; the guest is Linux like the host, so the numbers are the same. */
+/** `ENOENT` for 2. The guest and the host are both Linux, so the numbers are the same. */
 export function errnoName(errno: number): string {
   if (errno <= 0 || errno > 4095) return `errno ${errno}`;
   const name = getSystemErrorName(-errno);
   return name.startsWith("E") ? name : `errno ${errno}`;
 }
 
-/** The guest answered with an errno to `action`. */
+/** The guest answered `action` with an errno. */
 export function refusal(action: string, errno: number, text: string): AppError {
   const name = errnoName(errno);
   const message = `Cannot ${action}: ${text === "" ? name : text}`;
@@ -38,7 +38,7 @@ export function refusal(action: string, errno: number, text: string): AppError {
     : new AppError("guest_refused", message, { details });
 }
 
-/** The same for a file operation, where some errnos have codes of their own. */
+/** The same for a file operation, where some errnos have specific codes. */
 export function fileRefusal(action: string, errno: number, text: string): AppError {
   const name = errnoName(errno);
   const message = `Cannot ${action}: ${text === "" ? name : text}`;

@@ -1,4 +1,4 @@
-/** File operations in the guest: each is a process of the agent with the rights of the asked user. */
+/** File operations in the guest. The agent runs each as a process with the permissions of the given user. */
 import { AppError, type FileEntry } from "@forkd/contract";
 import type { AgentClient } from "./client.ts";
 import { fileRefusal } from "./errors.ts";
@@ -9,7 +9,7 @@ import type { ProcessKind, StartSpec } from "./wire/requests.ts";
 import { BadRecord, entryAt, entryIn, StatRecordParser } from "./wire/stat-records.ts";
 
 const maxEntries = 100_000;
-/** Bound of a listing in bytes; names of an honest directory stay far below. */
+/** Maximum bytes of a listing; real directories stay far below it. */
 const maxListingBytes = 64 * 1024 * 1024;
 
 export interface FileOptions {
@@ -17,7 +17,7 @@ export interface FileOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Reads a file. Resolves when there is something to read or the file is empty, rejects if it cannot be opened. */
+/** Reads a file. Resolves at the first bytes or the end of the file; rejects if the file cannot be opened. */
 export async function readFile(
   client: AgentClient,
   path: string,
@@ -30,7 +30,7 @@ export async function readFile(
   return first.done ? content : withFirst(first.value, content);
 }
 
-/** Writes a file whole or, if the content or the call ends before its end, not at all (except with `append`). */
+/** Writes the whole file or, if the content or the call fails early, nothing (except with `append`). */
 export async function writeFile(
   client: AgentClient,
   path: string,
@@ -90,7 +90,7 @@ export async function statFile(
     parser.end();
     if (!entry) throw new BadRecord("no record");
   });
-  if (!entry) throw new TypeError("statFile has no entry");
+  if (!entry) throw new TypeError("statFile() got no entry");
   return entry;
 }
 
@@ -129,7 +129,7 @@ export async function changeMode(
   await finish(operate(client, "chmod", { path, mode, recursive: options.recursive ?? false }, options));
 }
 
-/** Runs one operation and yields what it prints; ends with its success or throws its failure. Leaving early kills it. */
+/** Runs one operation and yields its output. Throws if it fails. Ending the iteration early kills it. */
 async function* operate(
   client: AgentClient,
   kind: ProcessKind,
@@ -151,22 +151,22 @@ async function* operate(
   const onAbort = (): void =>
     fail(new AppError("cancelled", `Cannot ${action}: cancelled`, { cause: signal?.reason }));
   signal?.addEventListener("abort", onAbort, { signal: stop.signal });
-  const complaint = new OutputTail();
+  const stderr = new OutputTail();
   try {
     feed?.(process).catch(fail);
     for await (const { stream, bytes } of process.output) {
       if (stream === 1) yield bytes;
-      else complaint.push(bytes);
+      else stderr.push(bytes);
     }
     const exit = await process.exit;
     if (failure) throw failure;
-    check(action, exit, complaint.text().trim());
+    check(action, exit, stderr.text().trim());
   } finally {
     stop.abort();
   }
 }
 
-/** False if the operation has ended: then its exit says why. */
+/** False if the operation has ended; its exit says why. */
 async function accepts(write: Promise<void>): Promise<boolean> {
   return write.then(
     () => true,
@@ -186,7 +186,7 @@ async function finish(operation: AsyncGenerator<Buffer>): Promise<void> {
   for await (const bytes of operation) void bytes;
 }
 
-/** Not a generator: one that was not begun would not pass `return` on, and the process would stay. */
+/** Not a generator: return() on one that has not started does not reach `rest`, which leaks the process. */
 function withFirst(first: Buffer, rest: AsyncGenerator<Buffer>): AsyncIterableIterator<Buffer> {
   let head: Buffer | undefined = first;
   return {

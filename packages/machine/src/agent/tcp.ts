@@ -1,4 +1,4 @@
-/** A TCP connection made inside the guest, as a Node stream. */
+/** A TCP connection inside the guest, as a Node stream. */
 import { Duplex } from "node:stream";
 import { createDeferred, type Deferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
@@ -9,8 +9,8 @@ import type { AgentProcess } from "./process/process.ts";
 import type { AgentOutput } from "./wire/replies.ts";
 
 /**
- * Connects to a port of the guest. Returns at once; a refused connection destroys the stream with `guest_refused`.
- * Ending the writable side half-closes; destroying the stream kills the connection.
+ * Connects to a port of the guest. Returns at once; if the connection is refused, the stream is destroyed
+ * with `guest_refused`. Ending the writable side half-closes; destroying the stream kills the connection.
  */
 export function connectTcp(client: AgentClient, port: number, host?: string): Duplex {
   return new GuestSocket(client, port, host);
@@ -18,8 +18,8 @@ export function connectTcp(client: AgentClient, port: number, host?: string): Du
 
 class GuestSocket extends Duplex {
   readonly #process: AgentProcess;
-  readonly #complaint = new OutputTail();
-  /** pieces that wait until the reader wants more; their credit waits with them */
+  readonly #stderr = new OutputTail();
+  /** resolves when the reader wants more; until then the guest gets no new credit */
   #paused: Deferred<void> | undefined;
   #ended = false;
   #connected = false;
@@ -32,8 +32,8 @@ class GuestSocket extends Duplex {
       {
         onOutput: (output) => this.#receive(output),
         onEof: (stream) => {
-          // Before the connection stands, the end of its data is the end of the attempt, and the exit says why; but the
-          // two streams come in any order.
+          // Before the connection is established, the end of stream 1 means that the attempt failed, and the
+          // exit says why. But "connected" on stream 2 may arrive after the end of stream 1.
           if (stream !== 1) return;
           this.#eof = true;
           if (this.#connected) this.#endReading();
@@ -44,7 +44,7 @@ class GuestSocket extends Duplex {
       (exit) => {
         this.#process.forget();
         if (exit.code === 0) return this.#endReading();
-        const text = this.#complaint
+        const text = this.#stderr
           .text()
           .replace(/^connected\n/, "")
           .trim();
@@ -70,7 +70,7 @@ class GuestSocket extends Duplex {
   }
 
   override _final(done: (error?: Error | null) => void): void {
-    // After the peer has closed both ways there is nothing left to half-close.
+    // If the peer has closed both directions, there is nothing to half-close.
     this.#process.end().then(
       () => done(),
       (error: unknown) =>
@@ -88,8 +88,8 @@ class GuestSocket extends Duplex {
 
   #receive({ stream, bytes }: AgentOutput): void | Promise<void> {
     if (stream !== 1) {
-      this.#complaint.push(bytes);
-      if (!this.#connected && this.#complaint.text().startsWith("connected\n")) {
+      this.#stderr.push(bytes);
+      if (!this.#connected && this.#stderr.text().startsWith("connected\n")) {
         this.#connected = true;
         this.emit("connect");
         if (this.#eof) this.#endReading();

@@ -1,9 +1,9 @@
 /**
- * An empty qcow2 overlay, written directly.
+ * Writes an empty qcow2 overlay without qemu-img.
  *
- * Four clusters of 64 KiB: header, refcount table, one refcount block (counts of these clusters), L1 table (all zero =
- * everything comes from the backing node). The backing file is given on the VMM's command line, never in the header, so
- * an overlay holds no path and can be moved.
+ * Four clusters of 64 KiB: header, refcount table, one refcount block (counts of these clusters), L1 table
+ * (all zero: all data comes from the backing node). The VMM's command line names the backing file, never the
+ * header, so an overlay contains no path and can be moved.
  */
 import { open } from "node:fs/promises";
 import {
@@ -13,10 +13,10 @@ import {
   qcow2TableEntries,
 } from "@forkd/base";
 
-/** One L1 cluster maps this many bytes. */
+/** Number of bytes that one L1 cluster maps. */
 const maxVirtualSize = qcow2TableEntries * qcow2TableEntries * clusterSize;
 
-/** The first 64 KiB × 4 as pieces: [offset, bytes]. */
+/** The four clusters as pieces: [offset, bytes]. */
 export function emptyOverlay(virtualSize: number): { length: number; pieces: [number, Buffer][] } {
   if (virtualSize <= 0 || virtualSize % 512 !== 0 || virtualSize > maxVirtualSize) {
     throw new RangeError(`Cannot make an overlay of ${virtualSize} bytes`);

@@ -1,18 +1,18 @@
 /**
  * One virtual machine behind one interface.
  *
- *   boot()    ─────────────────────────────► Machine ──pause()──► PausedMachine ──dispose──► (runs on)
+ *   boot()    ─────────────────────────────► Machine ──pause()──► PausedMachine ──dispose──► (runs again)
  *   prepare() ──► PreparedMachine ──start()──┘│
- *   attach()  ──────────────────────────────►┘└──leave()──► (runs on without us; attach() takes it up again)
+ *   attach()  ──────────────────────────────►┘└──leave()──► (keeps running; attach() reconnects)
  *
- * What may be done only while no vCPU runs is a method of PausedMachine, so the order cannot be got wrong. Disposing a
- * machine ends its process and removes what the engine made for it in the work directory.
+ * Operations that need stopped vCPUs are methods of PausedMachine, so callers cannot get the order wrong.
+ * Disposing a machine ends its process and removes the engine's files in the work directory.
  */
 import type { Socket } from "node:net";
 import type { Accelerator } from "@forkd/contract";
 import type { ProcessId } from "../host/procfs.ts";
 
-/** What the guest sees. A restored machine must have the same shape as the one that was saved. */
+/** The guest-visible hardware. A restored machine must have the same shape as the saved one. */
 export type MachineShape = {
   vcpus: number;
   memoryMib: number;
@@ -36,7 +36,7 @@ export type DiskSpec = {
 
 /** Where the engine puts the files and sockets of one machine. */
 export type MachinePlace = {
-  /** short path: holds sockets */
+  /** a short path, because the length of socket paths is limited */
   socketDir: string;
   consolePath: string;
   logPath: string;
@@ -60,7 +60,7 @@ export type RestoreSpec = {
   deviceState: string;
 };
 
-/** A machine that runs already: an earlier process of ours has left it. */
+/** A running machine that an earlier daemon process started. */
 export type AttachSpec = {
   process: ProcessId;
   place: MachinePlace;
@@ -68,19 +68,21 @@ export type AttachSpec = {
   memoryBytes: number;
 };
 
-/** What a guest may do with its disk; what is left out is not limited. */
+/** Disk limits of a guest; absent members mean no limit. */
 export type DiskLimits = {
   readBps?: number | undefined;
   writeBps?: number | undefined;
   readIops?: number | undefined;
   writeIops?: number | undefined;
-  /** bytes that the machine's own layers may take; a machine that takes more is ended with `reason` */
+  /** maximum bytes of the machine's own layers; a machine that exceeds them is killed with `reason` */
   growth?: { bytes: number; reason: string } | undefined;
 };
 
 export type ExitReason = {
-  /** first cause that is known, for a person */
+  /** first known cause, for humans */
   text: string;
+  /** the limit that the engine ended it for, if it did */
+  exceeded?: "disk";
   exitCode: number | null;
   signal: string | null;
   /** last lines of the engine's log */
@@ -95,63 +97,63 @@ export interface Machine extends AsyncDisposable {
   /** connected to the agent's port */
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
-  /** Its process is about to end, or has: `exited` will resolve, if it has not yet. */
+  /** True if the process has exited or is about to, so that `exited` has resolved or soon will. */
   readonly isEnding: boolean;
-  /** files that hold the disk, bottom first; the last one is being written */
+  /** files of the disk, bottom first; the guest writes to the last one */
   readonly disk: readonly DiskLayer[];
-  /** As that of a prepared machine; for a machine that another process has limited. */
+  /** As for a prepared machine; used for an adopted machine. */
   limitDisk?(limits: DiskLimits): Promise<void>;
-  /** Stops the vCPUs and what the host sends to the agent. Disposing the result starts both again. */
+  /** Stops the vCPUs and delays data to the agent. Disposing the result resumes both. */
   pause(): Promise<PausedMachine>;
-  /** Makes ready to take the pages that differ from the memory file, so that little is left for the pause. */
+  /** Prepares to copy the pages that differ from the memory file, to keep the pause short. */
   armCapture(options: {
     layerPath: string;
-    /** into the file at once instead of into memory */
+    /** copy to the file directly instead of to memory */
     direct: boolean;
     signal?: AbortSignal | undefined;
   }): Promise<PageCapture>;
-  /** Opens the overlay that the guest will write to after the next freeze; `make` creates it and gives its path. */
+  /** Opens the overlay for writes after the next freeze; `make` creates it and returns its path. */
   prepareFreeze(make: () => Promise<string>): Promise<void>;
   /**
-   * While the guest runs, copies into the layer being written what the layers above the lowest `keep` hold. Gives the
-   * layers that are no longer used.
+   * While the guest runs, copies the data of all layers above the lowest `keep` to the writable layer.
+   * Returns the layers that are no longer used.
    */
   collapseDisk(keep: number): Promise<readonly DiskLayer[]>;
-  /** Lets go of it: it runs on, and nothing of it is removed. */
+  /** Disconnects: the machine keeps running, and its files stay. */
   leave(): Promise<void>;
 }
 
 export interface PausedMachine extends AsyncDisposable {
-  /** CPU and device state without memory. */
+  /** Saves CPU and device state without memory. */
   saveDevices(path: string): Promise<void>;
   /**
-   * Ends the layer being written; the guest goes on in the prepared overlay. A layer that nothing was written to goes on
-   * itself. Gives the layers that hold the disk as it is now, bottom first; none of them is written any more.
+   * Freezes the writable layer; the guest continues in the prepared overlay. An empty layer stays writable
+   * instead. Returns the layers of the disk as it is now, bottom first; nothing writes to them any more.
    */
   freezeDisk(): Promise<readonly DiskLayer[]>;
 }
 
 /** The pages of a restored machine that differ from the file it was restored from. */
 export interface PageCapture extends AsyncDisposable {
-  /** as counted while the machine ran */
+  /** counted while the machine was running */
   readonly expectedPages: number;
-  /** While it is paused. May be repeated: the last one counts. */
+  /** Copies the pages while the machine is paused. May be repeated: the last copy counts. */
   take(): Promise<{ pages: number; scanUs: number; copyUs: number }>;
-  /** Data and extent table of the layer file; its header is for the store to write. */
+  /** Writes data and extent table of the layer file; the store writes the header. */
   write(): Promise<{ pages: number; extents: number; fileBytes: number }>;
-  /** Writes the pages to their places in a flat image. */
+  /** Writes the pages to a flat image. */
   apply(path: string): Promise<void>;
 }
 
-/** A VMM process that waits for the state it shall go on from. */
+/** A VMM process that waits to load saved state. */
 export interface PreparedMachine extends AsyncDisposable {
   readonly process: ProcessId;
   readonly argv: readonly string[];
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
-  /** Holds from the guest's first instruction on; absent where the engine cannot. */
+  /** Limits apply from the guest's first instruction; absent if the engine does not support them. */
   limitDisk?(limits: DiskLimits): Promise<void>;
-  /** Loads the state and runs. The result owns the process. */
+  /** Loads the state and runs the machine. The result owns the process. */
   start(): Promise<Machine>;
 }
 
@@ -167,8 +169,8 @@ export interface Engine {
   boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<Machine>;
   prepare(spec: RestoreSpec, options: { signal?: AbortSignal }): Promise<PreparedMachine>;
   /**
-   * Takes up a machine that was left. What its owner had begun with it is undone: it runs, and its disk has no layers but those
-   * in use. Throws `engine_failed` if that process is gone or is none of ours; it is never ended here.
+   * Adopts a running machine. Undoes unfinished work of its earlier owner: resumes it and removes unused disk
+   * layers. Throws `engine_failed` if the process has exited or is not ours; never kills it.
    */
   attach(spec: AttachSpec): Promise<Machine>;
 }

@@ -1,6 +1,6 @@
 /**
- * A VMM process: started in a session of its own with its output in a log file, so it does not depend on the daemon, or found
- * again after the daemon that started it has gone. The reason it ended is set once: the first cause wins.
+ * A VMM process, started or adopted. It is started in its own session with its output in a log file, so it
+ * does not depend on the daemon. The reason for its exit is set once: the first cause counts.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { closeSync, openSync, writeFileSync } from "node:fs";
@@ -23,7 +23,7 @@ export async function tailOf(path: string, bytes = tailBytes): Promise<string> {
     const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
     return buffer.subarray(0, bytesRead).toString("utf8").trim();
   } catch {
-    // The text is only ever an explanation of something else that went wrong.
+    // The text only explains another failure, so it may be missing.
     return "";
   }
 }
@@ -37,7 +37,7 @@ export class VmmProcess implements AsyncDisposable {
   /** connected to its control socket */
   readonly control: Socket;
   readonly exited: Promise<ExitReason>;
-  #cause: string | undefined;
+  #cause: Pick<ExitReason, "text" | "exceeded"> | undefined;
   #isEnding = false;
   readonly #kill: () => void;
   readonly #leave: () => void;
@@ -60,11 +60,11 @@ export class VmmProcess implements AsyncDisposable {
     this.#leave = parts.leave;
     this.exited = parts.end.then(async (end): Promise<ExitReason> => {
       const [log, console] = await Promise.all([tailOf(logPath), tailOf(consolePath)]);
-      return { ...end, text: this.#cause ?? describeExit(end, console), log, console };
+      return { ...end, ...(this.#cause ?? { text: describeExit(end, console) }), log, console };
     });
     const ending = () => void (this.#isEnding = true);
     void parts.end.then(ending);
-    // That the other side closes it, or resets it, is the same event as the exit.
+    // A close or reset by the other side means that the process is exiting.
     this.control.once("end", ending);
     this.control.on("error", ending);
   }
@@ -73,7 +73,7 @@ export class VmmProcess implements AsyncDisposable {
     options: Texts & {
       program: string;
       args: readonly string[];
-      /** files handed over as descriptors 4, 5, … */
+      /** files passed as descriptors 4, 5, … */
       files?: readonly string[];
     },
   ): Promise<VmmProcess> {
@@ -104,7 +104,7 @@ export class VmmProcess implements AsyncDisposable {
         {
           id,
           argv: [options.program, ...options.args],
-          // Extra "pipe" descriptors are connected stream sockets; ours of descriptor 3 is the control socket.
+          // Extra "pipe" descriptors are connected stream sockets; descriptor 3 is the control socket.
           control: child.stdio[3] as Socket,
           end,
           kill: () => void child.kill("SIGKILL"),
@@ -118,14 +118,14 @@ export class VmmProcess implements AsyncDisposable {
   }
 
   /**
-   * A process that another one of ours started. It is no child of this process, so its end shows in its control socket, which
-   * only the kernel closes for it. How it ended is not known then.
+   * Adopts a process that an earlier daemon started. It is not a child of this process, so its exit is
+   * detected when the kernel closes its control socket. Exit code and signal are unknown.
    */
   static attach(id: ProcessId, control: Socket, texts: Texts): VmmProcess {
     const end = new Promise<End>((resolve) => {
       control.once("close", () => resolve({ exitCode: null, signal: null }));
     });
-    // Between the look and the signal the pid could become another's only if the process ended and was reaped in that moment.
+    // The pid could be reused only if the process exited and was reaped between the check and the signal.
     const kill = () => {
       if (isAlive(id)) endProcess(id.pid);
     };
@@ -135,37 +135,37 @@ export class VmmProcess implements AsyncDisposable {
     );
   }
 
-  /** Its exit is known, or will be in a moment. */
+  /** True if the process has exited or is about to. */
   get isEnding(): boolean {
     return this.#isEnding || isEnding(this.id);
   }
 
-  /** Names why the process is about to end, unless a cause is known already. */
-  blame(cause: string): void {
-    this.#cause ??= cause;
+  /** Sets why the process is about to exit, unless a cause is known already. */
+  setCause(text: string, exceeded?: ExitReason["exceeded"]): void {
+    this.#cause ??= { text, ...(exceeded && { exceeded }) };
   }
 
-  /** Immediate; the guest gets no chance to object. */
+  /** Kills the process at once, without a shutdown of the guest. */
   kill(): void {
     this.#kill();
   }
 
-  /** Lets it run on without us; `exited` need not resolve any more. */
+  /** Disconnects; the process keeps running and `exited` may never resolve. */
   leave(): void {
     this.#leave();
     this.control.destroy();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.blame("stopped by forkd");
+    this.setCause("stopped by forkd");
     this.kill();
     await this.exited;
     this.control.destroy();
   }
 }
 
-/** When the host runs out of memory a guest is to go before the daemon that looks after all of them. */
-function preferAsVictim(pid: number): void {
+/** When the host runs out of memory, the kernel should kill a guest before the daemon. */
+function raiseOomScore(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/oom_score_adj`, "500");
   } catch (error) {
@@ -173,10 +173,10 @@ function preferAsVictim(pid: number): void {
   }
 }
 
-/** Nobody would own a process whose identity cannot be read. */
+/** Kills the process if its identity cannot be read, because nothing would own it. */
 function identifyOrKill(child: ChildProcess, pid: number): ProcessId {
   try {
-    preferAsVictim(pid);
+    raiseOomScore(pid);
     return identify(pid) ?? { pid, startTime: 0 };
   } catch (error) {
     child.kill("SIGKILL");
@@ -184,7 +184,7 @@ function identifyOrKill(child: ChildProcess, pid: number): ProcessId {
   }
 }
 
-/** What the guest said last, if it is the cause. */
+/** The guest's last console message, if it explains the exit. */
 export function lastWords(console: string): string | undefined {
   const said = /Kernel panic[^\n]*/.exec(console)?.[0] ?? /forkd: boot failed[^\n]*/.exec(console)?.[0];
   return said === undefined ? undefined : `guest: ${said}`;

@@ -1,8 +1,8 @@
 /**
- * Which accelerator really runs guests on this host.
+ * Chooses an accelerator that really runs guests on this host.
  *
- * The presence of /dev/kvm is not enough: where the module is kvm_pvm an ordinary kernel is interpreted instruction by
- * instruction and dies. So the modules are looked at first, and then a guest is booted to see it live.
+ * The presence of /dev/kvm is not enough: kvm_pvm interprets a stock kernel instruction by instruction, and
+ * the kernel crashes. So this checks the loaded modules first and then boots a small guest.
  */
 import { access, constants, stat } from "node:fs/promises";
 import { isErrno } from "@forkd/base";
@@ -10,7 +10,7 @@ import type { Accelerator } from "@forkd/contract";
 
 export type AcceleratorChoice = {
   accelerator: Accelerator;
-  /** for a person */
+  /** for humans */
   reason: string;
 };
 
@@ -24,7 +24,7 @@ async function exists(path: string): Promise<boolean> {
   }
 }
 
-/** Why KVM cannot be used, from what can be seen without starting anything; undefined if nothing speaks against it. */
+/** Why KVM cannot be used, as far as visible without a guest; undefined if there is no obstacle. */
 export async function kvmObstacle(): Promise<string | undefined> {
   if (!(await exists("/dev/kvm"))) return "/dev/kvm does not exist";
   try {
@@ -42,21 +42,21 @@ export async function kvmObstacle(): Promise<string | undefined> {
 }
 
 /**
- * `probe` boots a small guest and tells whether it lived; it throws if that could not be tried. Then what can be seen decides: a
- * daemon that starts on a full disk would else emulate for all its life.
+ * `probe` boots a small guest and returns the obstacle, if any. It throws if it cannot run, for example on a
+ * full disk. Then `findObstacle` decides, so that the daemon does not use emulation until its next restart.
  */
 export async function chooseAccelerator(
   wanted: "auto" | Accelerator,
   probe: (accelerator: Accelerator) => Promise<string | undefined>,
-  seen: () => Promise<string | undefined> = kvmObstacle,
+  findObstacle: () => Promise<string | undefined> = kvmObstacle,
 ): Promise<AcceleratorChoice> {
   if (wanted !== "auto") return { accelerator: wanted, reason: "set by configuration" };
-  let obstacle = await seen();
+  let obstacle = await findObstacle();
   try {
     obstacle ??= await probe("kvm");
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    return { accelerator: "kvm", reason: `KVM is there; whether it runs guests could not be tried: ${why}` };
+    return { accelerator: "kvm", reason: `KVM is available, but a test boot could not be tried: ${why}` };
   }
   if (obstacle === undefined) return { accelerator: "kvm", reason: "KVM runs guests on this host" };
   return { accelerator: "tcg", reason: `software emulation: ${obstacle}` };

@@ -1,11 +1,11 @@
-/** What a guest sees of the host's CPU when it runs on it directly. */
+/** The host's CPU as a guest sees it under KVM. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 
-/** A host does not change its CPU, and on one with many of them the kernel takes milliseconds to describe them. */
+/** Cached, because the CPU does not change and the kernel takes milliseconds to describe many CPUs. */
 let known: string | undefined;
 
-/** Vendor, family, model, stepping and a digest of the feature flags: two hosts with the same text run the same guests. */
+/** Vendor, family, model, stepping and a digest of the feature flags. Equal texts mean compatible hosts. */
 export function hostCpuIdentity(): string {
   known ??= cpuIdentityIn(readFileSync("/proc/cpuinfo", "latin1"));
   return known;

@@ -1,4 +1,4 @@
-/** Facts about host processes from /proc. A pid alone is reused; pid and start time together name one process. */
+/** Facts about host processes from /proc. Pids are reused; pid and start time together identify a process. */
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isErrno } from "@forkd/base";
@@ -12,7 +12,7 @@ export type ProcessId = {
 /** PF_EXITING of the kernel */
 const exitingFlag = 4;
 
-/** The identity of a live process; undefined when there is none, or only its unreaped rest. */
+/** The identity of a live process; undefined if there is none or only a zombie. */
 export function identify(pid: number): ProcessId | undefined {
   return statOf(pid)?.id;
 }
@@ -25,19 +25,19 @@ function statOf(pid: number): { id: ProcessId; flags: number } | undefined {
     if (isErrno(error, "ENOENT", "ESRCH")) return undefined;
     throw error;
   }
-  // The command name may hold spaces and brackets; the state is the field after its closing bracket.
+  // The command name may contain spaces and brackets; the state is the field after its closing bracket.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   if (fields[0] === "Z" || fields[0] === "X") return undefined;
   return { id: { pid, startTime: Number(fields[19]) }, flags: Number(fields[6]) };
 }
 
-/** It has ended or is about to: the kernel takes its memory from it first, then its sockets, and then tells its parent. */
+/** True if the process has exited or is about to: the kernel closes sockets before it reports the exit. */
 export function isEnding({ pid, startTime }: ProcessId): boolean {
   const stat = statOf(pid);
   return stat?.id.startTime !== startTime || (stat.flags & exitingFlag) !== 0;
 }
 
-/** Ends a process at once; one that is gone already is as good. */
+/** Kills a process; does nothing if it has exited already. */
 export function endProcess(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
@@ -48,12 +48,12 @@ export function endProcess(pid: number): void {
 
 let bootId: string | undefined;
 
-/** What start times count from: a process of another boot is gone, whatever has its pid now. */
+/** Start times count from this boot: a process of another boot has exited, even if its pid is in use. */
 export function hostBootId(): string {
   return (bootId ??= readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim());
 }
 
-/** The arguments of a live process; empty when it is gone or not ours to read. */
+/** The arguments of a live process; empty if it has exited or we may not read them. */
 export function commandLine(pid: number): string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").slice(0, -1);
@@ -69,7 +69,7 @@ export function isAlive(process: ProcessId): boolean {
 
 export type MemoryUse = { privateBytes: number; sharedBytes: number; pssBytes: number };
 
-/** Memory of a process from smaps_rollup, or undefined when it is gone or not ours to read. */
+/** Memory of a process from smaps_rollup; undefined if it has exited or we may not read it. */
 export async function memoryUse(pid: number): Promise<MemoryUse | undefined> {
   let text: string;
   try {
@@ -87,10 +87,10 @@ export async function memoryUse(pid: number): Promise<MemoryUse | undefined> {
   };
 }
 
-/** Ticks of the times in /proc/PID/stat; the kernel shows them in this unit on every architecture that forkd runs on */
+/** Unit of the times in /proc/PID/stat, on every architecture that forkd runs on. */
 const ticksPerSecond = 100;
 
-/** CPU time that a process has had, in user and system mode, or undefined when it is gone. */
+/** CPU time of a process in user and system mode; undefined if it has exited. */
 export async function cpuSeconds(pid: number): Promise<number | undefined> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, "latin1");

@@ -1,4 +1,4 @@
-/** The frequency of the host's TSC, measured by the guest agent's binary in its host mode. */
+/** Measures the host's TSC frequency with the guest agent's binary in its host mode. */
 import { runProgram } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 

@@ -1,8 +1,8 @@
 /**
- * The pages in which a VM differs from the memory file it was forked from, as a layer file.
+ * Captures the pages in which a VM differs from the memory file it was forked from, as a layer file.
  *
- * Arming and writing happen while the VM runs; only `take` needs it stopped. The layer file stays, whatever happens:
- * it belongs to the caller. Its header is left empty.
+ * Arming and writing happen while the VM runs; only `take` needs it paused. The layer file belongs to the
+ * caller and is never removed here. Its header stays empty.
  */
 import { AppError } from "@forkd/contract";
 import { isAlive, type ProcessId } from "../host/procfs.ts";
@@ -11,19 +11,19 @@ import { PagesHelper } from "./helper.ts";
 export type CaptureOptions = {
   /** the VMM */
   process: ProcessId;
-  /** mapped privately by the VMM, all of it */
+  /** the VMM maps all of it privately */
   memoryFile: string;
   memoryBytes: number;
   /** must not exist */
   layerPath: string;
-  /** copies into the layer file itself: needs no memory, and room on disk is reserved before the pause */
+  /** copy to the layer file directly: needs no memory, and reserves disk space before the pause */
   direct: boolean;
-  /** ends the capture at any time; what is waited for rejects with its reason */
+  /** ends the capture at any time; a pending call rejects with its reason */
   signal?: AbortSignal | undefined;
 };
 
 export class MemoryCapture implements AsyncDisposable {
-  /** diverged when the capture was armed */
+  /** number of changed pages when the capture was armed */
   readonly expectedPages: number;
   #helper: PagesHelper;
 
@@ -49,7 +49,7 @@ export class MemoryCapture implements AsyncDisposable {
     );
     try {
       const [pages = 0] = await helper.answer("armed");
-      // The helper holds on to the process it found; this tells that it found the right one.
+      // The helper keeps a handle of the process it found; this check proves that it is the right one.
       checkAlive(options.process);
       return new MemoryCapture(helper, pages);
     } catch (error) {
@@ -58,7 +58,7 @@ export class MemoryCapture implements AsyncDisposable {
     }
   }
 
-  /** Copies the diverged pages; the VM must be stopped. What was taken before is forgotten. */
+  /** Copies the changed pages; the VM must be paused. Replaces an earlier copy. */
   async take(): Promise<{ pages: number; scanUs: number; copyUs: number }> {
     const [pages = 0, scanUs = 0, copyUs = 0] = await this.#helper.answer("taken", "take");
     return { pages, scanUs, copyUs };
@@ -70,9 +70,9 @@ export class MemoryCapture implements AsyncDisposable {
     return { pages, extents, fileBytes };
   }
 
-  /** Writes what was taken into a file of the size of the memory. */
+  /** Writes the copied pages to a file with the size of the memory. */
   async apply(path: string): Promise<void> {
-    if (/[\n\r]/.test(path)) throw new AppError("invalid_request", "A path must not hold a line break");
+    if (/[\n\r]/.test(path)) throw new AppError("invalid_request", "A path must not contain a line break");
     await this.#helper.answer("applied", `apply ${path}`);
   }
 

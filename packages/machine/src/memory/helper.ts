@@ -1,6 +1,6 @@
 /**
- * The program that reads the memory of a VMM: it is asked by lines on its stdin, and answers each by one line on its
- * stdout. `error ERRNO text` is its last line. It ends with this process whatever happens.
+ * The program that reads the memory of a VMM. It answers each line on its stdin with one line on its stdout.
+ * If it fails, its last line is `error ERRNO text`. It always exits when this process exits.
  */
 import { spawn, type ChildProcessByStdio } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
@@ -17,7 +17,7 @@ export class PagesHelper implements AsyncDisposable {
   #closed: Promise<void>;
   readonly #lines = new LineSplitter({ maxLength: maxLine });
   #pending: Pending | undefined;
-  /** why there will be no more answers; the first cause wins */
+  /** why no more answers follow; the first cause counts */
   #ended: Error | undefined;
 
   constructor(args: readonly string[], signal?: AbortSignal) {
@@ -37,17 +37,19 @@ export class PagesHelper implements AsyncDisposable {
     });
     child.stdout.setEncoding("utf8");
     child.stdout.on("data", (chunk: string) => this.#read(chunk));
-    // A pipe that broke is the same event as the end of the program.
+    // A broken pipe means that the program has exited, which "close" handles.
     child.stdin.on("error", () => undefined);
     if (signal?.aborted) onAbort();
     else signal?.addEventListener("abort", onAbort, { once: true });
   }
 
-  /** The numbers of the next answer, which must begin with `keyword`; `line` is what asks for it. One at a time. */
+  /** Sends `line` and returns the numbers of the answer, which starts with `keyword`. One call at a time. */
   answer(keyword: string, line?: string): Promise<number[]> {
     if (this.#ended) return Promise.reject(this.#ended);
     if (this.#pending) {
-      return Promise.reject(new AppError("internal", `${tool} is asked before it answered`));
+      return Promise.reject(
+        new AppError("internal", `${tool} got a request before it answered the last one`),
+      );
     }
     if (line !== undefined) this.#child.stdin.write(`${line}\n`);
     return new Promise((resolve, reject) => {
@@ -81,7 +83,7 @@ export class PagesHelper implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#end(new AppError("engine_failed", "Cannot capture the memory: the capture was given up"));
+    this.#end(new AppError("engine_failed", "Cannot capture the memory: the capture was cancelled"));
     await this.#closed;
   }
 }

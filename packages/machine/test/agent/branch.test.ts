@@ -1,4 +1,4 @@
-/** What the host of a machine that was captured in the middle of everything meets: the real agent and the real kernel. */
+/** The host of a machine that was captured while busy, with the real agent and the real kernel. */
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -16,7 +16,7 @@ function startKernel(agent: RealAgent): Promise<KernelClient> {
   return KernelClient.start(agent.client, { language: "python", argv: ["python3", pythonKernel] });
 }
 
-/** The source runs an eval, which has printed something, when it is captured; the position is what a child is given. */
+/** Captures the source while it runs an eval that has printed something. Returns the position for a child. */
 async function capturedInEval(agent: RealAgent, code: string): Promise<KernelPosition> {
   const source = await startKernel(agent);
   let begun = (): void => undefined;
@@ -33,11 +33,11 @@ async function capture(agent: RealAgent, kernel: KernelClient): Promise<KernelPo
   using held = agent.client.hold();
   await held.taken;
   assert.equal(kernel.isSending, false);
-  // As it is stored.
+  // Snapshots store it as JSON.
   return JSON.parse(JSON.stringify(kernel.position())) as KernelPosition;
 }
 
-test("a child of a busy kernel waits for the eval it inherited, then works", async () => {
+test("a child of a busy kernel waits for the inherited eval, then works", async () => {
   await using agent = await RealAgent.openRelayed();
   const { wait, open } = gate(agent);
   const position = await capturedInEval(agent, `print('begun')\n${wait}print('inherited')\nx = 2\nx`);
@@ -55,7 +55,7 @@ test("a child of a busy kernel waits for the eval it inherited, then works", asy
   const own = kernel.evaluate({ code, context, onOutput }).then(({ json }) => order.push("own") && json);
   await kernel.ready;
   await client.ping();
-  assert.deepEqual(order, [], "nothing overtakes the eval");
+  assert.deepEqual(order, [], "no message overtakes the eval");
   await open();
   assert.deepEqual(await own, [2, "yes"]);
   await prepared;
@@ -63,19 +63,19 @@ test("a child of a busy kernel waits for the eval it inherited, then works", asy
   await kernel[Symbol.asyncDispose]();
 });
 
-test("a child interrupts the eval it inherited", async () => {
+test("a child interrupts the inherited eval", async () => {
   await using agent = await RealAgent.openRelayed();
   const position = await capturedInEval(agent, "x = 1\nprint(x)\nwhile True: pass");
   const kernel = KernelClient.attach(await agent.nextHost(), position);
   const own = kernel.evaluate({ code: "x + 1", context });
-  // An interrupt that comes before the kernel has begun is lost.
+  // An interrupt before the kernel starts the eval has no effect.
   const again = setInterval(() => kernel.interrupt(), 50);
   assert.equal((await own).json, 2);
   clearInterval(again);
   await kernel[Symbol.asyncDispose]();
 });
 
-test("the signal of the agent re-seeds the generators in the middle of the inherited eval", async () => {
+test("the agent's signal reseeds the random number generators during the inherited eval", async () => {
   await using agent = await RealAgent.openRelayed();
   const { wait, open } = gate(agent);
   const code = `import random\nrandom.seed(1)\nprint('begun')\n${wait}drawn = random.random()`;
@@ -83,7 +83,7 @@ test("the signal of the agent re-seeds the generators in the middle of the inher
   const client = await agent.nextHost();
   const kernel = KernelClient.attach(client, position);
   await kernel.ready;
-  // As AFTER_FORK does; the agent refuses that one outside of a machine.
+  // Sends the signal of AFTER_FORK, which the agent itself refuses outside a VM.
   const leader = (await client.list()).find(({ id }) => id === position.processId);
   assert.ok(leader);
   process.kill(leader.pid, reseedSignal);
@@ -93,7 +93,7 @@ test("the signal of the agent re-seeds the generators in the middle of the inher
   await kernel[Symbol.asyncDispose]();
 });
 
-test("an answer that was cut is passed over, however long it is", async () => {
+test("a child skips an answer that a capture split, however long it is", async () => {
   await using agent = await RealAgent.openRelayed();
   const source = await startKernel(agent);
   let position: KernelPosition | undefined;
@@ -112,13 +112,13 @@ test("an answer that was cut is passed over, however long it is", async () => {
     if (position) await agent.client[Symbol.asyncDispose]();
     await settled;
   }
-  assert.ok(position, "never seen in the middle of an answer");
+  assert.ok(position, "no capture split an answer");
   const kernel = KernelClient.attach(await agent.nextHost(), position);
   assert.equal((await kernel.evaluate({ code: "y", context })).json, 7);
   await kernel[Symbol.asyncDispose]();
 });
 
-test("a message that has not left is not waited for by a child", async () => {
+test("position() does not include messages that are not sent", async () => {
   await using agent = await RealAgent.openRelayed();
   const kernel = await startKernel(agent);
   const held = agent.client.hold();
@@ -137,7 +137,7 @@ test("a message that has not left is not waited for by a child", async () => {
   await kernel[Symbol.asyncDispose]();
 });
 
-test("answers to the requests of the last host do not reach the next", async () => {
+test("answers to requests of the previous host do not reach the next one", async () => {
   await using agent = await RealAgent.openRelayed();
   for (let round = 0; round < 10; round++) {
     const { client } = agent;
@@ -164,7 +164,7 @@ test("answers to the requests of the last host do not reach the next", async () 
   }
 });
 
-test("what is sent while the connection is held leaves in its order afterwards", async () => {
+test("hold() delays frames until the last release and keeps their order", async () => {
   await using agent = await RealAgent.openRelayed();
   const { client } = agent;
   const cat = client.start({ argv: ["cat"], stdin: true });

@@ -13,12 +13,12 @@ async function collect(process: AgentProcess): Promise<{ 1: string; 2: string; 3
   return { 1: text(1), 2: text(2), 3: text(3) };
 }
 
-/** Output has no event that says "this far": round trips give it time, and the assertion after it decides. */
+/** Output has no event for an offset, so this waits for some round trips; the caller asserts the result. */
 async function pingUntil(agent: RealAgent, reached: () => boolean): Promise<void> {
   for (let left = 20_000; left > 0 && !reached(); left--) await agent.client.ping();
 }
 
-/** The leader may be gone before its output is read, so both are awaited. */
+/** The leader may exit before its output is read, so this waits for both. */
 async function waitUntilFinished(agent: RealAgent, stdoutBytes: number): Promise<void> {
   for (let left = 20_000; left > 0; left--) {
     const [listing] = await agent.client.list();
@@ -27,7 +27,7 @@ async function waitUntilFinished(agent: RealAgent, stdoutBytes: number): Promise
   assert.fail(`the process did not finish with ${stdoutBytes} bytes`);
 }
 
-test("hello tells the facts of the agent", async () => {
+test("ready resolves with the facts of the agent", async () => {
   await using agent = await RealAgent.open();
   const hello = await agent.client.ready;
   assert.ok(hello.version.length > 0);
@@ -48,7 +48,7 @@ test("requests made before ready are answered", async () => {
   assert.equal(exit.code, 0);
 });
 
-test("a command gives its output, exit code and times", async () => {
+test("a command reports its output, exit code and times", async () => {
   await using agent = await RealAgent.open();
   const process = agent.client.start({ argv: ["sh", "-c", "echo out; echo err >&2; exit 3"] });
   const output = await collect(process);
@@ -73,7 +73,7 @@ test("environment, directory, timeout and signal reach the command", async () =>
   assert.deepEqual([(await killed.exit).signal, (await killed.exit).timedOut], [15, false]);
 });
 
-test("a command that cannot start is refused with its errno", async () => {
+test("start() rejects with the errno if the command cannot start", async () => {
   await using agent = await RealAgent.open();
   const process = agent.client.start({ argv: ["/no/such/program"] });
   const refused = (error: unknown): boolean =>
@@ -84,7 +84,7 @@ test("a command that cannot start is refused with its errno", async () => {
   await agent.client.ping();
 });
 
-test("a spec larger than a frame is an invalid request", async () => {
+test("start() refuses a spec larger than a frame with invalid_request", async () => {
   await using agent = await RealAgent.open();
   const start = (): AgentProcess => agent.client.start({ argv: ["echo", "x".repeat(70_000)] });
   assert.throws(start, { code: "invalid_request" });
@@ -111,7 +111,7 @@ test("32 MiB pass through both windows unchanged", async () => {
   assert.equal((await process.exit).code, 0);
 });
 
-test("a consumer that does not read holds the process up, not the connection", async () => {
+test("a consumer that does not read blocks the process, not the connection", async () => {
   await using agent = await RealAgent.open();
   const process = agent.client.start(
     { argv: ["sh", "-c", "head -c 4000000 /dev/zero"] },
@@ -125,7 +125,7 @@ test("a consumer that does not read holds the process up, not the connection", a
   assert.equal((await process.exit).code, 0);
 });
 
-test("a callback that returns a promise holds the credit back", async () => {
+test("a promise from onOutput delays the credit", async () => {
   await using agent = await RealAgent.open();
   let release = (): void => undefined;
   const gate = new Promise<void>((resolve) => (release = resolve));
@@ -148,7 +148,7 @@ test("a callback that returns a promise holds the credit back", async () => {
   assert.equal(seen, 1_000_000);
 });
 
-test("a callback that throws is the result of its process alone", async () => {
+test("an error thrown by onOutput only fails its own process", async () => {
   await using agent = await RealAgent.open();
   const onOutput = (): void => {
     throw new RangeError("consumer");
@@ -159,7 +159,7 @@ test("a callback that throws is the result of its process alone", async () => {
   await agent.client.ping();
 });
 
-test("a detached process is listed, goes on and can be attached to", async () => {
+test("a detached process keeps running, is listed and can be attached to", async () => {
   await using agent = await RealAgent.open();
   const { client } = agent;
   const first = client.start({ argv: ["sh", "-c", "echo one; read x; echo $x"], stdin: true, label: "job" });
@@ -179,11 +179,11 @@ test("a detached process is listed, goes on and can be attached to", async () =>
   assert.deepEqual(await client.list(), []);
 });
 
-test("the input window is one for all attachments of a connection", async () => {
+test("all attachments of a connection share one input window", async () => {
   await using agent = await RealAgent.open();
   const argv = ["sh", "-c", "sleep 0.5; wc -c"];
   const first = agent.client.start({ argv, stdin: true });
-  // The pipe takes 64 KiB and the window another 64 KiB.
+  // The pipe holds 64 KiB and the window another 64 KiB.
   await first.write(Buffer.alloc(131_072));
   await first.detach();
   const second = agent.client.attach(first.id, first.offsets);
@@ -193,7 +193,7 @@ test("the input window is one for all attachments of a connection", async () => 
   await Promise.all([more, ended]);
 });
 
-test("a process started detached is reached by attach only", async () => {
+test("only attach() reaches a process that was started detached", async () => {
   await using agent = await RealAgent.open();
   const started = agent.client.start({ argv: ["echo", "hi"], detached: true });
   await started.started;
@@ -203,7 +203,7 @@ test("a process started detached is reached by attach only", async () => {
   assert.equal((await collect(attached))[1], "i\n");
 });
 
-test("attach skips what is no longer kept and says where it is", async () => {
+test("attach() skips dropped output and reports the offset", async () => {
   await using agent = await RealAgent.open();
   const argv = ["sh", "-c", "head -c 300000 /dev/zero"];
   const started = agent.client.start({ argv, detached: true, keepBytes: 1000 });
@@ -215,7 +215,7 @@ test("attach skips what is no longer kept and says where it is", async () => {
   assert.equal((await attached.exit).code, 0);
 });
 
-test("attach beyond the end goes on from the end", async () => {
+test("attach() beyond the end continues from the end", async () => {
   await using agent = await RealAgent.open();
   const first = agent.client.start({ argv: ["cat"], stdin: true });
   await first.detach();
@@ -225,7 +225,7 @@ test("attach beyond the end goes on from the end", async () => {
   assert.deepEqual([value?.offset, value?.bytes.toString()], [0, "abc"]);
 });
 
-test("attach to nothing is refused with ESRCH, twice at once with wrong_state", async () => {
+test("attach() fails with ESRCH for an unknown process and wrong_state for an attached one", async () => {
   await using agent = await RealAgent.open();
   const absent = agent.client.attach(12345, [0, 0, 0]);
   assert.throws(() => agent.client.attach(12345, [0, 0, 0]), { code: "wrong_state" });
@@ -241,14 +241,14 @@ test("disposing a process kills and forgets it", async () => {
   await process[Symbol.asyncDispose]();
 });
 
-test("writing to a process that has ended rejects", async () => {
+test("write() to an ended process rejects", async () => {
   await using agent = await RealAgent.open();
   const process = agent.client.start({ argv: ["true"], stdin: true });
   await process.exit;
   await assert.rejects(process.write(Buffer.from("x")), { code: "wrong_state" });
 });
 
-test("a terminal has a size and echoes", async () => {
+test("a process with a terminal has a size and echoes its input", async () => {
   await using agent = await RealAgent.open();
   const process = agent.client.start({
     argv: ["sh", "-c", "stty size; read x; stty size"],
@@ -270,7 +270,7 @@ test("ids differ between connections and are not reused", async () => {
   assert.ok(ids.every((id) => id > 0 && id < 2 ** 32));
 });
 
-test("closing rejects what is pending and is told once", async () => {
+test("closing the client rejects everything pending with agent_unreachable", async () => {
   await using agent = await RealAgent.open();
   const process = agent.client.start({ argv: ["sleep", "60"] });
   await process.started;
@@ -283,7 +283,7 @@ test("closing rejects what is pending and is told once", async () => {
   await assert.rejects(agent.client.start({ argv: ["true"] }).started, { code: "agent_unreachable" });
 });
 
-test("the clock is told and asked in one request", async () => {
+test("setClock() sends the new time and resolves with the old one", async () => {
   await using guest = await FakeGuest.ready();
   const outcome = guest.client.setClock(() => 1_800_000_000_000_000_001n);
   const { id, payload } = await guest.take(frameType.clock);
@@ -296,7 +296,7 @@ test("the clock is told and asked in one request", async () => {
   await assert.rejects(refused, { code: "guest_refused", message: "Cannot set the clock: CLOCK: no" });
 });
 
-test("the real agent tells its clock, and sets none outside of a machine", async () => {
+test("the real agent reports its clock and refuses to set it outside a VM", async () => {
   await using agent = await RealAgent.open();
   const before = BigInt(Date.now()) * 1_000_000n;
   const { guestBeforeNs } = await agent.client.setClock(() => BigInt(Date.now()) * 1_000_000n);

@@ -35,7 +35,7 @@ const hasErrno =
   (error: unknown): boolean =>
     error instanceof AppError && error.code === code && error.details["errno"] === errno;
 
-test("a file is written whole and read back, in parts too", async () => {
+test("writeFile() writes a whole file; readFile() reads all or a part of it", async () => {
   await using agent = await RealAgent.open();
   const path = join(agent.directory, "new", "file");
   const content = Buffer.alloc(3_000_000, "0123456789abc");
@@ -52,14 +52,14 @@ test("a file is written whole and read back, in parts too", async () => {
   assert.deepEqual(await agent.client.list(), []);
 });
 
-test("an empty file is written and read", async () => {
+test("writeFile() and readFile() handle an empty file", async () => {
   await using agent = await RealAgent.open();
   const path = join(agent.directory, "empty");
   await writeFile(agent.client, path, []);
   assert.equal((await bytesOf(await readFile(agent.client, path))).length, 0);
 });
 
-test("a file that is not there is refused before the first byte", async () => {
+test("readFile() rejects for a missing file before the first byte", async () => {
   await using agent = await RealAgent.open();
   await assert.rejects(
     readFile(agent.client, join(agent.directory, "none")),
@@ -68,7 +68,7 @@ test("a file that is not there is refused before the first byte", async () => {
   await assert.rejects(readFile(agent.client, agent.directory), hasErrno("guest_refused", "EISDIR"));
 });
 
-test("a reader may leave early", async () => {
+test("a reader may stop early", async () => {
   await using agent = await RealAgent.open();
   for await (const piece of await readFile(agent.client, "/dev/zero")) {
     assert.ok(piece.length > 0);
@@ -79,7 +79,7 @@ test("a reader may leave early", async () => {
   assert.deepEqual(await agent.client.list(), []);
 });
 
-test("content that fails leaves nothing behind", async () => {
+test("writeFile() leaves no file when its content fails", async () => {
   await using agent = await RealAgent.open();
   async function* content(): AsyncGenerator<Buffer> {
     yield Buffer.from("first");
@@ -89,7 +89,7 @@ test("content that fails leaves nothing behind", async () => {
   assert.deepEqual(await readdir(agent.directory), []);
 });
 
-test("an abort leaves nothing behind", async () => {
+test("writeFile() leaves no file after an abort", async () => {
   await using agent = await RealAgent.open();
   const controller = new AbortController();
   async function* content(): AsyncGenerator<Buffer> {
@@ -104,7 +104,7 @@ test("an abort leaves nothing behind", async () => {
   assert.deepEqual(await readdir(agent.directory), []);
 });
 
-test("a write that is refused ends without all of its content", async () => {
+test("a refused writeFile() ends before all content is read", async () => {
   await using agent = await RealAgent.open();
   const path = join(agent.directory, "file");
   await writeHostFile(path, "old");
@@ -116,7 +116,7 @@ test("a write that is refused ends without all of its content", async () => {
   assert.equal(await readHostFile(path, "utf8"), "old");
 });
 
-test("a full disk is told as such", async () => {
+test("writeFile() fails with disk_full on a full disk", async () => {
   await using agent = await RealAgent.open();
   const content = Array.from({ length: 8 }, () => Buffer.alloc(65_536));
   const writing = writeFile(agent.client, "/dev/full", content, { append: true });
@@ -126,7 +126,7 @@ test("a full disk is told as such", async () => {
   });
 });
 
-test("entries are listed in order with their kind", async () => {
+test("listFiles() returns sorted entries with their type", async () => {
   await using agent = await RealAgent.open();
   const at = (name: string): string => join(agent.directory, name);
   await mkdir(at("dir"));
@@ -147,7 +147,7 @@ test("entries are listed in order with their kind", async () => {
   assert.ok(Math.abs(mtime_unix - host.mtimeMs / 1000) < 0.002);
 });
 
-test("stat tells of the link or, following, of what it names", async () => {
+test("statFile() describes the link or, with follow, its target", async () => {
   await using agent = await RealAgent.open();
   const link = join(agent.directory, "link");
   await symlink("/", link);
@@ -158,7 +158,7 @@ test("stat tells of the link or, following, of what it names", async () => {
   await assert.rejects(statFile(agent.client, `${link}-none`), hasErrno("file_not_found", "ENOENT"));
 });
 
-test("directories are made, moved, changed and removed", async () => {
+test("directories can be created, moved, changed and removed", async () => {
   await using agent = await RealAgent.open();
   const { client, directory } = agent;
   const deep = join(directory, "x", "y");
@@ -188,7 +188,7 @@ for (const [what, bytes] of [
   ["an unknown type", record("x", "?")],
   ["a cut record", record("abc").subarray(0, 33)],
 ] as const) {
-  test(`a listing with ${what} is refused`, async () => {
+  test(`listFiles() refuses a listing with ${what}`, async () => {
     await using guest = await FakeGuest.ready();
     const listing = listFiles(guest.client, "/dir");
     const id = await guest.acceptStart();
@@ -198,7 +198,7 @@ for (const [what, bytes] of [
   });
 }
 
-test("a listing without end is refused and its process killed", async () => {
+test("listFiles() refuses an endless listing and kills its process", async () => {
   await using guest = await FakeGuest.ready();
   const listing = listFiles(guest.client, "/dir");
   const refused = assert.rejects(listing, { code: "guest_refused", message: /more than 100000 entries/ });

@@ -14,7 +14,7 @@ async function listen(onConnection: (socket: Socket) => void): Promise<{ port: n
   return { port: (server.address() as AddressInfo).port, server };
 }
 
-test("bytes go both ways and a half close reaches the peer", async () => {
+test("connectTcp() carries bytes in both directions and passes on a half-close", async () => {
   await using agent = await RealAgent.open();
   const { port, server } = await listen((socket) => {
     const pieces: Buffer[] = [];
@@ -30,7 +30,7 @@ test("bytes go both ways and a half close reaches the peer", async () => {
   server.close();
 });
 
-test("16 MiB pass with a reader that stops in between", async () => {
+test("connectTcp() carries 16 MiB to a reader that pauses in between", async () => {
   await using agent = await RealAgent.open();
   const size = 16 * 1024 * 1024;
   const { port, server } = await listen((socket) => socket.pipe(socket));
@@ -53,7 +53,7 @@ test("16 MiB pass with a reader that stops in between", async () => {
   server.close();
 });
 
-test("a refused connection is an error of the stream", async () => {
+test("a refused connection makes the stream fail", async () => {
   await using agent = await RealAgent.open();
   const { port, server } = await listen(() => undefined);
   server.close();

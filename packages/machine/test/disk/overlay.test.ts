@@ -38,13 +38,13 @@ test("emptyOverlay() rounds the L1 table up", () => {
   }
 });
 
-test("emptyOverlay() refuses sizes that no disk has", () => {
+test("emptyOverlay() refuses invalid disk sizes", () => {
   for (const size of [0, -512, 511, 513, 2 ** 42 + 512, Number.NaN]) {
     assert.throws(() => emptyOverlay(size), RangeError, String(size));
   }
 });
 
-test("createOverlay() makes an image that QEMU finds nothing wrong with", async (t) => {
+test("createOverlay() makes an image that passes qemu-img check", async (t) => {
   const dir = await temporaryDirectory(t);
   for (const bytes of [512, 10 * mib, 3 * 1024 * mib + 512, 2 ** 42]) {
     const path = join(dir, String(bytes));
@@ -56,7 +56,7 @@ test("createOverlay() makes an image that QEMU finds nothing wrong with", async 
     const info = JSON.parse(stdout);
     assert.equal(info["virtual-size"], bytes);
     assert.equal(info["backing-filename"], undefined);
-    assert.ok((await stat(path)).blocks * 512 <= 4 * 4096, "holes are holes");
+    assert.ok((await stat(path)).blocks * 512 <= 4 * 4096, "the file keeps its holes");
     assert.equal((await stat(path)).mode & 0o777, 0o600);
   }
 });
@@ -68,7 +68,7 @@ test("createOverlay() does not overwrite a file", async (t) => {
   assert.equal(await readFile(path, "utf8"), "precious");
 });
 
-test("createOverlay() shows the layer below and keeps what is written to itself", async (t) => {
+test("createOverlay() makes an overlay that shows the layer below and keeps writes in itself", async (t) => {
   const dir = await temporaryDirectory(t);
   const [base, overlay, copy] = ["base", "overlay", "copy"].map((name) => join(dir, name)) as [
     string,
@@ -88,6 +88,6 @@ test("createOverlay() shows the layer below and keeps what is written to itself"
   const expected = Buffer.from(content);
   expected.fill(0x2a, mib, mib + 4096);
   assert.ok(expected.equals(await flatten()));
-  assert.ok(content.equals(await readFile(base)), "the layer below is as it was");
+  assert.ok(content.equals(await readFile(base)), "the layer below is unchanged");
   await runProgram("qemu-img", ["check", "-f", "qcow2", overlay]);
 });

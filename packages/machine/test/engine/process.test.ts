@@ -22,7 +22,7 @@ async function shell(t: TestContext, script: string, files: string[] = []): Prom
   return { vmm, dir };
 }
 
-test("VmmProcess tells how the process ended", async (t) => {
+test("VmmProcess reports how the process exited", async (t) => {
   const table: { script: string; text: string; exitCode: number | null; signal: string | null }[] = [
     { script: "exit 0", text: "guest powered off or reset", exitCode: 0, signal: null },
     { script: "exit 3", text: "VMM exited with code 3", exitCode: 3, signal: null },
@@ -50,7 +50,7 @@ test("VmmProcess tells how the process ended", async (t) => {
   }
 });
 
-test("VmmProcess keeps the last lines of the log and of the console", async (t) => {
+test("VmmProcess reports the last lines of the log and the console", async (t) => {
   const { vmm } = await shell(
     t,
     "seq 1 5000; echo out; echo error >&2; seq 1 5000 > $1/console; echo login: >> $1/console; exit 1",
@@ -61,17 +61,25 @@ test("VmmProcess keeps the last lines of the log and of the console", async (t) 
   assert.ok(reason.log.length <= 4096 && reason.console.length <= 4096);
 });
 
-test("VmmProcess keeps the first cause that it was told", async (t) => {
+test("setCause() keeps the first cause", async (t) => {
   const { vmm } = await shell(t, "exec sleep 60");
-  vmm.blame("agent broke the protocol");
-  vmm.blame("second");
+  vmm.setCause("agent broke the protocol");
+  vmm.setCause("second");
   await vmm[Symbol.asyncDispose]();
   const reason = await vmm.exited;
   assert.equal(reason.text, "agent broke the protocol");
   assert.equal(reason.signal, "SIGKILL");
 });
 
-test("VmmProcess is gone when it is disposed, and disposing it again does nothing", async (t) => {
+test("VmmProcess reports the limit that it was ended for", async (t) => {
+  const { vmm } = await shell(t, "exec sleep 60");
+  vmm.setCause("its disk is too large", "disk");
+  await vmm[Symbol.asyncDispose]();
+  const { text, exceeded } = await vmm.exited;
+  assert.deepEqual([text, exceeded], ["its disk is too large", "disk"]);
+});
+
+test("disposing a VmmProcess ends it, and disposing it again does nothing", async (t) => {
   const { vmm } = await shell(t, "trap '' TERM; while :; do sleep 1; done");
   assert.ok(isAlive(vmm.id));
   await vmm[Symbol.asyncDispose]();
@@ -80,7 +88,7 @@ test("VmmProcess is gone when it is disposed, and disposing it again does nothin
   await vmm[Symbol.asyncDispose]();
 });
 
-test("VmmProcess hands over a socket as descriptor 3 and files from 4 on", async (t) => {
+test("VmmProcess.start() passes a socket as descriptor 3 and files as 4 and higher", async (t) => {
   const dir = await temporaryDirectory(t);
   await writeFile(join(dir, "first"), "device state");
   await writeFile(join(dir, "second"), "another");
@@ -93,7 +101,7 @@ test("VmmProcess hands over a socket as descriptor 3 and files from 4 on", async
   assert.deepEqual(await once(vmm.control, "data"), ["hello device state another\n"]);
 });
 
-test("VmmProcess runs in a session of its own, named by pid and start time", async (t) => {
+test("VmmProcess runs in its own session and has pid and start time as id", async (t) => {
   const { vmm } = await shell(t, "exec sleep 60");
   const stat = await readFile(`/proc/${vmm.id.pid}/stat`, "latin1");
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
@@ -102,7 +110,7 @@ test("VmmProcess runs in a session of its own, named by pid and start time", asy
   assert.deepEqual(vmm.argv.slice(0, 2), ["/bin/sh", "-c"]);
 });
 
-test("VmmProcess.start() says what is missing", async (t) => {
+test("VmmProcess.start() names a missing program", async (t) => {
   const dir = await temporaryDirectory(t);
   const options = { args: [], logPath: join(dir, "log"), consolePath: join(dir, "console") };
   await rejectsWith(
@@ -114,7 +122,7 @@ test("VmmProcess.start() says what is missing", async (t) => {
   await assert.rejects(unstarted, { code: "ENOENT" });
 });
 
-test("tailOf() gives the end of a file, and nothing where it cannot be read", async (t) => {
+test("tailOf() returns the end of a file, or nothing if it cannot be read", async (t) => {
   const dir = await temporaryDirectory(t);
   const path = join(dir, "text");
   assert.equal(await tailOf(path), "");

@@ -3,9 +3,9 @@ import { existsSync } from "node:fs";
 import { test } from "node:test";
 import { chooseAccelerator, kvmObstacle } from "../../src/host/accelerator.ts";
 
-const never = (): Promise<string | undefined> => assert.fail("nothing needs to be booted");
+const never = (): Promise<string | undefined> => assert.fail("a guest was booted");
 
-test("kvmObstacle() names an obstacle, or none where a KVM module of the CPU is loaded", async () => {
+test("kvmObstacle() names an obstacle unless the CPU's KVM module is loaded", async () => {
   const obstacle = await kvmObstacle();
   if (!existsSync("/dev/kvm")) assert.equal(obstacle, "/dev/kvm does not exist");
   else if (existsSync("/sys/module/kvm_pvm")) assert.match(obstacle ?? "", /kvm_pvm/);
@@ -14,7 +14,7 @@ test("kvmObstacle() names an obstacle, or none where a KVM module of the CPU is 
   } else assert.match(obstacle, /kvm/);
 });
 
-test("chooseAccelerator() takes what is set without a probe", async () => {
+test("chooseAccelerator() uses the configured accelerator without a probe", async () => {
   for (const accelerator of ["kvm", "tcg"] as const) {
     assert.deepEqual(await chooseAccelerator(accelerator, never), {
       accelerator,
@@ -23,7 +23,7 @@ test("chooseAccelerator() takes what is set without a probe", async () => {
   }
 });
 
-test("chooseAccelerator() falls back to TCG, with the reason, when no guest lives", async () => {
+test("chooseAccelerator() falls back to TCG, with the reason, when the test guest does not boot", async () => {
   const obstacle = await kvmObstacle();
   const probe = obstacle === undefined ? async () => "a guest did not boot" : never;
   assert.deepEqual(await chooseAccelerator("auto", probe), {
@@ -32,7 +32,7 @@ test("chooseAccelerator() falls back to TCG, with the reason, when no guest live
   });
 });
 
-test("chooseAccelerator() takes KVM only when nothing speaks against it and a guest lives", async () => {
+test("chooseAccelerator() uses KVM only if there is no obstacle and the test guest boots", async () => {
   const asked: string[] = [];
   const choice = await chooseAccelerator("auto", async (accelerator) => {
     asked.push(accelerator);
@@ -43,7 +43,7 @@ test("chooseAccelerator() takes KVM only when nothing speaks against it and a gu
   assert.equal(choice.accelerator, usable ? "kvm" : "tcg");
 });
 
-test("chooseAccelerator() goes by what it sees where nothing can be tried, such as on a full disk", async () => {
+test("chooseAccelerator() relies on kvmObstacle() when the probe cannot run", async () => {
   const full = () => Promise.reject(new Error("no space left"));
   const { accelerator, reason } = await chooseAccelerator("auto", full, async () => undefined);
   assert.deepEqual([accelerator, /could not be tried: no space left/.test(reason)], ["kvm", true]);

@@ -11,7 +11,7 @@ import { temporaryDirectory } from "@forkd/test-support";
 const dataDir = "/data of a test";
 const ours = groupNameOf(dataDir);
 
-/** A mount point in the test's directory, as mountinfo has it. */
+/** A line of mountinfo for a mount point in the test's directory. */
 function mount(point: string, type: "cgroup" | "cgroup2", options: string, root = "/"): string {
   return `31 23 0:28 ${root} ${point} rw,nosuid shared:9 - ${type} ${type} rw,${options}\n`;
 }
@@ -25,7 +25,7 @@ function read(...path: string[]): string {
   return readFileSync(join(...path), "utf8");
 }
 
-/** A host of version 2; `own` is the group that the daemon was started in. */
+/** A host with version 2; `own` is the group of the daemon. */
 async function secondVersion(
   t: TestContext,
   own: string,
@@ -39,7 +39,7 @@ async function secondVersion(
   return { top, mountinfo: mount(top, "cgroup2", "nsdelegate"), groups: `0::${own}\n` };
 }
 
-test("findPositions() finds each controller where it is, in hosts of both versions", async (t) => {
+test("findPositions() finds each controller on a host with both versions", async (t) => {
   const { top, mountinfo } = await secondVersion(t, "/", "hugetlb memory");
   const dir = await temporaryDirectory(t);
   const both =
@@ -52,7 +52,7 @@ test("findPositions() finds each controller where it is, in hosts of both versio
   assert.match("reason" in positions.pids ? positions.pids.reason : "", /"pids" is mounted/);
 });
 
-test("findPositions() understands a container: a mount that shows a part, and one that shows another", () => {
+test("findPositions() handles the partial mounts of a container", () => {
   const info = mount("/sys/fs/cgroup/memory", "cgroup", "memory", "/docker/abc");
   assert.deepEqual(findPositions(info, "4:memory:/docker/abc/x\n").memory, {
     version: 1,
@@ -60,13 +60,13 @@ test("findPositions() understands a container: a mount that shows a part, and on
   });
   for (const path of ["/docker/abcd", "/other", "/../x"]) {
     const { memory } = findPositions(info, `4:memory:${path}\n`);
-    assert.match("reason" in memory ? memory.reason : "", /cannot be seen/, path);
+    assert.match("reason" in memory ? memory.reason : "", /is not visible/, path);
   }
   const spaced = mount("/sys/fs/a\\040b", "cgroup", "pids");
   assert.deepEqual(findPositions(spaced, "4:pids:/\n").pids, { version: 1, dir: "/sys/fs/a b/" });
 });
 
-test("version 1: a group has its limits in the hierarchies that it needs, and no others", async (t) => {
+test("version 1: a group has limits only in the hierarchies that it needs", async (t) => {
   const dir = await temporaryDirectory(t);
   for (const controller of controllers) mkdirSync(join(dir, controller, "own"), { recursive: true });
   const info = controllers.map((each) => mount(join(dir, each), "cgroup", each)).join("");
@@ -85,7 +85,7 @@ test("version 1: a group has its limits in the hierarchies that it needs, and no
   assert.equal(cgroups.adopt("sb-2-0"), undefined);
 });
 
-test("what the daemon itself may still take is what its own group leaves it", async (t) => {
+test("version 1: headroom() is the memory that the daemon's own group leaves", async (t) => {
   const dir = await temporaryDirectory(t);
   write(join(dir, "cgroup.procs"));
   const at = (limit: string) => {
@@ -102,7 +102,7 @@ test("what the daemon itself may still take is what its own group leaves it", as
   assert.equal(at("9223372036854771712\n"), undefined);
 });
 
-test("version 2: what may still be taken is the least that any group leaves, those above and that of machines included", async (t) => {
+test("version 2: headroom() is the minimum of the groups, their ancestors and the machines group", async (t) => {
   const { top, mountinfo } = await secondVersion(t, "/jobs/unit/daemon");
   const room = (group: string, max: string, used: number) => {
     write(join(top, group, "cgroup.procs"));
@@ -125,7 +125,7 @@ test("version 2: what may still be taken is the least that any group leaves, tho
   assert.equal(headroom("../../machines"), 13);
 });
 
-test("version 2: in a group for machines alone the daemon makes groups, and stays where it is", async (t) => {
+test("version 2: with a machines group, the daemon creates groups there and does not move", async (t) => {
   const { top, mountinfo, groups } = await secondVersion(t, "/system.slice/forkd.service");
   const machines = join(top, "system.slice/forkd-machines.service");
   const open = (machinesGroup: string) =>
@@ -145,27 +145,27 @@ test("version 2: in a group for machines alone the daemon makes groups, and stay
   assert.equal(existsSync(join(top, "system.slice/forkd.service/daemon")), false);
 });
 
-test("version 1: what the kernel tells of an end is understood", async (t) => {
+test("version 1: oomKill() distinguishes kills by the group's limit and by the host", async (t) => {
   const dir = await temporaryDirectory(t);
   const cgroups = Cgroups.open(dataDir, {
     positions: findPositions(mount(dir, "cgroup", "memory"), "4:memory:/\n"),
   });
   const group = cgroups.create("sb-1-0", { memoryMib: 64 });
   const place = group.dirOf("memory") ?? "";
-  const tell = (kills: number, most: number) => {
+  const oomKill = (kills: number, most: number) => {
     writeFileSync(join(place, "memory.oom_control"), `oom_kill_disable 0\nunder_oom 0\noom_kill ${kills}\n`);
     writeFileSync(join(place, "memory.max_usage_in_bytes"), `${most * 1024 * 1024}\n`);
     return group.oomKill();
   };
-  assert.deepEqual([tell(0, 64), tell(1, 64), tell(1, 40)], [undefined, "limit", "host"]);
+  assert.deepEqual([oomKill(0, 64), oomKill(1, 64), oomKill(1, 40)], [undefined, "limit", "host"]);
 });
 
-test("version 2: the daemon makes room for groups by moving into a leaf of its own", async (t) => {
+test("version 2: the daemon moves to its own leaf so that its group can have groups", async (t) => {
   const { top, mountinfo, groups } = await secondVersion(t, "/system.slice/forkd.service");
   const cgroups = Cgroups.open(dataDir, { positions: findPositions(mountinfo, groups), pid: 4711 });
   const own = join(top, "system.slice/forkd.service");
   assert.equal(read(own, "daemon/cgroup.procs"), "4711");
-  // What was enabled last; the kernel would keep them all.
+  // The file has only the last write; the kernel would enable all of them.
   assert.equal(read(own, "cgroup.subtree_control"), "+pids");
   assert.equal(read(own, ours, "cgroup.subtree_control"), "+pids");
   const group = cgroups.create("sb-1-0", { memoryMib: 64, cpuPercent: 150, pids: 32 });
@@ -185,7 +185,7 @@ test("version 2: the daemon makes room for groups by moving into a leaf of its o
   }
 });
 
-test("version 2: a daemon that is in the leaf already, or at the very top, stays where it is", async (t) => {
+test("version 2: a daemon that is in the leaf already, or in the root group, does not move", async (t) => {
   const leaf = await secondVersion(t, "/unit/daemon");
   Cgroups.open(dataDir, { positions: findPositions(leaf.mountinfo, leaf.groups), pid: 4711 });
   assert.equal(read(leaf.top, "unit/daemon/cgroup.procs"), "");
@@ -196,7 +196,7 @@ test("version 2: a daemon that is in the leaf already, or at the very top, stays
   assert.ok(existsSync(join(root.top, ours)));
 });
 
-test("version 2: each controller that is not delegated is told, with the reason", async (t) => {
+test("version 2: support reports why a controller is not delegated", async (t) => {
   const { top, mountinfo, groups } = await secondVersion(t, "/unit");
   writeFileSync(join(top, "unit", "cgroup.controllers"), "memory pids\n");
   const { support } = Cgroups.open(dataDir, { positions: findPositions(mountinfo, groups), pid: 4711 });
@@ -204,14 +204,14 @@ test("version 2: each controller that is not delegated is told, with the reason"
   assert.match("reason" in support.cpu ? support.cpu.reason : "", /cpu are not delegated/);
 });
 
-test("version 2: a group that cannot be seen is a reason, not a failure", async (t) => {
+test("version 2: an invisible group gives a reason, not an error", async (t) => {
   const { top, mountinfo } = await secondVersion(t, "/");
   write(join(top, "gone", "cgroup.type"), "domain\n");
   const { support } = Cgroups.open(dataDir, { positions: findPositions(mountinfo, "0::/gone\n"), pid: 4711 });
   assert.match("reason" in support.memory ? support.memory.reason : "", /gone cannot be used: ENOENT/);
 });
 
-test("no hierarchy at all: nothing can be limited, and the reasons say so", () => {
+test("without a hierarchy, no limit is supported and the reasons say so", () => {
   const cgroups = Cgroups.open(dataDir, { positions: findPositions("", "0::/\n") });
   for (const each of controllers) assert.match(JSON.stringify(cgroups.support[each]), /is mounted/);
   assert.throws(() => cgroups.create("x", { memoryMib: 64 }), /Cannot limit memory/);
@@ -219,7 +219,7 @@ test("no hierarchy at all: nothing can be limited, and the reasons say so", () =
   cgroups.close();
 });
 
-/** Runs a program inside a group of this host; skips where it is not ours to make one. */
+/** Runs a program in a group of this host; skips the test if we may not create one. */
 async function inGroup(
   t: TestContext,
   limits: Parameters<Cgroups["create"]>[1],
@@ -246,7 +246,7 @@ async function inGroup(
   return { signal, group, cgroups };
 }
 
-test("a real group: who takes more memory than its limit is killed, and that is told", async (t) => {
+test("a real group kills a process that exceeds its memory limit, and oomKill() reports it", async (t) => {
   const program = `exec node -e 'const all = []; for (;;) all.push(Buffer.alloc(1 << 20, 1))'`;
   const ran = await inGroup(t, { memoryMib: 64 }, program);
   if (!ran) return;
@@ -255,7 +255,7 @@ test("a real group: who takes more memory than its limit is killed, and that is 
   assert.equal(ran.cgroups.adopt("sb-1-0")?.oomKill(), "limit");
 });
 
-test("a real group: who reads files as large as it likes is not killed, for they can be read again", async (t) => {
+test("a real group does not kill a process that reads large files", async (t) => {
   const file = join(await temporaryDirectory(t), "large");
   writeFileSync(file, Buffer.alloc(48 << 20, 7));
   const ran = await inGroup(t, { memoryMib: 32 }, `cat ${file} ${file} > /dev/null; cat ${file} > ${file}.2`);
@@ -264,7 +264,7 @@ test("a real group: who reads files as large as it likes is not killed, for they
   assert.equal(ran.group.oomKill(), undefined);
 });
 
-test("a real group: CPU time and threads are held", async (t) => {
+test("a real group enforces the limits of CPU time and threads", async (t) => {
   const loop = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
   const ran = await inGroup(t, { cpuPercent: 10, pids: 16 }, loop);
   if (!ran) return;

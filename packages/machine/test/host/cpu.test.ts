@@ -11,7 +11,7 @@ stepping\t: 5
 flags\t\t: fpu vme de
 `;
 
-test("cpuIdentityIn() changes with what a guest can see, and with nothing else", () => {
+test("cpuIdentityIn() changes only with what a guest can see", () => {
   const identity = cpuIdentityIn(cpuinfo);
   assert.match(identity, /^GenuineIntel 6\/106\/5 flags [0-9a-f]{12}$/);
   assert.equal(cpuIdentityIn(cpuinfo.replace("Some CPU", "Another name")), identity);
@@ -19,7 +19,7 @@ test("cpuIdentityIn() changes with what a guest can see, and with nothing else",
   assert.notEqual(cpuIdentityIn(cpuinfo.replace(": 5", ": 6")), identity);
 });
 
-test("hostCpuIdentity() is that of this host", () => {
+test("hostCpuIdentity() describes this host", () => {
   assert.match(hostCpuIdentity(), /flags [0-9a-f]{12}$/);
   assert.equal(hostCpuIdentity(), hostCpuIdentity());
 });

@@ -20,7 +20,7 @@ async function end(child: ChildProcess): Promise<void> {
   await once(child, "exit");
 }
 
-test("identify() names a process while it lives, and isAlive() says when it is gone", async (t) => {
+test("identify() identifies a live process, and isAlive() reports its exit", async (t) => {
   const { child, pid } = await started(t, "sleep");
   const id = identify(pid);
   assert.ok(id && id.pid === pid && Number.isInteger(id.startTime) && id.startTime > 0);
@@ -34,12 +34,12 @@ test("identify() names a process while it lives, and isAlive() says when it is g
   assert.equal(isAlive(id), false);
 });
 
-test("identify() counts fields after the name of the program, whatever the name is", async (t) => {
+test("identify() reads the right fields for any program name", async (t) => {
   const program = join(await temporaryDirectory(t), "a) S 1 (b");
   await copyFile("/bin/sleep", program);
   const { pid } = await started(t, program);
   const reference = await started(t, "sleep");
-  // Executed in this moment, as the other one was; a field that is off by some would be far away.
+  // Both processes started just now, so their start times are close; a wrong field would be far off.
   while (!(await readFile(`/proc/${pid}/stat`, "latin1")).includes("(a) S 1 (b)")) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
@@ -47,7 +47,7 @@ test("identify() counts fields after the name of the program, whatever the name 
   assert.ok(Math.abs(difference) < 6000, `${difference} ticks apart`);
 });
 
-test("memoryUse() counts the memory of a live process, and of no other", async () => {
+test("memoryUse() counts the memory of live processes only", async () => {
   const use = await memoryUse(process.pid);
   assert.ok(use && use.privateBytes > 1 << 20 && use.pssBytes > 1 << 20 && use.sharedBytes >= 0);
   const rss = process.memoryUsage.rss();

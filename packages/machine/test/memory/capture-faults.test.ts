@@ -15,7 +15,7 @@ type Setting = { dir: string; mapper: Mapper; options: CaptureOptions };
 const dirs: string[] = [];
 
 after(async () => {
-  for (const dir of dirs) assert.deepEqual(await processesWith(dir), [], "nothing is left");
+  for (const dir of dirs) assert.deepEqual(await processesWith(dir), [], "no process is left");
 });
 
 async function setting(t: TestContext, pages = 1024, how?: string): Promise<Setting> {
@@ -41,7 +41,7 @@ async function helperOf(options: CaptureOptions): Promise<number> {
   return pid;
 }
 
-test("a process that is gone is not captured, and none that has its pid", async (t) => {
+test("arm() refuses an exited process and another process with its pid", async (t) => {
   const { mapper, options } = await setting(t);
   const other = { pid: mapper.id.pid, startTime: mapper.id.startTime + 1 };
   await rejectsWith(
@@ -56,7 +56,7 @@ test("a process that is gone is not captured, and none that has its pid", async 
 });
 
 for (const dirtied of [0, 600]) {
-  test(`a process with ${dirtied} pages of its own that ends before they are taken is an error`, async (t) => {
+  test(`take() fails if a process with ${dirtied} changed pages has exited`, async (t) => {
     const { mapper, options } = await setting(t);
     await mapper.dirty(0, dirtied);
     await using capture = await MemoryCapture.arm(options);
@@ -66,7 +66,7 @@ for (const dirtied of [0, 600]) {
   });
 }
 
-test("a process that ends after its pages were taken does not matter", async (t) => {
+test("write() works after the process has exited", async (t) => {
   const { dir, mapper, options } = await setting(t);
   await mapper.dirty(5, 20);
   await using capture = await MemoryCapture.arm(options);
@@ -79,7 +79,7 @@ test("a process that ends after its pages were taken does not matter", async (t)
   assert.ok((await readFile(join(dir, "flat"))).equals(await readFile(join(dir, "dump"))));
 });
 
-test("a helper that is killed rejects what is waited for, and everything after", async (t) => {
+test("pending and later calls reject when the helper is killed", async (t) => {
   const { options } = await setting(t);
   await using capture = await MemoryCapture.arm(options);
   const pid = await helperOf(options);
@@ -91,7 +91,7 @@ test("a helper that is killed rejects what is waited for, and everything after",
   await rejectsWith(capture.write(), "engine_failed", /was killed by SIGKILL/);
 });
 
-test("one question at a time", async (t) => {
+test("a call rejects while another is pending", async (t) => {
   const { options } = await setting(t);
   await using capture = await MemoryCapture.arm(options);
   const first = capture.take();
@@ -99,7 +99,7 @@ test("one question at a time", async (t) => {
   assert.equal((await first).pages, 0);
 });
 
-test("a signal ends the capture, with its reason", async (t) => {
+test("an abort ends the capture with its reason", async (t) => {
   const { options } = await setting(t);
   const abort = new AbortController();
   await using capture = await MemoryCapture.arm({ ...options, signal: abort.signal });
@@ -114,18 +114,18 @@ test("a signal ends the capture, with its reason", async (t) => {
   );
 });
 
-test("disposal ends a helper that hangs", async (t) => {
+test("disposing a capture ends a helper that hangs", async (t) => {
   const { options } = await setting(t);
   const capture = await MemoryCapture.arm(options);
   process.kill(await helperOf(options), "SIGSTOP");
-  const refused = rejectsWith(capture.take(), "engine_failed", /given up/);
+  const refused = rejectsWith(capture.take(), "engine_failed", /capture was cancelled/);
   await capture[Symbol.asyncDispose]();
   await refused;
 });
 
-test("the helper ends with the process that started it", async (t) => {
+test("the helper exits with the process that started it", async (t) => {
   const { options } = await setting(t);
-  // The shell's stdin is held open here: its end is not what ends the helper.
+  // The shell's stdin stays open here, so the helper does not exit because of it.
   const shell = spawn("sh", ["-c", 'exec 3<&0; "$@" <&3 & wait', "sh", tool, ...helperArgs(options)], {
     stdio: ["pipe", "pipe", "ignore"],
   });
@@ -136,7 +136,7 @@ test("the helper ends with the process that started it", async (t) => {
   await closed;
 });
 
-test("a layer file that exists is not touched", async (t) => {
+test("arm() does not change an existing layer file", async (t) => {
   const { options } = await setting(t);
   await writeFile(options.layerPath, "mine");
   for (const direct of [false, true]) {
@@ -145,7 +145,7 @@ test("a layer file that exists is not touched", async (t) => {
   assert.equal(await readFile(options.layerPath, "utf8"), "mine");
 });
 
-test("a file that is not mapped, at another size, or shared is refused", async (t) => {
+test("arm() refuses a file that is not mapped, has another size or is mapped shared", async (t) => {
   const { dir, mapper, options } = await setting(t);
   const other = await memoryFile(join(dir, "other"), 8);
   await rejectsWith(MemoryCapture.arm({ ...options, memoryFile: other }), "engine_failed", /is not mapped/);
@@ -163,18 +163,22 @@ test("a file that is not mapped, at another size, or shared is refused", async (
   await rejectsWith(MemoryCapture.arm(shared.options), "engine_failed", /is mapped shared/);
 });
 
-test("a buffered capture meets a full disk when it writes", { skip: process.getuid?.() !== 0 }, async (t) => {
-  const { mapper, options } = await setting(t);
-  await mapper.dirty(0, 512);
-  await onTmpfs(1 << 20, async (small) => {
-    await using capture = await MemoryCapture.arm({ ...options, layerPath: join(small, "layer") });
-    assert.equal((await capture.take()).pages, 512);
-    await rejectsWith(capture.write(), "disk_full", /Cannot write: ENOSPC.*Free some space/);
-  });
-});
+test(
+  "a buffered capture fails on a full disk when it writes",
+  { skip: process.getuid?.() !== 0 },
+  async (t) => {
+    const { mapper, options } = await setting(t);
+    await mapper.dirty(0, 512);
+    await onTmpfs(1 << 20, async (small) => {
+      await using capture = await MemoryCapture.arm({ ...options, layerPath: join(small, "layer") });
+      assert.equal((await capture.take()).pages, 512);
+      await rejectsWith(capture.write(), "disk_full", /Cannot write: ENOSPC.*Free some space/);
+    });
+  },
+);
 
 test(
-  "a direct capture meets a full disk before it is armed",
+  "a direct capture fails on a full disk before it is armed",
   { skip: process.getuid?.() !== 0 },
   async (t) => {
     const { mapper, options } = await setting(t);
@@ -187,7 +191,7 @@ test(
 );
 
 test(
-  "a direct capture that outgrows the disk is an error, not a signal",
+  "a direct capture that outgrows the disk fails with an error, not a signal",
   { skip: process.getuid?.() !== 0 },
   async (t) => {
     const { mapper, options } = await setting(t, 4096);
@@ -203,7 +207,7 @@ test(
   },
 );
 
-test("applying to a full disk or to a file of another size is an error", async (t) => {
+test("apply() fails on a full disk and for a file of another size", async (t) => {
   const { dir, mapper, options } = await setting(t);
   await mapper.dirty(0, 512);
   const flat = join(dir, "flat");
@@ -226,7 +230,7 @@ test("applying to a full disk or to a file of another size is an error", async (
   });
 });
 
-test("the helper refuses what it does not understand", async (t) => {
+test("the helper refuses unknown or early commands and wrong arguments", async (t) => {
   const { options } = await setting(t);
   const unknown = new Talker(t, tool, helperArgs(options));
   assert.equal(await unknown.line(), "armed 0");
@@ -240,7 +244,7 @@ test("the helper refuses what it does not understand", async (t) => {
   assert.match((await odd.line()) ?? "", /^error EINVAL usage/);
 });
 
-test("too little memory for the pages is an error", async (t) => {
+test("take() fails if there is too little memory for the pages", async (t) => {
   const { mapper, options } = await setting(t, 16384);
   await mapper.dirty(0, 16384);
   const limited = new Talker(t, "sh", [
@@ -253,10 +257,10 @@ test("too little memory for the pages is an error", async (t) => {
   assert.match((await limited.line()) ?? "", /^error ENOMEM cannot map \d+ MiB/);
 });
 
-test("memory of another user's process is not readable", { skip: process.getuid?.() !== 0 }, async (t) => {
+test("arm() fails for a process of another user", { skip: process.getuid?.() !== 0 }, async (t) => {
   const { mapper, options } = await setting(t);
   await onTmpfs(4 << 20, async (open) => {
-    // The program may lie in a directory that is closed to others.
+    // The program may be in a directory that other users cannot read.
     await copyFile(tool, join(open, "forkd-pages"));
     const stranger = new Talker(t, join(open, "forkd-pages"), helperArgs(options), 65534);
     assert.equal(await stranger.line(), `error EPERM cannot read the memory of process ${mapper.id.pid}`);
@@ -264,7 +268,7 @@ test("memory of another user's process is not readable", { skip: process.getuid?
   });
 });
 
-test("what the helper reports becomes an error with a remedy", () => {
+test("captureError() turns an errno of the helper into an error with a remedy", () => {
   const table = [
     ["ENOSPC", "disk_full", /Cannot write: ENOSPC: text\. Free some space/],
     ["EDQUOT", "disk_full", /Cannot write: EDQUOT: text/],

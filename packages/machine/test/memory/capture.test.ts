@@ -27,7 +27,7 @@ function arm(mapper: Mapper, layerPath: string, direct: boolean): Promise<Memory
   });
 }
 
-/** The layer holds exactly these pages, each as the process sees it. */
+/** Asserts that the layer has exactly these pages, with the content that the process sees. */
 async function assertHolds(layerPath: string, expected: readonly number[], dump: string): Promise<void> {
   const layer = await readLayer(layerPath, expected.length);
   assert.deepEqual(pagesOf(layer), expected);
@@ -43,7 +43,7 @@ function every(first: number, count: number, step = 1): number[] {
 }
 
 for (const { name, direct } of modes) {
-  test(`a ${name} capture holds exactly the pages that were written`, async (t) => {
+  test(`a ${name} capture has exactly the written pages`, async (t) => {
     const { dir, mapper } = await mapped(t, 4096);
     await mapper.touch(0, 4096);
     await mapper.dirty(0, 1);
@@ -73,7 +73,7 @@ for (const { name, direct } of modes) {
     await assertHolds(layerPath, expected, join(dir, "dump"));
   });
 
-  test(`a ${name} capture of nothing is a header block`, async (t) => {
+  test(`a ${name} capture without changed pages is a header block`, async (t) => {
     const { dir, mapper } = await mapped(t, 64);
     await mapper.touch(0, 64);
     await using capture = await arm(mapper, join(dir, "layer"), direct);
@@ -86,7 +86,7 @@ for (const { name, direct } of modes) {
     assert.ok((await readFile(join(dir, "flat"))).equals(await readFile(mapper.file)));
   });
 
-  test(`a ${name} capture grows beyond the room it made, and can be taken and written anew`, async (t) => {
+  test(`a ${name} capture grows beyond its reserved space, and can be taken and written again`, async (t) => {
     const { dir, mapper } = await mapped(t, 8192);
     const [layerPath, dump, flat] = [join(dir, "layer"), join(dir, "dump"), join(dir, "flat")];
     await using capture = await arm(mapper, layerPath, direct);
@@ -94,7 +94,7 @@ for (const { name, direct } of modes) {
     await mapper.dirty(10, 1500, 2);
     assert.equal((await capture.take()).pages, 1500);
     await mapper.dirty(10, 7000, 1, 2);
-    assert.equal((await capture.take()).pages, 7000, "more than two threads begin with");
+    assert.equal((await capture.take()).pages, 7000, "more than two threads start with");
     await capture.write();
     await mapper.dump(dump);
     await assertHolds(layerPath, every(10, 7000), dump);
@@ -115,7 +115,7 @@ for (const { name, direct } of modes) {
     assert.ok((await readFile(flat)).equals(await readFile(dump)));
   });
 
-  test(`applying a ${name} capture makes a flat file what the process sees`, async (t) => {
+  test(`apply() of a ${name} capture gives a flat file the content that the process sees`, async (t) => {
     const { dir, mapper } = await mapped(t, 8192, "4");
     await mapper.dirty(2000, 3000);
     await mapper.dirty(6000, 600, 3);
@@ -130,7 +130,7 @@ for (const { name, direct } of modes) {
     await capture.apply(after);
     const seen = await readFile(dump);
     assert.ok((await readFile(before)).equals(seen));
-    assert.ok((await readFile(after)).equals(seen), "as well after write");
+    assert.ok((await readFile(after)).equals(seen), "also after write");
     const { extents } = await readLayer(join(dir, "layer"), 3600);
     assert.deepEqual(
       extents[0],
@@ -140,7 +140,7 @@ for (const { name, direct } of modes) {
   });
 }
 
-test("direct, buffered and plain captures are the same, bit for bit", async (t) => {
+test("direct, buffered and plain captures are identical", async (t) => {
   const { dir, mapper } = await mapped(t, 16384, "3");
   await mapper.touch(0, 16384);
   await mapper.dirty(3, 2500, 2);
@@ -156,7 +156,7 @@ test("direct, buffered and plain captures are the same, bit for bit", async (t) 
     assert.match((await helper.ask("take")) ?? "", /^taken 8900 \d+ \d+$/);
     assert.equal(await helper.ask("write"), `written 8900 3901 ${page + 8900 * page + 3901 * 16}`);
     helper.child.stdin.end();
-    assert.equal(await helper.line(), undefined, "the end of its input is its end");
+    assert.equal(await helper.line(), undefined, "it exits at the end of its input");
     return readFile(layer);
   };
   const buffered = await capture("buffered");

@@ -1,4 +1,4 @@
-/** A process with guest memory, the helper without its wrapper, and layer files in tests. */
+/** For tests: a process with guest memory, the helper without its wrapper, and layer files. */
 import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcess, type ChildProcessByStdio } from "node:child_process";
 import { once } from "node:events";
@@ -21,7 +21,7 @@ async function end(child: ChildProcess): Promise<void> {
   await once(child, "exit");
 }
 
-/** A program that answers each line by a line; gone after the test. */
+/** A program that answers each line with a line; ended after the test. */
 export class Talker {
   readonly child: ChildProcessByStdio<Writable, Readable, null>;
   #lines: AsyncIterator<string>;
@@ -85,7 +85,7 @@ export class Mapper {
     return this.#do(`touch ${first} ${count}`);
   }
 
-  /** Gives pages back: they are those of the file again. */
+  /** Discards changes: the pages have the content of the file again. */
   discard(first: number, count: number): Promise<void> {
     return this.#do(`discard ${first} ${count}`);
   }
@@ -111,7 +111,7 @@ export async function memoryFile(path: string, pages: number): Promise<string> {
 
 export type Layer = { extents: { first: number; count: number }[]; data: Buffer };
 
-/** Reads a layer file and checks what every one of them must hold to. */
+/** Reads a layer file and checks the rules that apply to all layer files. */
 export async function readLayer(path: string, pages: number): Promise<Layer> {
   const bytes = await readFile(path);
   assert.ok(bytes.subarray(0, page).equals(Buffer.alloc(page)), "the header block is zero");
@@ -140,7 +140,7 @@ export function pagesOf(layer: Layer): number[] {
 
 export const run = promisify(execFile);
 
-/** A file system in memory of so many bytes, for the time of `work`. */
+/** Mounts a file system of `bytes` in memory while `work` runs. */
 export async function onTmpfs(bytes: number, work: (dir: string) => Promise<void>): Promise<void> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-machine-tmpfs-"));
   try {
@@ -155,7 +155,7 @@ export async function onTmpfs(bytes: number, work: (dir: string) => Promise<void
   }
 }
 
-/** Processes that have a text in their command line. */
+/** Pids of processes with this text in their command line. */
 export async function processesWith(text: string): Promise<number[]> {
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
   const found = await Promise.all(

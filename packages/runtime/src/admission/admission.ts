@@ -1,11 +1,13 @@
 /**
- * Whether the host, the daemon's settings and the caller's key have room for what is asked, decided before anything is started.
+ * Decides before anything is started whether the host, the daemon's settings and the caller's key have
+ * capacity for a request.
  *
- * The check and the reservation are one step without a pause, so of two calls that do not both fit one is refused. A reservation is
- * given back place by place as children enter the registry (which counts them from then on) or fail, and whole when it is disposed.
+ * Check and reservation are one synchronous step, so of two calls that do not both fit one is refused. A
+ * reservation is released piece by piece as children are registered, and counted there, or fail; disposing it
+ * releases the rest.
  *
- * What counts: a running sandbox takes its memory limit, or else its guest's memory; a paused one takes none, but it counts as a
- * sandbox of its owner and takes its disk.
+ * A running sandbox counts with its memory limit, or without one with its guest's memory. A paused sandbox
+ * uses no memory, but counts as a sandbox of its owner and with its disk.
  */
 import { readFileSync, statfsSync } from "node:fs";
 import { AppError } from "@forkd/contract";
@@ -15,29 +17,29 @@ import type { Caller } from "../context.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const mib = 1024 * 1024;
-/** a VMM before its guest has written anything */
+/** memory of a VMM before its guest has written anything */
 const vmmMib = 24;
 /** an overlay, a console and a log */
 const childDiskMib = 1;
 const retryAfterSecs = 1;
 
-/** What is asked for, of each of `n`. */
+/** A request for `n` machines; the sizes are those of each. */
 export type Ask = {
   /** for the message: "Cannot fork 3" */
   what: string;
   n: number;
   /** memory of the guest, or its limit if that is lower */
   memoryMib: number;
-  /** what each is expected to take at first; default: a part of its memory */
+  /** what each is expected to use at first; default: a part of its memory */
   expectMib?: number | undefined;
-  /** what its disk may become */
+  /** maximum size of its disk on the host */
   diskMib: number;
-  /** what is written at once; default: hardly anything */
+  /** what is written immediately; default: hardly anything */
   writesMib?: number | undefined;
   caller?: Caller | undefined;
-  /** false: it is among the sandboxes of its owner already */
+  /** false: it already counts as a sandbox of its owner */
   isNew?: boolean | undefined;
-  /** false: a machine that is no sandbox, such as that of a build */
+  /** false: not a sandbox, for example the machine of a build */
   isSandbox?: boolean | undefined;
 };
 
@@ -56,14 +58,14 @@ export class Reservation implements Disposable {
     return this.#left;
   }
 
-  giveBack(count = 1): void {
+  release(count = 1): void {
     if (this.#left === 0) return;
     this.#left = Math.max(0, this.#left - count);
     if (this.#left === 0) this.#onEmpty();
   }
 
   [Symbol.dispose](): void {
-    this.giveBack(this.#left);
+    this.release(this.#left);
   }
 }
 
@@ -85,12 +87,12 @@ export class Admission {
     this.#parts = parts;
   }
 
-  /** sandboxes asked for and not yet in the registry */
+  /** sandboxes that are reserved but not registered yet */
   get pending(): number {
     return this.#sum(({ isSandbox = true }) => (isSandbox ? 1 : 0));
   }
 
-  /** Throws capacity_exhausted, or reserves all of it. */
+  /** Reserves everything, or throws capacity_exhausted. */
   admit(ask: Ask): Reservation {
     if (ask.n > 0) {
       if (ask.isSandbox ?? true) this.#checkSandboxes(ask);
@@ -211,7 +213,7 @@ export class Admission {
     return expectMib ?? Math.ceil(vmmMib + memoryMib / this.#parts.settings.memoryOvercommit);
   }
 
-  /** Over all places that are reserved. */
+  /** Over everything that is reserved. */
   #sum(each: (ask: Ask) => number): number {
     let sum = 0;
     for (const { ask, left } of this.#open) sum += left * each(ask);
@@ -244,7 +246,7 @@ function refuseAbove({ which, asked, inUse, limit, text }: Bound): void {
   });
 }
 
-/** What a machine with these limits may take. */
+/** Memory that a machine with these limits may use. */
 export function memoryShare(guestMib: number, limitMib: number | undefined): number {
   return Math.min(guestMib, limitMib ?? guestMib);
 }
@@ -265,7 +267,7 @@ function diskOf(sandboxes: readonly Sandbox[]): number {
   }, 0);
 }
 
-/** What a disk may become on the host: its limit, or else its size as the guest sees it. */
+/** Maximum size of a disk on the host: its limit, otherwise its size as the guest sees it. */
 export function diskShare(rootfsBytes: number, limitMib: number | undefined): number {
   const size = Math.ceil(rootfsBytes / mib);
   return Math.min(size, limitMib ?? size);

@@ -1,12 +1,12 @@
-/** What the disk of a sandbox takes on the host. */
+/** Disk space of a sandbox on the host. */
 import type { DiskLayer } from "@forkd/machine";
 import { physicalBytes, snapshotDisks, type StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
-/** What the saved disk of a sandbox has beyond that of the snapshot it descends from. */
+/** What the saved disk of a sandbox uses beyond the disk of its snapshot. */
 export async function ownDiskBytes(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "store">,
   sandbox: Sandbox,
   saved: StoredSnapshot,
 ): Promise<number> {
@@ -16,8 +16,8 @@ export async function ownDiskBytes(
 }
 
 /**
- * What the layers of the snapshot hold that the machine has copied into a layer of its own: it takes space there, and is none that
- * the sandbox wrote.
+ * Bytes of the snapshot's layers that the machine has copied into its own layer. They use space there, but
+ * the sandbox did not write them.
  */
 export async function mergedDiskBytes(base: StoredSnapshot, disk: readonly DiskLayer[]): Promise<number> {
   const used = new Set(disk.map(({ path }) => path));

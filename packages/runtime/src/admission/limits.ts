@@ -15,18 +15,33 @@ import {
   type NotEnforced,
   type WithLimits,
 } from "@forkd/contract";
-import type { DiskLimits, ExitReason, Group, GroupLimits, PreparedMachine } from "@forkd/machine";
-import type { Runtime } from "../runtime.ts";
+import type {
+  Cgroups,
+  DiskLimits,
+  Engine,
+  ExitReason,
+  Group,
+  GroupLimits,
+  PreparedMachine,
+} from "@forkd/machine";
+import type { QuotaSettings } from "../config.ts";
+import type { EndReason } from "../sandbox/exit-reason.ts";
 
 const mib = 1024 * 1024;
 
+/** What can hold a machine to a limit. */
+export type Enforcers = {
+  readonly cgroups: Cgroups;
+  readonly engine: Pick<Engine, "name" | "capabilities">;
+};
+
 /** What was asked for, and where that says nothing the daemon's defaults; undefined if nothing is limited. */
 export function limitsOf(
-  runtime: Runtime,
+  { quota }: { readonly quota: QuotaSettings },
   { limits, memory_limit_mib: older }: WithLimits,
   inherited?: AskedLimits,
 ): AskedLimits | undefined {
-  const { defaultLimits } = runtime.quota;
+  const { defaultLimits } = quota;
   const given = { ...inherited, ...limits, ...(older !== undefined && { memory_mib: older }) };
   const merged: AskedLimits = { best_effort: false, ...onlySet(defaultLimits), ...onlySet(given) };
   return limitNames.some((name) => merged[name] !== undefined) ? merged : undefined;
@@ -37,8 +52,7 @@ function onlySet<T extends object>(fields: T): T {
 }
 
 /** Why the host cannot hold a machine to a limit, or undefined if it can. */
-function obstacle(runtime: Runtime, limit: LimitName): string | undefined {
-  const { cgroups, engine } = runtime;
+function obstacle({ cgroups, engine }: Enforcers, limit: LimitName): string | undefined {
   const byGroup = { memory_mib: "memory", cpu_percent: "cpu", pids: "pids" } as const;
   if (limit in byGroup) {
     const support = cgroups.support[byGroup[limit as keyof typeof byGroup]];
@@ -49,19 +63,19 @@ function obstacle(runtime: Runtime, limit: LimitName): string | undefined {
 }
 
 /** Of all limits that there are. */
-export function notEnforceable(runtime: Runtime, limits: AskedLimits | undefined): NotEnforced[] {
+export function notEnforceable(enforcers: Enforcers, limits: AskedLimits | undefined): NotEnforced[] {
   if (!limits) return [];
   return limitNames
     .filter((limit) => limits[limit] !== undefined)
     .flatMap((limit) => {
-      const reason = obstacle(runtime, limit);
+      const reason = obstacle(enforcers, limit);
       return reason === undefined ? [] : [{ limit, reason }];
     });
 }
 
 /** Refuses what could be promised but not held. */
-export function requireEnforceable(runtime: Runtime, limits: AskedLimits | undefined): void {
-  const problems = notEnforceable(runtime, limits);
+export function requireEnforceable(enforcers: Enforcers, limits: AskedLimits | undefined): void {
+  const problems = notEnforceable(enforcers, limits);
   if (problems.length === 0 || limits?.best_effort) return;
   const list = problems.map(({ limit, reason }) => `limits.${limit}: ${reason}`).join("; ");
   throw new AppError(
@@ -79,11 +93,11 @@ type Machine = { id: string; number: number; machine: PreparedMachine };
 
 /** The machine's group, still empty; undefined if it needs none. */
 export function makeGroup(
-  runtime: Runtime,
+  enforcers: Enforcers,
   { id, number }: Pick<Machine, "id" | "number">,
   limits: AskedLimits | undefined,
 ): Group | undefined {
-  const missing = new Set(notEnforceable(runtime, limits).map(({ limit }) => limit));
+  const missing = new Set(notEnforceable(enforcers, limits).map(({ limit }) => limit));
   const held = <N extends LimitName>(name: N) => (missing.has(name) ? undefined : limits?.[name]);
   const wanted: GroupLimits = {
     memoryMib: held("memory_mib"),
@@ -91,7 +105,7 @@ export function makeGroup(
     pids: held("pids"),
   };
   if (Object.values(wanted).every((value) => value === undefined)) return undefined;
-  return runtime.cgroups.create(groupName(id, number), wanted);
+  return enforcers.cgroups.create(groupName(id, number), wanted);
 }
 
 /** Before the machine starts. `usedBytes` is what its disk took before this machine began. */
@@ -117,45 +131,34 @@ export function diskLimits(limits: AskedLimits | undefined, usedBytes: number): 
     growth:
       disk_mib === undefined
         ? undefined
-        : { bytes: Math.max(0, disk_mib * mib - usedBytes), reason: diskReason(disk_mib) },
+        : {
+            bytes: Math.max(0, disk_mib * mib - usedBytes),
+            reason: `disk limit reached: its disk took more than ${disk_mib} MiB on the host`,
+          },
   };
   return Object.values(disk).some((value) => value !== undefined) ? disk : undefined;
 }
 
-const outOfMemory = "out of memory: ";
-const hostOutOfMemory = "the host is out of memory: ";
-const diskLimit = "disk limit reached: ";
-
-function diskReason(limitMib: number): string {
-  return `${diskLimit}its disk took more than ${limitMib} MiB on the host`;
-}
-
-/** Why a VMM ended, where its group knows more than its exit tells. */
+/** Why a VMM ended, where its limits say more than its exit does. */
 export function diagnose(
   group: Group | undefined,
   limits: AskedLimits | undefined,
   guestMib?: number,
-): (exit: Pick<ExitReason, "signal" | "exitCode">) => string | undefined {
+): (exit: Pick<ExitReason, "signal" | "exitCode"> & Partial<ExitReason>) => EndReason | undefined {
   const guest = guestMib === undefined ? "" : ` (guest has ${guestMib} MiB)`;
-  return ({ signal, exitCode }) => {
-    // Of a VMM that is no child of this process it is not known how it ended.
+  return ({ signal, exitCode, text, exceeded }) => {
+    if (exceeded === "disk" && text !== undefined) return { text, code: "disk_limit" };
+    // The exit status is known only of VMMs that are children of this process.
     const isUnknown = signal === null && exitCode === null;
     if (signal !== "SIGKILL" && !isUnknown) return undefined;
     const kill = group?.oomKill();
-    if (kill === "limit") return `${outOfMemory}limit ${limits?.memory_mib} MiB${guest}`;
-    return kill === "host" ? `${hostOutOfMemory}its kernel chose this machine` : undefined;
+    if (kill === "limit")
+      return { text: `out of memory: limit ${limits?.memory_mib} MiB${guest}`, code: "out_of_memory" };
+    if (kill === "host")
+      return {
+        text: "the host is out of memory: its kernel chose this machine",
+        code: "host_out_of_memory",
+      };
+    return undefined;
   };
-}
-
-/** How the note of a paused sandbox begins whose machine ended by itself. */
-export const endedNote = "its machine ended (";
-
-/** The class of a reason as the functions above word it. */
-export function reasonCode(
-  reason: string | undefined,
-): "out_of_memory" | "host_out_of_memory" | "disk_limit" | undefined {
-  const text = reason?.startsWith(endedNote) ? reason.slice(endedNote.length) : (reason ?? "");
-  if (text.startsWith(hostOutOfMemory)) return "host_out_of_memory";
-  if (text.startsWith(outOfMemory)) return "out_of_memory";
-  return text.startsWith(diskLimit) ? "disk_limit" : undefined;
 }

@@ -1,23 +1,24 @@
-/** What children of a snapshot take of the host, from those that run. */
+/** Estimates the memory of a new child of a snapshot from its running ones. */
+import { LruMap } from "@forkd/base";
 import { memoryUse } from "@forkd/machine";
 
 const mib = 1024 * 1024;
-/** reading it makes the kernel walk all pages of the process */
+/** not more often: each reading makes the kernel walk all pages of the process */
 const everyMs = 5000;
 const maxKnown = 1000;
 
 export class MemoryEstimates {
-  readonly #known = new Map<string, { mib: number; at: number }>();
+  readonly #known = new LruMap<string, { mib: number; at: number }>(maxKnown);
 
-  /** Mean of what was seen, or undefined if nothing was. */
+  /** The mean so far, or undefined without a measurement. */
   of(snapshotId: string): number | undefined {
-    const found = this.#known.get(snapshotId);
+    const found = this.#known.peek(snapshotId);
     return found && Number.isFinite(found.mib) ? Math.ceil(found.mib) : undefined;
   }
 
-  /** Looks at one child. Nobody waits for it, and it never rejects. */
+  /** Measures one child in the background. Never rejects. */
   async learn(snapshotId: string, pid: number): Promise<void> {
-    const before = this.#known.get(snapshotId);
+    const before = this.#known.peek(snapshotId);
     const now = performance.now();
     if (before && now - before.at < everyMs) return;
     this.#known.set(snapshotId, { mib: before?.mib ?? Number.NaN, at: now });
@@ -25,9 +26,6 @@ export class MemoryEstimates {
     if (!use) return;
     const seen = use.privateBytes / mib;
     const mean = before && Number.isFinite(before.mib) ? (before.mib * 3 + seen) / 4 : seen;
-    this.#known.delete(snapshotId);
     this.#known.set(snapshotId, { mib: mean, at: now });
-    const [oldest] = this.#known.keys();
-    if (oldest !== undefined && this.#known.size > maxKnown) this.#known.delete(oldest);
   }
 }

@@ -1,11 +1,11 @@
 /**
- * Every branch of a source that writes to its disk freezes one layer more, and every layer costs the start of a machine a
- * millisecond or two. So chains are kept short:
+ * Each branch of a source that writes to its disk freezes one more layer, and each layer delays the start of
+ * a machine by a millisecond or two. So chains are kept short:
  *
- *   of a running source: what its layers hold is copied into the one being written, while the guest runs
- *   of a snapshot: its layers become one file when there are many, unless that means to copy very much
+ *   running source: QEMU copies its layers into the top one while the guest runs
+ *   snapshot: many layers are merged into one file, unless too much would have to be copied
  *
- * Whoever else has the old layers keeps them by links of its own.
+ * Other owners of the old layers keep them through their own links.
  */
 import { rename, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,12 +19,12 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 export const maxDiskLayers = 8;
 /** of a snapshot */
 const maxSnapshotDisks = 6;
-/** above it layers are merged only where a manifest could not hold them all */
+/** above it layers are merged only if a manifest could not hold them all */
 const maxMergeBytes = 512 * 1024 * 1024;
 const maxLongDisks = 48;
 
 export async function collapseIfLong(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "log">,
   sandbox: Sandbox,
   source: SandboxMachine,
 ): Promise<void> {
@@ -34,18 +34,18 @@ export async function collapseIfLong(
       if (sandbox.machineAtWork !== source || source.machine.disk.length <= maxDiskLayers) return;
       const unused = await source.machine.collapseDisk(1);
       for (const { path } of unused) {
-        source.frozen.delete(path);
-        // Layers of the snapshot that it was forked from are not its own.
+        source.forgetFrozen(path);
+        // Layers of the source snapshot belong to the snapshot.
         if (path.startsWith(source.paths.dir)) await removeTree(path);
       }
     });
   } catch (error) {
-    // The chain stays as it is, only longer.
+    // The chain stays long; nothing else is wrong.
     runtime.log.warn({ event: "disk.collapse", sandbox: sandbox.id, error });
   }
 }
 
-/** Merges the disk layers of a draft if there are many; true if it did. */
+/** Merges the disk layers of a draft if there are many. Returns whether it did. */
 export async function shortenDisk(
   draft: Draft,
   count: number,

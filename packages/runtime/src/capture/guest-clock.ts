@@ -1,19 +1,18 @@
-/** The wall clock of a guest that stood still. */
+/** Corrects the wall clock of a guest that was stopped. */
 import { AppError } from "@forkd/contract";
 import { withDeadline } from "@forkd/base";
 import type { AgentClient } from "@forkd/machine";
-import { wallClock } from "./wall-clock.ts";
 
 export const clockMs = 1000;
 const attempts = 3;
 const soonMs = 5;
 
 /**
- * Sets it. Gives what it lacked, in milliseconds, if the guest tells. A guest that is busy takes the time late, so it is told
- * again until it takes it soon.
+ * Returns how far the clock was behind, in milliseconds, if the guest answers. A busy guest sets its clock
+ * late, so the time is sent again until the guest answers quickly.
  */
 export async function correctClock(agent: AgentClient): Promise<number | undefined> {
-  let lackedMs: number | undefined;
+  let behindMs: number | undefined;
   for (let attempt = 1; attempt <= attempts; attempt++) {
     const sentAt = performance.now();
     let sentNs = 0n;
@@ -24,13 +23,18 @@ export async function correctClock(agent: AgentClient): Promise<number | undefin
         () => new AppError("agent_unreachable", "The guest did not set its clock in time"),
       );
       const tripMs = performance.now() - sentAt;
-      // The guest looked at its clock somewhere between the question and the answer.
-      lackedMs ??= Math.max(0, Number(sentNs - guestBeforeNs) / 1e6 + tripMs / 2);
+      // The guest read its clock somewhere between the request and the reply.
+      behindMs ??= Math.max(0, Number(sentNs - guestBeforeNs) / 1e6 + tripMs / 2);
       if (tripMs < soonMs) break;
     } catch {
-      // A guest that does not answer now has a clock that lags; nothing else depends on it.
+      // The clock of a guest that does not answer stays behind; nothing else depends on it.
       break;
     }
   }
-  return lackedMs;
+  return behindMs;
+}
+
+/** The host's wall clock in nanoseconds since the epoch. It follows steps of the clock. */
+export function wallClock(): bigint {
+  return BigInt(Date.now()) * 1_000_000n;
 }

@@ -1,23 +1,22 @@
-/** Branches under way: how many, to which tags. A tag in the book is not a snapshot yet. */
+/** Branches in progress, by tag. A tag in this list cannot be used as a snapshot yet. */
 import { AppError, type BranchMode } from "@forkd/contract";
+import type { EventBus } from "../observe/events.ts";
 
-export type OpenBranch = {
+type BranchFacts = {
   readonly tag: string;
   readonly sandbox: string;
   readonly mode: BranchMode;
   readonly startedAt: number;
-  /** the snapshot that it will be a layer over, once that is known */
-  parentTag?: string;
-  memoryMib?: number;
-  vcpus?: number;
 };
 
 export class OpenBranches {
   readonly limit: number;
   readonly #open = new Map<string, OpenBranch>();
+  readonly #events: EventBus;
 
-  constructor(limit: number) {
+  constructor(limit: number, events: EventBus) {
     this.limit = limit;
+    this.#events = events;
   }
 
   get all(): OpenBranch[] {
@@ -33,22 +32,22 @@ export class OpenBranches {
     return this.all.filter((each) => each.parentTag === parentTag).map(({ tag }) => tag);
   }
 
-  /** Refuses a tag that is being written, and one branch more than the limit. Disposing the result ends the entry. */
-  enter(branch: OpenBranch): Disposable {
-    this.refuse(branch.tag);
+  /**
+   * Refuses a tag that is being written, and branches above the limit. Disposing the result closes the
+   * branch.
+   */
+  open(facts: BranchFacts): OpenBranch {
+    this.refuse(facts.tag);
     if (this.#open.size >= this.limit) {
       throw new AppError(
         "capacity_exhausted",
-        `Cannot branch ${branch.sandbox}: ${this.#open.size} branches are under way and the limit is ${this.limit}. Try again in a moment, or raise FORKD_BRANCH_CONCURRENCY`,
+        `Cannot branch ${facts.sandbox}: ${this.#open.size} branches are under way and the limit is ${this.limit}. Try again in a moment, or raise FORKD_BRANCH_CONCURRENCY`,
         { details: { under_way: this.#open.size, limit: this.limit } },
       );
     }
-    this.#open.set(branch.tag, branch);
-    return {
-      [Symbol.dispose]: () => {
-        if (this.#open.get(branch.tag) === branch) this.#open.delete(branch.tag);
-      },
-    };
+    const branch = new OpenBranch(facts, this.#events, () => void this.#open.delete(facts.tag));
+    this.#open.set(facts.tag, branch);
+    return branch;
   }
 
   /** Throws if the tag is being written. */
@@ -60,5 +59,57 @@ export class OpenBranches {
       `Cannot use snapshot "${tag}": it is still being written (a branch of ${open.sandbox}). forkd images tells when it is ready`,
       { details: { tag, sandbox: open.sandbox } },
     );
+  }
+}
+
+/** One branch, from the request until its snapshot is published or abandoned. Reports both as events. */
+export class OpenBranch implements Disposable {
+  readonly tag: string;
+  readonly sandbox: string;
+  readonly mode: BranchMode;
+  readonly startedAt: number;
+  /** the snapshot that it will be a layer over, once that is known */
+  parentTag?: string;
+  memoryMib?: number;
+  vcpus?: number;
+  readonly #events: EventBus;
+  readonly #remove: () => void;
+  #state: "open" | "writing" | "closed" = "open";
+  #isPublished = false;
+  #reason = "it was given up";
+
+  constructor(facts: BranchFacts, events: EventBus, remove: () => void) {
+    this.tag = facts.tag;
+    this.sandbox = facts.sandbox;
+    this.mode = facts.mode;
+    this.startedAt = facts.startedAt;
+    this.#events = events;
+    this.#remove = remove;
+  }
+
+  /** The source runs again; only files are left to write. */
+  writing(): void {
+    this.#state = "writing";
+    this.#events.snapshot("snapshot.writing", this.tag, { status: "writing", sandbox: this.sandbox });
+  }
+
+  published(): void {
+    this.#isPublished = true;
+  }
+
+  failed(reason: string): void {
+    this.#reason = reason;
+  }
+
+  /** Leaves the list first, so that a listener who lists the snapshots finds what the event says. */
+  [Symbol.dispose](): void {
+    if (this.#state === "closed") return;
+    const wasWriting = this.#state === "writing";
+    this.#state = "closed";
+    this.#remove();
+    if (!wasWriting) return;
+    const { tag, sandbox } = this;
+    if (this.#isPublished) this.#events.snapshot("snapshot.ready", tag, { status: "ready", sandbox });
+    else this.#events.snapshot("snapshot.failed", tag, { status: "failed", sandbox, reason: this.#reason });
   }
 }

@@ -3,109 +3,45 @@
  *
  *   arm, hold back input (guest runs) ─► stop ─► devices ─► memory, disk ─► devices again ─► (caller) cont
  *
- * What can change a stopped machine is input that QEMU still hands to it. Such input moves the indices in the device state, so
- * two equal device states around the copy of memory prove that all of it is of one instant; if they differ, it is taken again.
+ * Only input that QEMU still delivers can change a stopped machine. Such input moves the indices in the
+ * device state, so two equal device states around the copy of memory prove that everything is from one
+ * instant. If they differ, it is taken again.
  *
- * The machine is paused when takeInstant() returns, and disposing the result lets it run; if takeInstant() throws it runs already.
+ * The machine is paused when takeInstant() returns; disposing the result resumes it. If takeInstant() throws,
+ * the machine runs.
  */
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { copySparse, Scope, within } from "@forkd/base";
-import { createOverlay, type DiskLayer, type PageCapture } from "@forkd/machine";
-import type { Draft, Manifest } from "@forkd/store";
-import { correctClock } from "./guest-clock.ts";
+import { Scope, within } from "@forkd/base";
+import { createOverlay, type DiskLayer, type PageCapture, type PausedMachine } from "@forkd/machine";
+import type { Draft } from "@forkd/store";
+import { recordKernel } from "../launch/warm-kernel.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
-import { recordKernel } from "../launch/warm-kernel.ts";
+import { correctClock } from "./guest-clock.ts";
+import { Instant } from "./instant.ts";
+import { Stopwatch } from "./stopwatch.ts";
 
 const maxAttempts = 20;
 const quietMs = 3000;
 const goneMs = 1000;
 
-export class Instant implements AsyncDisposable {
-  readonly capture: PageCapture;
-  readonly pages: number;
-  readonly kernels: Manifest["kernels"];
-  /** the agent had read all that it was sent */
-  readonly atBoundary: boolean;
-  /** state of CPU and devices */
-  readonly devices: Uint8Array;
-  /** qcow2 layers of the disk, bottom first, linked into the draft where that is possible */
-  readonly disks: readonly string[];
-  /** for each, whether it is linked into the draft */
-  readonly #isLinked: readonly boolean[];
-  readonly timings: Readonly<Record<string, number>>;
-  /** what the guest's clock lacked when it ran again; known once it does */
-  stall: Promise<number | undefined> = Promise.resolve(undefined);
-  readonly #paused: Scope;
-  readonly #stoppedAt: number;
-  #pauseMs: number | undefined;
-  #release: Promise<void> | undefined;
-
-  constructor(
-    parts: Pick<Instant, "capture" | "pages" | "kernels" | "atBoundary" | "devices" | "disks" | "timings"> & {
-      isLinked: readonly boolean[];
-      paused: Scope;
-      stoppedAt: number;
-    },
-  ) {
-    this.capture = parts.capture;
-    this.pages = parts.pages;
-    this.kernels = parts.kernels;
-    this.atBoundary = parts.atBoundary;
-    this.devices = parts.devices;
-    this.disks = parts.disks;
-    this.#isLinked = parts.isLinked;
-    this.timings = parts.timings;
-    this.#paused = parts.paused;
-    this.#stoppedAt = parts.stoppedAt;
-  }
-
-  /** from the stop of the CPUs to their start, or to now */
-  get pauseMs(): number {
-    return this.#pauseMs ?? performance.now() - this.#stoppedAt;
-  }
-
-  /** Lets the machine run. */
-  async resume(): Promise<void> {
-    await this.#paused[Symbol.asyncDispose]();
-    this.#pauseMs ??= performance.now() - this.#stoppedAt;
-  }
-
-  /** Disk layers that could not be linked are copied, while the source is there. */
-  async copyDisks(draft: Draft): Promise<void> {
-    for (const [index, path] of this.disks.entries())
-      if (!this.#isLinked[index]) await copySparse(path, draft.diskPath(index));
-  }
-
-  /** Lets the machine run, unless it does, and lets go of the captured pages. */
-  [Symbol.asyncDispose](): Promise<void> {
-    this.#release ??= (async () => {
-      try {
-        await this.resume();
-      } finally {
-        await this.capture[Symbol.asyncDispose]();
-      }
-    })();
-    return this.#release;
-  }
-}
-
 export async function takeInstant(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "log">,
   source: SandboxMachine,
   draft: Draft,
   options: { direct: boolean; signal?: AbortSignal | undefined },
 ): Promise<Instant> {
   const { machine } = source;
-  // A kernel that is on its way would be missing in the children.
-  await arrival(runtime, source, options.signal);
-  // The runtime directory may have been emptied; the states of the devices go there.
+  // A kernel that is still starting would be missing in the children.
+  await kernelsStarted(runtime, source, options.signal);
+  // The device states are written there, and the runtime directory may have been emptied.
   await mkdir(source.paths.socketDir, { mode: 0o700, recursive: true });
   await using armed = new Scope();
   await machine.prepareFreeze(() => newOverlay(source));
-  // Linked ahead: then they are the snapshot's whatever becomes of the source, and no disk is waited for in the pause.
+  // Linked before the pause: the snapshot keeps them whatever happens to the source, and the pause does not
+  // wait for a disk.
   const ahead = qcow2Of(machine.disk);
   const isLinked = await Promise.all(ahead.map((path, index) => draft.link(draft.diskPath(index), path)));
   const capture = armed.use(
@@ -117,7 +53,7 @@ export async function takeInstant(
   );
   await using stopped = new Scope();
   const resumed: { instant?: Instant } = {};
-  // Last of all, when the machine runs and the connection is free again.
+  // Runs last, when the machine runs and the connection is free again.
   stopped.defer(() => {
     const stall = correctClock(source.agent);
     if (resumed.instant) resumed.instant.stall = stall;
@@ -129,8 +65,32 @@ export async function takeInstant(
   const paused = await machine.pause();
   stopped.defer(() => orGone(source, paused[Symbol.asyncDispose]()));
   clock.lap("stop");
+  const taken = await takeUntilStable(runtime, { source, paused, capture, clock });
+  const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
+  armed.keep();
+  resumed.instant = new Instant({
+    capture,
+    pages: taken.pages,
+    kernels: usable.map(recordKernel),
+    atBoundary: isQuiet,
+    devices: taken.devices,
+    disks: qcow2Of(taken.disk),
+    isLinked,
+    timings: clock.laps,
+    paused: stopped.keep(),
+    stoppedAt: clock.startedAt,
+  });
+  return resumed.instant;
+}
+
+/** Takes memory and disk until the device states before and after are equal. */
+async function takeUntilStable(
+  { log }: Pick<Runtime, "log">,
+  parts: { source: SandboxMachine; paused: PausedMachine; capture: PageCapture; clock: Stopwatch },
+): Promise<{ pages: number; disk: readonly DiskLayer[]; devices: Uint8Array }> {
+  const { source, paused, capture, clock } = parts;
   const saveDevices = async (name: string) => {
-    // In the directory of the sockets, which is in memory on most hosts.
+    // The directory of the sockets is in memory on most hosts.
     const path = join(source.paths.socketDir, name);
     await paused.saveDevices(path);
     const bytes = await readFile(path);
@@ -139,35 +99,22 @@ export async function takeInstant(
   };
   for (let attempt = 1; ; attempt++) {
     const before = await saveDevices("devices-before");
-    const [{ pages }, frozen] = await bothSettled(capture.take(), paused.freezeDisk());
+    const [{ pages }, disk] = await bothSettled(capture.take(), paused.freezeDisk());
     clock.lap("memory");
     const devices = await saveDevices("devices-after");
-    if (before.equals(devices)) {
-      const usable = [...source.kernels.values()].filter(({ client }) => !client.dead && !client.isSending);
-      armed.keep();
-      resumed.instant = new Instant({
-        capture,
-        pages,
-        kernels: usable.map(recordKernel),
-        atBoundary: isQuiet,
-        devices,
-        disks: qcow2Of(frozen),
-        isLinked,
-        timings: clock.laps,
-        paused: stopped.keep(),
-        stoppedAt: clock.startedAt,
-      });
-      return resumed.instant;
-    }
-    runtime.log.debug({ event: "branch.retake", attempt });
+    if (before.equals(devices)) return { pages, disk, devices };
+    log.debug({ event: "branch.retake", attempt });
     if (attempt === maxAttempts)
-      throw new AppError("engine_failed", "The machine did not come to rest while it was paused");
+      throw new AppError("engine_failed", "The devices of the paused machine kept changing");
   }
 }
 
-/** A kernel need not answer, and then it costs nobody but its guest: what waits for it must not wait for ever. */
-async function arrival(
-  runtime: Runtime,
+/**
+ * Waits for kernels that are starting, with a time limit: a kernel that never answers must not block a
+ * capture.
+ */
+async function kernelsStarted(
+  runtime: Pick<Runtime, "config">,
   { restarts }: SandboxMachine,
   signal: AbortSignal | undefined,
 ): Promise<void> {
@@ -176,26 +123,27 @@ async function arrival(
   const timer = setTimeout(() => late.abort(), runtime.config.readyTimeoutMs);
   const either = signal ? AbortSignal.any([signal, late.signal]) : late.signal;
   try {
-    const given = new Promise<void>((resolve) => {
+    const gaveUp = new Promise<void>((resolve) => {
       if (either.aborted) resolve();
       else either.addEventListener("abort", () => resolve(), { once: true });
     });
-    await Promise.race([Promise.allSettled(restarts.values()), given]);
+    await Promise.race([Promise.allSettled(restarts.values()), gaveUp]);
   } finally {
     clearTimeout(timer);
   }
   signal?.throwIfAborted();
 }
 
-/** Neither goes on in the background when the other fails. */
+/** Like Promise.all, but leaves nothing running in the background when one fails. */
 async function bothSettled<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
   await Promise.allSettled([first, second]);
   return [await first, await second];
 }
 
 /**
- * Nothing is on its way to the guest: the agent has all that was sent, and no kernel has half a message, the rest of which its
- * children would wait for. A guest that does not answer is captured as it is; that costs nobody but itself.
+ * Waits until nothing is in flight to the guest: the agent has read everything, and no kernel has half a
+ * message, which its children would wait to complete. A guest that does not answer is captured as it is; only
+ * its own children are affected.
  */
 async function quiesce({ agent, kernels }: SandboxMachine): Promise<{ held: Disposable; isQuiet: boolean }> {
   const late = new Promise<void>((resolve) => setTimeout(resolve, quietMs).unref());
@@ -218,7 +166,7 @@ function qcow2Of(layers: readonly DiskLayer[]): string[] {
   return layers.filter(({ format }) => format === "qcow2").map(({ path }) => path);
 }
 
-/** That a machine which is gone cannot be let run is no failure of its own. */
+/** A machine that has exited cannot be resumed, and that is not an error here. */
 async function orGone(source: SandboxMachine, resumed: PromiseLike<void>): Promise<void> {
   try {
     await resumed;
@@ -228,23 +176,7 @@ async function orGone(source: SandboxMachine, resumed: PromiseLike<void>): Promi
 }
 
 async function newOverlay(source: SandboxMachine): Promise<string> {
-  const path = join(source.paths.dir, `disk-${source.overlays++}.qcow2`);
+  const path = source.nextOverlayPath();
   await createOverlay(path, source.base.manifest.files.rootfs.bytes);
   return path;
-}
-
-class Stopwatch {
-  readonly startedAt = performance.now();
-  #last = this.startedAt;
-  readonly laps: Record<string, number> = {};
-
-  lap(name: string): void {
-    const now = performance.now();
-    this.laps[name] = round((this.laps[name] ?? 0) + now - this.#last);
-    this.#last = now;
-  }
-}
-
-export function round(ms: number): number {
-  return Math.round(ms * 100) / 100;
 }

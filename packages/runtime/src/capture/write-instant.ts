@@ -1,91 +1,32 @@
 /**
- * A captured instant → the files of a snapshot, while the source runs again.
+ * Writes a captured instant to the files of a snapshot, while the source runs again.
  *
- * What is written: a layer over the nearest tagged snapshot, or with mode full the whole memory. The saved state of a paused
- * sandbox is nobody's parent: a layer over it is merged with it into one over the tagged snapshot below.
+ * It writes a layer over the nearest tagged snapshot, or with mode full the whole memory. The saved state of
+ * a sandbox cannot be a parent: a layer over it is merged with it into one layer over the tagged snapshot
+ * below.
  */
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError, type BranchMode } from "@forkd/contract";
+import type { BranchMode } from "@forkd/contract";
 import { copySparse, removeTree } from "@forkd/base";
 import {
   finishLayer,
-  maxChainDepth,
   memoryBytes,
   mergeLayers,
   openLayer,
   snapshotDisks,
-  snapshotFile,
   type Draft,
   type FileDigest,
   type ManifestFacts,
-  type StoredSnapshot,
 } from "@forkd/store";
-import { shortenDisk } from "./disk-chain.ts";
 import type { Runtime } from "../runtime.ts";
-import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { round, type Instant } from "./take-instant.ts";
 import { forkdVersion } from "../version.ts";
-
-/** What a snapshot of this machine is a layer over, pinned: nothing that happens to the sandbox later changes it. */
-export type LayerBase = AsyncDisposable & {
-  /** what the machine's memory is mapped from */
-  own: StoredSnapshot;
-  /** the tagged snapshot that a layer names as its parent */
-  parent: { tag: string; id: string };
-  /** file that the machine maps */
-  flat: string;
-  /** layer of the saved state, where the machine began from one: a new layer is merged with it */
-  lower: string | undefined;
-};
-
-/**
- * Refuses what would not give a usable snapshot, before the source is touched, and takes hold of the base's files. Under the
- * sandbox's lock.
- */
-export function pinBase(runtime: Runtime, request: PinRequest): Promise<LayerBase> {
-  return withSnapshotFiles(runtime, request.source.base, () => pin(runtime, request));
-}
-
-type PinRequest = { sandbox: Sandbox; source: SandboxMachine; draft: Draft; mode: BranchMode };
-
-async function pin(runtime: Runtime, { sandbox, source, draft, mode }: PinRequest): Promise<LayerBase> {
-  const own = source.base;
-  if (!(await runtime.store.isCurrent(own))) {
-    throw new AppError(
-      "snapshot_not_found",
-      `Cannot capture ${sandbox.id}: its snapshot "${own.tag}" was removed or replaced while it ran, and what changed since cannot be told without it`,
-      { details: { tag: own.tag } },
-    );
-  }
-  const chain = await runtime.store.chain(own);
-  const isPrivate = sandbox.saved?.snapshot.id === own.id;
-  const parent = isPrivate ? own.manifest.parent : { tag: own.tag, id: own.id };
-  if (!parent) throw new AppError("internal", `The saved state of ${sandbox.id} has no parent`);
-  const length = chain.length - (isPrivate ? 1 : 0);
-  if (mode !== "full" && length >= maxChainDepth) {
-    throw new AppError(
-      "chain_too_deep",
-      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed. Use mode full, or fork from a compacted copy (forkd compact --from ${parent.tag} --to NEW)`,
-      { details: { tag: parent.tag, chain: length, limit: maxChainDepth } },
-    );
-  }
-  const release = runtime.images.hold(own.id);
-  try {
-    await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));
-    const lower = isPrivate ? join(draft.dir, ".layer-lower") : undefined;
-    if (lower !== undefined) await draft.share(lower, snapshotFile(own, "layer"));
-    const mapped = await runtime.store.flatMemory(own);
-    const link = join(draft.dir, ".flat-base");
-    const flat = (await draft.link(link, mapped)) ? link : mapped;
-    return { own, parent, flat, lower, [Symbol.asyncDispose]: async () => release() };
-  } catch (error) {
-    release();
-    throw error;
-  }
-}
+import { shortenDisk } from "./disk-chain.ts";
+import type { Instant } from "./instant.ts";
+import type { LayerBase } from "./layer-base.ts";
+import { round } from "./stopwatch.ts";
 
 export type WriteRequest = {
   sandbox: Sandbox;
@@ -95,21 +36,21 @@ export type WriteRequest = {
   mode: BranchMode;
   /** pause in milliseconds, for the manifest */
   pauseMs: number;
-  /** also make the flat image that children map */
+  /** also write the flat image that children map */
   flat: boolean;
   signal?: AbortSignal | undefined;
 };
 
-/** Gives the flat image, in a temporary place, for the store to adopt once the snapshot is published. */
+/** Returns the path of the temporary flat image, which the store adopts when the snapshot is published. */
 export async function writeInstant(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "engine" | "log" | "store">,
   draft: Draft,
   request: WriteRequest,
 ): Promise<string | undefined> {
   const { instant, base, mode, sandbox, signal } = request;
   await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
-  // A layer that nothing was written to was linked ahead and is not part of the disk.
+  // A layer without writes was linked before the pause but is not part of the disk.
   await removeTree(draft.diskPath(instant.disks.length));
   let flat: string | undefined;
   try {
@@ -127,7 +68,7 @@ export async function writeInstant(
     const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
     for (const [index, path] of isShortened ? [] : instant.disks.entries()) {
       const digest = sealed.manifest.files.disks[index];
-      if (digest) request.source.frozen.set(path, digest);
+      if (digest) request.source.addFrozen(path, digest);
     }
     for (const path of [base.lower, join(draft.dir, ".flat-base")])
       if (path !== undefined) await removeTree(path);
@@ -147,7 +88,7 @@ async function writeLayer(
   const work: Promise<unknown>[] = [];
   const begin = <T>(part: Promise<T>): Promise<T> => {
     work.push(part);
-    // Whoever waits for it meets the failure; until then nobody listens.
+    // The failure is reported where the part is awaited.
     part.catch(() => undefined);
     return part;
   };
@@ -169,7 +110,7 @@ async function writeLayer(
     }
     ({ digest } = await finished);
   } finally {
-    // Nothing may write to what the caller is about to remove.
+    // Nothing may write to files that the caller is about to remove.
     await Promise.allSettled(work);
   }
   if (base.lower === undefined) return;
@@ -180,7 +121,7 @@ async function writeLayer(
   await removeTree(upperPath);
 }
 
-/** Digests of files that other snapshots have too: they are not read again. */
+/** Digests of files that are shared with other snapshots, so that they are not read again. */
 function knownDigests(
   draft: Draft,
   { base, source, instant }: WriteRequest,
@@ -196,13 +137,16 @@ function knownDigests(
   const known = new Map<string, FileDigest>([[draft.path("rootfs"), files.rootfs]]);
   if (isShortened) return known;
   for (const [index, path] of instant.disks.entries()) {
-    const digest = inherited.get(path) ?? source.frozen.get(path);
+    const digest = inherited.get(path) ?? source.frozenDigest(path);
     if (digest) known.set(draft.diskPath(index), digest);
   }
   return known;
 }
 
-function factsOf(runtime: Runtime, { base, sandbox, instant, mode, pauseMs }: WriteRequest): ManifestFacts {
+function factsOf(
+  runtime: Pick<Runtime, "engine">,
+  { base, sandbox, instant, mode, pauseMs }: WriteRequest,
+): ManifestFacts {
   const { version: _, files: __, parent: ___, ...inherited } = base.own.manifest;
   return {
     ...inherited,

@@ -1,6 +1,6 @@
 /**
- * A guest is really started on each accelerator that the host offers: what a device node or a module's name promises is not
- * what counts.
+ * Starts a guest on each accelerator that the host offers. A device node or a loaded module does not prove
+ * that guests run.
  */
 import { access, constants, readdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -12,12 +12,12 @@ import { agentPath, type RuntimeConfig } from "../config.ts";
 import { probeBoot } from "./probe.ts";
 import { fail, ok, warn, type Finding } from "./finding.ts";
 
-/** An emulated guest on a busy host takes some seconds; one that KVM really runs less than one. */
+/** an emulated guest on a busy host takes some seconds, one on KVM less than one */
 const deadlinesMs = { tcg: 60_000, kvm: 10_000 } as const;
 
 export type BootOptions = {
   readonly config: RuntimeConfig;
-  /** ids in use of a runtime that is open */
+  /** ids in use, if a runtime is open */
   readonly places?: Set<string>;
 };
 
@@ -30,7 +30,7 @@ export async function bootFindings(options: BootOptions): Promise<Finding[]> {
   return findings;
 }
 
-/** Without a try, for when a boot is too much. */
+/** Without a boot. */
 export async function lookedAt({ config }: BootOptions): Promise<Finding[]> {
   return [await kvmFinding(), ...((await hasKernel(config)) ? [] : [notTried(config)])];
 }
@@ -92,7 +92,7 @@ async function tryBoot(
   }
 }
 
-/** A doctor does not download kernels unless asked to mend. */
+/** Does not download a kernel unless asked to fix. */
 function notTried(config: RuntimeConfig): Finding {
   return {
     ...warn(

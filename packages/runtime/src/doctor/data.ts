@@ -1,4 +1,4 @@
-/** What the data directory holds: snapshots that can be used, sandboxes, and leftovers. */
+/** The data directory: usable snapshots, sandboxes and leftovers. */
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
@@ -9,7 +9,7 @@ import { ok, warn, type Finding } from "./finding.ts";
 
 const shownTags = 5;
 
-/** Reads every manifest and compares the sizes of the files that it names; contents are not read. */
+/** Reads every manifest and compares the sizes of its files, but not their contents. */
 export async function snapshotFinding(config: RuntimeConfig): Promise<Finding> {
   const root = join(config.dataDir, "snapshots");
   const tags = (await namesIn(root)).filter((name) => tagPattern.test(name));
@@ -54,7 +54,7 @@ async function missingFile({ dir, manifest: { files } }: StoredSnapshot): Promis
   return undefined;
 }
 
-/** Without a daemon: what the next one will take over or clear away. */
+/** Without a daemon: what the next one will adopt or remove. */
 export async function sandboxFinding(config: RuntimeConfig): Promise<Finding> {
   const count = (await namesIn(join(config.dataDir, "sandboxes"))).filter((name) =>
     name.startsWith("sb-"),

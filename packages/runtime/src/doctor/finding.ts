@@ -2,7 +2,7 @@
 import type { Check } from "@forkd/contract";
 
 export type Finding = Check & {
-  /** Does what the remedy says and tells what it did. Changes nothing that holds data. */
+  /** Does what the remedy says and reports it. Never changes data. */
   readonly fix?: () => Promise<string>;
 };
 
@@ -18,12 +18,12 @@ export function fail(name: string, detail: string, remedy: string): Finding {
   return { name, outcome: "fail", detail, remedy };
 }
 
-/** Without the fix, as it crosses the wire. */
+/** As it is sent to clients, without the fix. */
 export function toCheck({ name, outcome, detail, remedy }: Finding): Check {
   return { name, outcome, detail, ...(remedy !== undefined && { remedy }) };
 }
 
-/** A check that itself fails is a finding, so that the others are still told. */
+/** Turns a failing check into a finding, so that the others are still reported. */
 export async function guarded(name: string, run: () => Promise<Finding[]>): Promise<Finding[]> {
   try {
     return await run();

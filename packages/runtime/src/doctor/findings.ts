@@ -1,4 +1,4 @@
-/** The checks in their order, for a runtime that is open and for none. */
+/** The checks in their order, with and without an open runtime. */
 import type { RuntimeConfig } from "../config.ts";
 import { bootFindings, lookedAt, type BootOptions } from "./boot.ts";
 import { sandboxFinding, snapshotFinding } from "./data.ts";
@@ -7,7 +7,7 @@ import { hostFindings } from "./host.ts";
 import { programFindings } from "./programs.ts";
 import { storageFindings } from "./storage.ts";
 
-/** Of the host, its programs and its directories; with and without a runtime. */
+/** The host, its programs and its directories. */
 export async function commonFindings(config: RuntimeConfig): Promise<Finding[]> {
   return [
     ...(await guarded("host", () => hostFindings(config))),
@@ -22,7 +22,7 @@ export async function acceleratorFindings(options: BootOptions, boot: boolean): 
   return guarded("accelerators", async () => (boot ? bootFindings(options) : lookedAt(options)));
 }
 
-/** Of a host on which no daemon runs. */
+/** For a host on which no daemon runs. */
 export async function idleFindings(config: RuntimeConfig, boot: boolean): Promise<Finding[]> {
   return [
     ...(await commonFindings(config)),

@@ -5,14 +5,14 @@ import { fail, inGib, ok, warn, type Finding } from "./finding.ts";
 
 const gib = 1024 ** 3;
 const oldestKernel = [5, 4] as const;
-/** descriptors that a live sandbox costs the daemon: its sockets and files, and a request on it */
+/** file descriptors that a running sandbox costs the daemon: sockets, files and a request */
 const descriptorsPerSandbox = 4;
 const ownDescriptors = 256;
 /** processes and threads of one machine: QEMU's own, and one per vCPU */
 const tasksPerSandbox = 8;
 /** each follower of a console has one */
 const wantedInotify = 64;
-/** before this the clock is surely wrong: certificates and package lists would be refused */
+/** an earlier clock is certainly wrong: certificates and package lists would be rejected */
 const earliest = Date.UTC(2025, 0, 1);
 
 export async function hostFindings({ maxSandboxes }: { maxSandboxes: number }): Promise<Finding[]> {
@@ -50,7 +50,7 @@ async function memory(): Promise<Finding> {
   return warn("memory", detail, "Kill or pause sandboxes that are not needed, or use a larger host.");
 }
 
-/** Pages that children write are private to each; where they do not fit, the kernel ends processes. */
+/** Pages that children write are private to each. If they do not fit, the kernel kills processes. */
 async function swap(): Promise<Finding> {
   const total = (await meminfo("SwapTotal")) ?? 0;
   if (total === 0) return ok("swap", "none: a host that runs out of memory ends processes at once");
@@ -85,7 +85,7 @@ async function tasks(maxSandboxes: number): Promise<Finding> {
       Number(await readFile(`/proc/sys/kernel/${name}`, "utf8")),
     ),
   );
-  // Root is not held by its own limit.
+  // Root is not bound by its own limit.
   const limit = Math.min(
     process.getuid?.() === 0 ? Infinity : own,
     pidMax ?? Infinity,

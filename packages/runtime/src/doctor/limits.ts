@@ -1,12 +1,12 @@
-/** doctor: which limits this host can hold a sandbox to. */
+/** Which limits of sandboxes this host can enforce. */
 import { limitNames, type AskedLimits, type Check } from "@forkd/contract";
 import { notEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
 
-export function limitsCheck(runtime: Runtime): Check {
+export function limitsCheck(runtime: Pick<Runtime, "cgroups" | "engine" | "quota">): Check {
   const name = "limits";
   const every: AskedLimits = { best_effort: true };
-  // There is nothing to limit, so its lack is no defect of the host.
+  // Sandboxes have no network, so a missing network limit is not a defect of the host.
   for (const limit of limitNames) if (limit !== "net_bps") every[limit] = 1;
   const missing = notEnforceable(runtime, every);
   const { memory, cpu, pids } = runtime.cgroups.support;

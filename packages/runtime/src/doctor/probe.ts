@@ -1,6 +1,6 @@
 /**
- * Boots the stock kernel with our initramfs and no disk: the agent reports that there is no root and resets, which proves
- * that kernel and user space run on this accelerator.
+ * Boots the stock kernel with our initramfs and no disk: the agent reports that there is no root and resets,
+ * which proves that kernel and user space run on this accelerator.
  */
 import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,7 +14,9 @@ import { newSandboxId, sandboxHome, sandboxPaths } from "../sandbox/paths.ts";
 const probeMs = 20_000;
 const memoryMib = 128;
 
-/** Why the accelerator does not run guests, or undefined if it does. Throws if there is no room to find out. */
+/**
+ * Why the accelerator does not run guests, or undefined if it does. Throws if the probe itself cannot run.
+ */
 export async function probeBoot(options: {
   config: RuntimeConfig;
   engine: Engine;
@@ -22,11 +24,11 @@ export async function probeBoot(options: {
   accelerator: Accelerator;
   log: Logger;
   deadlineMs?: number;
-  /** ids in use, of a runtime that is open: nothing of theirs is a stray */
+  /** ids in use, if a runtime is open, so that the probe is not taken for a stray */
   places?: Set<string>;
 }): Promise<string | undefined> {
   const { config, engine, accelerator, log, deadlineMs = probeMs } = options;
-  // Named like a sandbox, so that what a killed daemon leaves of it is found.
+  // Named like a sandbox, so that cleanup finds what a killed daemon left of it.
   const id = newSandboxId();
   options.places?.add(id);
   const home = sandboxHome(config, id);

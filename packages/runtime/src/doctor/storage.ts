@@ -1,4 +1,4 @@
-/** The directories: there, ours alone, large enough, on file systems that suit. */
+/** The directories: present, private, large enough, on suitable file systems. */
 import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
 import { access, chmod, copyFile, mkdir, rm, stat, statfs, writeFile } from "node:fs/promises";
@@ -11,7 +11,7 @@ const gib = 1024 ** 3;
 const wantedBytes = 5 * gib;
 const wantedInodes = 10_000;
 
-/** Numbers of statfs(2) with names that a person knows. */
+/** file system types of statfs(2) and their names */
 const fileSystems: Readonly<Record<number, string>> = {
   0xef53: "ext4",
   0x58465342: "xfs",
@@ -92,7 +92,7 @@ async function space(path: string): Promise<Finding> {
 
 async function inodes(path: string): Promise<Finding[]> {
   const { files, ffree } = await statfs(await nearestExisting(path));
-  // btrfs and others count none.
+  // btrfs and others report none.
   if (files === 0) return [];
   const detail = `${ffree} of ${files} inodes free at ${path}`;
   if (ffree >= wantedInodes) return [ok("inodes", detail)];
@@ -132,7 +132,7 @@ async function typeOf(path: string): Promise<string> {
   return fileSystems[type] ?? `type 0x${type.toString(16)}`;
 }
 
-/** Tries it with a file of one block; false where nothing can be written. */
+/** Tries it with a file of one block. False if nothing can be written. */
 async function canReflink(dir: string): Promise<boolean> {
   if (!(await stat(dir)).isDirectory()) return false;
   const path = join(dir, `.forkd-doctor-${randomBytes(6).toString("hex")}`);

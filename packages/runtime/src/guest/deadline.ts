@@ -1,13 +1,12 @@
 /**
- * How long a guest is waited for. Timeouts of commands are kept by the agent in the guest; a guest that is stuck, or lies, keeps
- * none, and must not hold a caller for ever.
+ * Deadlines for guests. The agent in the guest enforces the timeouts of commands; a guest that hangs or lies
+ * does not, and must not block a caller forever.
  */
 import { AppError } from "@forkd/contract";
-import { withDeadline } from "@forkd/base";
+import { maxTimerMs, withDeadline } from "@forkd/base";
 
 const answerMs = 30_000;
 const graceMs = 10_000;
-const maxTimerMs = 2 ** 31 - 1;
 
 function silent(what: string): AppError {
   return new AppError(
@@ -16,12 +15,15 @@ function silent(what: string): AppError {
   );
 }
 
-/** For what an agent does at once. */
+/** For requests that an agent answers immediately. */
 export function withReplyDeadline<T>(what: string, work: Promise<T>): Promise<T> {
   return withDeadline(work, answerMs, () => silent(what));
 }
 
-/** For work with a timeout of its own (0 = none); after an abort, which the guest is told of, it has a moment to end. */
+/**
+ * For work that has its own timeout (0 = none). After an abort, which is sent to the guest, it has a short
+ * grace period.
+ */
 export function withExitDeadline<T>(
   what: string,
   work: Promise<T>,

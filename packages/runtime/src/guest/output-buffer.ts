@@ -1,9 +1,10 @@
 /**
- * Output that is collected for an answer. Each call has a limit, and all calls together have one: guests that talk at the same time
- * cannot use up the daemon's memory. What comes after either limit is dropped, and the answer says so.
+ * Output that is collected for a response. There is a limit for each call and one for all calls together, so
+ * that guests cannot use up the daemon's memory. Output above either limit is dropped, and the response says
+ * so.
  */
 
-/** What is left of the limit over all calls. */
+/** Memory for output, shared by all calls. */
 export class OutputRoom {
   #left: number;
 
@@ -15,21 +16,21 @@ export class OutputRoom {
     return this.#left;
   }
 
-  /** Gives how much of it there was room for. */
+  /** Returns how many of the bytes fit. */
   take(bytes: number): number {
     const taken = Math.min(bytes, this.#left);
     this.#left -= taken;
     return taken;
   }
 
-  giveBack(bytes: number): void {
+  release(bytes: number): void {
     this.#left += bytes;
   }
 }
 
 const firstBytes = 4096;
 
-/** One buffer that doubles: a guest that sends single bytes must not cost an object each. */
+/** One buffer that doubles, so that a guest that sends single bytes does not cost an object for each. */
 export class OutputBuffer implements Disposable {
   readonly #limit: number;
   readonly #room: OutputRoom;
@@ -47,7 +48,7 @@ export class OutputBuffer implements Disposable {
   }
 
   push(bytes: Uint8Array): void {
-    // Once something was dropped nothing that follows would be in its place.
+    // Output after a gap would be misleading.
     if (this.#cut) return;
     const kept = this.#room.take(Math.min(bytes.length, this.#limit - this.#bytes));
     if (kept < bytes.length) this.#cut = true;
@@ -63,13 +64,13 @@ export class OutputBuffer implements Disposable {
     this.#bytes = need;
   }
 
-  /** UTF-8 with replacement characters for what is not. */
+  /** As UTF-8, with replacement characters for invalid bytes. */
   text(): string {
     return this.#buffer.toString("utf8", 0, this.#bytes);
   }
 
   [Symbol.dispose](): void {
-    this.#room.giveBack(this.#bytes);
+    this.#room.release(this.#bytes);
     this.#bytes = 0;
     this.#buffer = Buffer.alloc(0);
   }

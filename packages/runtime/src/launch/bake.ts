@@ -1,8 +1,8 @@
 /**
  * The parent: a machine booted from images, warmed, and saved into a draft.
  *
- * It is killed while it is paused: its memory file is mapped shared, and one instruction after the device state was
- * saved would make memory and devices two different instants.
+ * It is killed while it is paused: its memory file is mapped shared, and one instruction after the device
+ * state was saved would make memory and devices two different instants.
  */
 import { randomBytes } from "node:crypto";
 import { open, readdir, readFile } from "node:fs/promises";
@@ -18,15 +18,17 @@ import {
   shapeOf,
   writeFile as writeGuestFile,
   type Machine,
+  type MachineShape,
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
-import { runInGuest } from "./run-in-guest.ts";
+import { wallClock } from "../capture/guest-clock.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
-import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
-import { makeHome, makePlace } from "./launch.ts";
+import type { RuntimeConfig } from "../config.ts";
 import type { Runtime } from "../runtime.ts";
+import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
 import { forkdVersion } from "../version.ts";
-import { wallClock } from "../capture/wall-clock.ts";
+import { makeHome, makePlace } from "./prepare.ts";
+import { runInGuest } from "./run-in-guest.ts";
 import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = {
@@ -45,15 +47,15 @@ export type BakePlan = {
 
 export type Progress = (step: string, message: string) => void;
 
-/** Directory of the kernels' programs in the guest. */
+/** directory of the kernels in the guest */
 const guestKernelDir = "/usr/lib/forkd/kernels";
 const interpreters: Record<Language, { command: readonly [string, ...string[]]; main: string }> = {
   python: { command: ["python3"], main: "kernel.py" },
   node: { command: ["node", "--no-force-async-hooks-checks"], main: "kernel.cjs" },
 };
 /**
- * Takes the path that a child's first eval takes. What Python has so far is put out of reach of its garbage collector, which
- * would write to every object of the parent (measured with numpy: 5.7 MiB per child and collection, 0.5 MiB so).
+ * Does what a child's first eval does. gc.freeze() keeps Python's garbage collector from writing to every
+ * object of the parent (measured with numpy: 5.7 MiB per child and collection, 0.5 MiB with it).
  */
 const firstEval: Record<Language, string> = {
   python: "import gc; gc.freeze(); del gc\n[0.5, 'a']",
@@ -104,45 +106,53 @@ export async function bake(
       ...(signal && { signal }),
     }),
   );
-  // Whatever is awaited below ends with the machine.
+  // Ending the machine ends everything that is awaited below.
   const stop = () => void machine[Symbol.asyncDispose]();
   signal?.addEventListener("abort", stop, { once: true });
   scope.defer(() => signal?.removeEventListener("abort", stop));
-  const kernels = await orDeath(machine, warm(runtime, agent, plan, onProgress));
+  const kernels = await orDeath(machine, warm({ config: runtime.config, agent, plan, onProgress }));
   onProgress("save", "saving memory and device state");
   await orDeath(machine, withReplyDeadline("it does not write back its disk", agent.sync()));
-  // Work that the guest has put off (write-back, timers, deferred frees) would else be done anew in every child; the end of
-  // it is announced by nothing.
+  // Work that the guest has deferred (write-back, timers, frees) would otherwise be repeated in every child.
+  // Nothing announces its end.
   await orDeath(machine, new Promise((resolve) => setTimeout(resolve, settleMs)));
   const records = kernels.map(recordKernel);
   const paused = await machine.pause();
   await paused.saveDevices(draft.path("devices"));
   await machine[Symbol.asyncDispose]();
+  return manifestFacts(runtime, plan, { shape, commandLine, kernels: records });
+}
+
+function manifestFacts(
+  { engine, host, accelerator, tscKhz }: Pick<Runtime, "accelerator" | "engine" | "host" | "tscKhz">,
+  plan: BakePlan,
+  parent: { shape: MachineShape; commandLine: string; kernels: ManifestFacts["kernels"] },
+): ManifestFacts {
   return {
     forkd_version: forkdVersion,
     created_at_unix: Math.floor(Date.now() / 1000),
     agent_protocol: agentProtocolVersion,
-    engine: { name: runtime.engine.name, version: runtime.engine.version },
+    engine: { name: engine.name, version: engine.version },
     machine: {
-      type: shape.machineType,
-      cpu: runtime.host.cpu,
-      accelerator,
+      type: parent.shape.machineType,
+      cpu: host.cpu,
+      accelerator: accelerator.accelerator,
       vcpus: plan.vcpus,
       memory_mib: plan.memoryMib,
-      devices: [...shape.devices],
-      tsc_khz: runtime.tscKhz,
+      devices: [...parent.shape.devices],
+      tsc_khz: tscKhz,
     },
-    kernel: { digest: plan.kernel.digest, version: plan.kernel.version, command_line: commandLine },
+    kernel: { digest: plan.kernel.digest, version: plan.kernel.version, command_line: parent.commandLine },
     initramfs: { digest: plan.initramfs.digest },
     rootfs: { digest: plan.rootfs.digest },
     ...(plan.recipe && { recipe: plan.recipe }),
     env: plan.env,
-    kernels: records,
+    kernels: parent.kernels,
     origin: { kind: "build" },
   };
 }
 
-/** Waits for `work`; if the machine ends first, its reason is the failure. */
+/** Waits for `work`. If the machine exits first, throws why. */
 async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
   const died = machine.exited.then((reason): never => {
     throw new AppError("engine_failed", `The parent ended: ${reason.text}`, {
@@ -154,7 +164,7 @@ async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
   try {
     return await Promise.race([work, died]);
   } catch (error) {
-    // The agent's connection ends a moment before the process does; the process says why.
+    // The agent's connection closes a moment before the process exits, and the exit says why.
     if (error instanceof AppError && error.code === "agent_unreachable") {
       await Promise.race([died, new Promise((resolve) => setTimeout(resolve, 300))]);
     }
@@ -162,12 +172,16 @@ async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
   }
 }
 
-async function warm(
-  runtime: Runtime,
-  agent: AgentClient,
-  plan: BakePlan,
-  onProgress: Progress,
-): Promise<WarmKernel[]> {
+/** A parent that runs, and what is to be done in it. */
+type RunningParent = {
+  config: RuntimeConfig;
+  agent: AgentClient;
+  plan: BakePlan;
+  onProgress: Progress;
+};
+
+async function warm(parent: RunningParent): Promise<WarmKernel[]> {
+  const { agent, plan, onProgress } = parent;
   await agent.ready;
   await agent.afterFork({
     entropy: randomBytes(64),
@@ -187,19 +201,17 @@ async function warm(
       );
     }
   }
-  for (const service of plan.services) await startService(agent, service, plan.env, onProgress);
+  for (const service of plan.services) await startService(parent, service);
   const kernels: WarmKernel[] = [];
   for (const language of Object.keys(plan.languages) as Language[]) {
-    kernels.push(await warmKernel(runtime, agent, plan, language, onProgress));
+    kernels.push(await warmKernel(parent, language));
   }
   return kernels;
 }
 
 async function startService(
-  agent: AgentClient,
+  { agent, plan: { env }, onProgress }: RunningParent,
   service: BakePlan["services"][number],
-  env: Record<string, string>,
-  onProgress: Progress,
 ): Promise<void> {
   onProgress("service", service.argv.join(" "));
   const process = agent.start({
@@ -212,7 +224,7 @@ async function startService(
   if (service.port === undefined) return;
   const until = Date.now() + serviceTimeoutMs;
   while (!(await accepts(agent, service.port))) {
-    // A listening socket in the guest announces itself to nobody: trying is the only way to know.
+    // The guest does not announce a listening socket, so it has to be polled.
     if (Date.now() > until) {
       throw new AppError(
         "invalid_recipe",
@@ -233,16 +245,11 @@ async function accepts(agent: AgentClient, port: number): Promise<boolean> {
   return false;
 }
 
-async function warmKernel(
-  runtime: Runtime,
-  agent: AgentClient,
-  plan: BakePlan,
-  language: Language,
-  onProgress: Progress,
-): Promise<WarmKernel> {
+async function warmKernel(parent: RunningParent, language: Language): Promise<WarmKernel> {
+  const { agent, plan, onProgress } = parent;
   const { command, main } = interpreters[language];
   const dir = `${guestKernelDir}/${language}`;
-  await copyKernel(runtime, agent, language, dir);
+  await copyKernel(parent, language, dir);
   onProgress("warm-up", `starting the ${language} kernel`);
   let kernel: WarmKernel;
   try {
@@ -272,29 +279,24 @@ async function warmKernel(
       );
     }
   }
-  // What a child does first is done once here, so that the pages it needs are in memory.
+  // Do once what every child does first, so that the pages it needs are in memory.
   await kernel.client.afterFork(randomBytes(64), plan.env);
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
   return kernel;
 }
 
 async function copyKernel(
-  runtime: Runtime,
-  agent: AgentClient,
+  { config: { guestDir }, agent }: RunningParent,
   language: Language,
   dir: string,
 ): Promise<void> {
-  const source = join(runtime.config.guestDir, "kernels", language);
+  const source = join(guestDir, "kernels", language);
   const names = (await readdir(source)).filter((name) => /\.(py|cjs|js)$/.test(name));
   for (const name of names)
     await writeGuestFile(agent, `${dir}/${name}`, [await readFile(join(source, name))]);
   if (language !== "node") return;
-  const addons = (await readdir(join(runtime.config.guestDir, "build"))).filter((name) =>
-    name.endsWith(".node"),
-  );
+  const addons = (await readdir(join(guestDir, "build"))).filter((name) => name.endsWith(".node"));
   for (const name of addons) {
-    await writeGuestFile(agent, `${dir}/${name}`, [
-      await readFile(join(runtime.config.guestDir, "build", name)),
-    ]);
+    await writeGuestFile(agent, `${dir}/${name}`, [await readFile(join(guestDir, "build", name))]);
   }
 }

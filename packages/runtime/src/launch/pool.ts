@@ -1,13 +1,14 @@
 /**
  * VMM processes started ahead of need, per snapshot in use.
  *
- * A snapshot becomes hot when it is forked, a branch when it is forked a second time: most branches are forked once. Its pool is
- * filled when no fork is under way, so that filling never competes with a caller, and emptied after a while without use or when
- * others are hotter. A process in the pool has loaded nothing and costs no CPU.
+ * A snapshot becomes hot when it is forked; a branch when it is forked a second time, because most branches
+ * are forked once. The pool fills only while no fork is in progress, so it never competes with a caller. A
+ * shelf is dropped when it was not used for a while, or when others were used more recently. A process in the
+ * pool has loaded nothing and costs no CPU.
  */
 import type { Logger } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
-import { discardChild, type PreparedChild } from "./launch.ts";
+import { discardChild, type PreparedChild } from "./prepared.ts";
 
 const idleMs = 10 * 60_000;
 const maxShelves = 8;
@@ -18,7 +19,7 @@ function isHot({ snapshot, uses }: Shelf): boolean {
   return uses >= (snapshot.manifest.origin.kind === "branch" ? 2 : 1);
 }
 
-/** Two snapshots are the same for a prepared process only if their bytes are. */
+/** A tag can be given to another snapshot, which its waiting processes cannot serve. */
 function keyOf(snapshot: StoredSnapshot): string {
   return `${snapshot.tag}:${snapshot.id}`;
 }
@@ -31,16 +32,16 @@ export class VmmPool implements AsyncDisposable {
   #forks = 0;
   #filling: Promise<void> | undefined;
   #closed = false;
-  /** counts calls of empty(): a process asked for before one is not kept after it */
+  /** counts calls of empty(): a process that was started before one is not kept after it */
   #generation = 0;
-  #sweeper: NodeJS.Timeout;
+  #idleTimer: NodeJS.Timeout;
 
   constructor(size: number, prepare: (snapshot: StoredSnapshot) => Promise<PreparedChild>, log: Logger) {
     this.#size = size;
     this.#prepare = prepare;
     this.#log = log;
-    this.#sweeper = setInterval(() => void this.#dropIdle(), idleMs / 10);
-    this.#sweeper.unref();
+    this.#idleTimer = setInterval(() => void this.#dropIdle(), idleMs / 10);
+    this.#idleTimer.unref();
   }
 
   /** Number of waiting processes by tag. */
@@ -56,7 +57,7 @@ export class VmmPool implements AsyncDisposable {
     return this.#shelves.get(keyOf(snapshot))?.ready.shift();
   }
 
-  /** Runs a fork; filling waits until none is under way. */
+  /** Runs a fork. Filling waits until no fork is in progress. */
   async during<T>(snapshot: StoredSnapshot, work: () => Promise<T>): Promise<T> {
     this.#forks++;
     try {
@@ -67,7 +68,7 @@ export class VmmPool implements AsyncDisposable {
       const shelf = this.#shelves.get(key) ?? { snapshot, ready: [], lastUsed: 0, uses: 0 };
       shelf.lastUsed = Date.now();
       shelf.uses++;
-      // The most recently used is the last one.
+      // The most recently used shelf is the last one.
       this.#shelves.delete(key);
       if (this.#size > 0 && !this.#closed) this.#shelves.set(key, shelf);
       const [oldest] = this.#shelves.values();
@@ -87,7 +88,7 @@ export class VmmPool implements AsyncDisposable {
         if (this.#closed || this.#generation !== generation || this.#shelves.get(key) !== shelf)
           return discardChild(child);
         shelf.ready.push(child);
-        // A process that dies while it waits must not be handed out.
+        // A process that exits while it waits must not be handed out.
         void child.machine.exited.then(async () => {
           if (!shelf.ready.includes(child)) return;
           shelf.ready = shelf.ready.filter((each) => each !== child);
@@ -104,12 +105,12 @@ export class VmmPool implements AsyncDisposable {
       });
   }
 
-  /** Ends the waiting processes of a tag. */
+  /** Stops the waiting processes of a tag. */
   async drop(tag: string): Promise<void> {
     await this.#dropWhere((shelf) => shelf.snapshot.tag === tag);
   }
 
-  /** Ends all waiting processes; the pool fills again with the next fork. */
+  /** Stops all waiting processes. The pool fills again after the next fork. */
   async empty(): Promise<void> {
     this.#generation++;
     const shelves = this.#dropWhere(() => true);
@@ -128,7 +129,7 @@ export class VmmPool implements AsyncDisposable {
     await this.#release(children);
   }
 
-  /** Never rejects: what cannot be released is logged and found again as a stray. */
+  /** Never rejects: a process that cannot be released is logged, and cleanup finds it as a stray. */
   async #release(children: readonly PreparedChild[]): Promise<void> {
     for (const outcome of await Promise.allSettled(children.map(discardChild))) {
       if (outcome.status === "rejected")
@@ -138,7 +139,7 @@ export class VmmPool implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
-    clearInterval(this.#sweeper);
+    clearInterval(this.#idleTimer);
     await this.#filling;
     await this.#dropWhere(() => true);
   }

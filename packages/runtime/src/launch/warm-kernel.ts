@@ -21,7 +21,7 @@ export async function startKernel(
   return { language: spec.language, argv: spec.argv, version: (await client.ready).slice(0, 256), client };
 }
 
-/** Sends the attach at once; messages may follow at once. */
+/** Sends the attach without waiting for a reply; messages may follow it directly. */
 export function attachKernel(agent: AgentClient, record: KernelRecord): WarmKernel {
   const client = KernelClient.attach(agent, {
     processId: record.process_id,
@@ -32,7 +32,7 @@ export function attachKernel(agent: AgentClient, record: KernelRecord): WarmKern
   return { language: record.language, version: record.version, argv: record.argv, client };
 }
 
-/** Where the kernel stands, for a manifest. */
+/** The position of the kernel in its streams, for a manifest. */
 export function recordKernel({ language, version, argv, client }: WarmKernel): KernelRecord {
   const { processId, offsets, nextEvalId, unanswered } = client.position();
   return {

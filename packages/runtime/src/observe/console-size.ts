@@ -1,6 +1,6 @@
 /**
- * A guest writes to its console as fast as it likes, and the console is a file on the host. Files that have grown too large are
- * cut; QEMU appends, so it goes on at the beginning.
+ * Bounds the console and log of each machine, which are files on the host that a guest can fill. Files that
+ * are too large are truncated; QEMU opens them for appending and continues at the beginning.
  */
 import { stat, truncate } from "node:fs/promises";
 import { isErrno, type Logger } from "@forkd/base";

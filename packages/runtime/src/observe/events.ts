@@ -1,6 +1,6 @@
 /**
- * What happens, for whoever listens. The last events are kept in a ring; a listener has a place in it and no queue of its own, so
- * that one that does not keep up costs nothing and is told when what it has not seen is gone.
+ * Events for listeners. A ring keeps the last ones, and a listener has a position in it instead of its own
+ * queue: a slow listener costs no memory, and gets an event that says when it has missed some.
  */
 import { randomBytes } from "node:crypto";
 import {
@@ -12,13 +12,14 @@ import {
   type ForkdEvent,
   type SandboxInfo,
 } from "@forkd/contract";
+import { Wakeup } from "@forkd/base";
 import { hasLabels } from "./label-filter.ts";
 
-/** Events kept for listeners that come back or are behind */
+/** events kept for listeners that reconnect or are behind */
 const keptEvents = 1000;
 const maxListeners = 256;
 const maxPerOwner = 64;
-/** Characters of a reason; a guest may have had a say in it */
+/** characters of a reason, which may contain output of a guest */
 const maxReason = 2000;
 
 export type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
@@ -26,7 +27,7 @@ type Facts = Omit<ForkdEvent, "id" | "type" | "at_unix">;
 type SnapshotFacts = { status?: ForkdEvent["status"]; sandbox?: string | undefined; reason?: string };
 
 export type Listener = AsyncIterable<ForkdEvent> & {
-  /** fires when the listener has fallen behind what is kept, also while nobody asks it for the next event */
+  /** fires when the listener has missed events, even if it does not ask for the next one */
   readonly overflowed: AbortSignal;
 };
 
@@ -34,12 +35,12 @@ export type ListenOptions = {
   /** id of the last event seen */
   readonly after?: string | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** who listens: each may have so many streams */
+  /** who listens; the number of streams per owner is limited */
   readonly owner?: string | undefined;
 };
 
 export class EventBus {
-  /** names this run of the daemon: ids of another run mean nothing here */
+  /** identifies this run of the daemon; ids from another run are unknown */
   readonly epoch = randomBytes(6).toString("hex");
   readonly #kept: number;
   readonly #maxListeners: number;
@@ -48,7 +49,7 @@ export class EventBus {
   #last = 0;
   #isClosed = false;
   readonly #listeners = new Set<Place>();
-  /** called with each event, at once */
+  /** called synchronously with each event */
   onEvent: ((event: ForkdEvent) => void) | undefined;
 
   constructor(options: { kept?: number; maxListeners?: number; maxPerOwner?: number } = {}) {
@@ -79,7 +80,7 @@ export class EventBus {
     });
   }
 
-  /** The last event; every listener ends after it. */
+  /** Emits the last event. Every listener ends after it. */
   close(): void {
     if (this.#isClosed) return;
     this.#emit("daemon.stopping", {});
@@ -108,8 +109,9 @@ export class EventBus {
   }
 
   /**
-   * Events from now on, or those after the one with the id `after`; a first event `reset` says that some in between are lost.
-   * Listening has begun when this returns. The signal ends it, and so does the end of the iteration.
+   * Events from now on, or those after the event `after`; a first event `reset` says that some in between are
+   * lost. Events are kept for the listener from the moment this returns until the signal fires or the
+   * iteration ends.
    */
   listen(filter: EventFilter, options: ListenOptions = {}): Listener {
     this.#requireRoom(options.owner);
@@ -117,7 +119,7 @@ export class EventBus {
     const place = new Place(start, options.owner);
     this.#listeners.add(place);
     const { signal } = options;
-    // Whoever is cut off may never ask for another event.
+    // A client that was disconnected may never ask for another event.
     const stop = () => {
       place.stop();
       leave();
@@ -129,7 +131,7 @@ export class EventBus {
     signal?.addEventListener("abort", stop, { once: true });
     if (signal?.aborted) stop();
     const events = this.#follow(place, filter, lost);
-    // An iteration that never began has no `finally` of its own.
+    // The `finally` of a generator that was never started does not run.
     return {
       overflowed: place.overflowed,
       [Symbol.asyncIterator]: () => ({
@@ -175,7 +177,7 @@ export class EventBus {
     }
   }
 
-  /** Not kept: it is about one stream. Its id is that of the last event before it. */
+  /** Not kept, because it concerns one stream. It has the id of the event before it. */
   #control(type: EventType, number: number, reason: string): ForkdEvent {
     return { id: this.#idOf(number), type, at_unix: Date.now() / 1000, reason };
   }
@@ -201,12 +203,12 @@ export class EventBus {
   }
 }
 
-/** Where a listener is in the ring. */
+/** The position of a listener in the ring. */
 class Place {
   next: number;
   readonly owner: string | undefined;
   isStopped = false;
-  #wake: (() => void) | undefined;
+  readonly #wakeup = new Wakeup();
   readonly #overflow = new AbortController();
 
   constructor(next: number, owner: string | undefined) {
@@ -219,12 +221,11 @@ class Place {
   }
 
   woken(): Promise<void> {
-    return new Promise((resolve) => (this.#wake = resolve));
+    return this.#wakeup.wait();
   }
 
   wake(): void {
-    this.#wake?.();
-    this.#wake = undefined;
+    this.#wakeup.notify();
   }
 
   overflow(): void {

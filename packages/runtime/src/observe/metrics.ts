@@ -1,4 +1,4 @@
-/** What the runtime counts and measures. Labels have values from small sets: never an id, never a tag. */
+/** Metrics of the runtime. Label values come from small sets: never an id, never a tag. */
 import { Counter, Histogram, type Metric } from "@forkd/base";
 import type { ForkdEvent } from "@forkd/contract";
 
@@ -22,7 +22,7 @@ export class RuntimeMetrics {
   readonly evalSeconds = new Histogram("forkd_eval_seconds", "Evals", usual);
   readonly branchPauseSeconds = new Histogram(
     "forkd_branch_pause_seconds",
-    "How long a branched sandbox stood still",
+    "How long branched sandboxes were paused",
     fast,
   );
   readonly chainBuildSeconds = new Histogram(
@@ -44,7 +44,7 @@ export class RuntimeMetrics {
   /** Counts an event. */
   seen({ type, sandbox }: ForkdEvent): void {
     this.#events.add({ type });
-    // Killing one that is dead removes the record of it and ends nothing.
+    // Killing a dead sandbox only removes its record.
     const wasDead = type === "sandbox.killed" && sandbox?.reason !== "killed";
     const reason = endings[type];
     if (reason !== undefined && !wasDead) this.#ended.add({ reason });

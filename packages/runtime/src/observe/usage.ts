@@ -1,17 +1,17 @@
 /**
- * What sandboxes take of the host, measured for all of them at once and kept for a while: the kernel walks every page table for
- * smaps_rollup, so that a hundred machines take a noticeable time and nobody should pay it twice.
+ * Memory, CPU and disk of sandboxes, measured for all of them at once and cached: for smaps_rollup the kernel
+ * walks every page table, which takes a noticeable time for a hundred machines.
  */
 import type { Dirent } from "node:fs";
 import { readdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { CachedValue, isErrno, mapPool } from "@forkd/base";
 import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
-import { snapshotsDir } from "../config.ts";
-import type { Runtime } from "../runtime.ts";
+import { snapshotsDir, type RuntimeConfig } from "../config.ts";
 import { sandboxHome } from "../sandbox/paths.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
-/** Reads under way at the same time; the threads that do them serve every other file too. */
+/** concurrent reads; they share the thread pool with all other file access */
 const parallel = 2;
 
 export type SandboxUsage = {
@@ -24,30 +24,32 @@ export type SandboxUsage = {
 export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<string, SandboxUsage> };
 export type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
 
+export type UsageParts = { readonly config: RuntimeConfig; readonly sandboxes: () => readonly Sandbox[] };
+
 export class Usage {
   readonly sandboxes: CachedValue<UsageSample>;
   readonly disk: CachedValue<DiskSample>;
 
-  constructor(runtime: Runtime) {
-    this.sandboxes = new CachedValue(() => sampleSandboxes(runtime));
-    this.disk = new CachedValue(() => sampleDisk(runtime));
+  constructor({ config, sandboxes }: UsageParts) {
+    this.sandboxes = new CachedValue(() => sampleSandboxes(config, sandboxes()));
+    this.disk = new CachedValue(() => sampleDisk(config));
   }
 }
 
-async function sampleSandboxes(runtime: Runtime): Promise<UsageSample> {
-  const measured = await mapPool(runtime.registry.all(), parallel, async (sandbox) => {
+async function sampleSandboxes(config: RuntimeConfig, sandboxes: readonly Sandbox[]): Promise<UsageSample> {
+  const measured = await mapPool(sandboxes, parallel, async (sandbox) => {
     const { pid, state } = sandbox.info();
     const [memory, cpu, diskBytes] = await Promise.all([
       pid === undefined ? undefined : memoryUse(pid),
       pid === undefined ? undefined : cpuSeconds(pid),
-      state === "dead" ? 0 : ownBytes(sandboxHome(runtime.config, sandbox.id).dir),
+      state === "dead" ? 0 : ownBytes(sandboxHome(config, sandbox.id).dir),
     ]);
     return [sandbox.id, { pid, memory, cpuSeconds: cpu, diskBytes, atMs: Date.now() }] as const;
   });
   return { atMs: Date.now(), byId: new Map(measured) };
 }
 
-async function sampleDisk({ config }: Runtime): Promise<DiskSample> {
+async function sampleDisk(config: RuntimeConfig): Promise<DiskSample> {
   const { bavail, bsize } = await statfs(config.dataDir);
   const seen = new Set<string>();
   return {
@@ -58,12 +60,12 @@ async function sampleDisk({ config }: Runtime): Promise<DiskSample> {
   };
 }
 
-/** Bytes on disk of a directory's files that have no other name elsewhere. */
+/** Bytes on disk of the files in a directory that have no other link. */
 function ownBytes(dir: string): Promise<number> {
   return treeBytes(dir, { ownOnly: true });
 }
 
-/** Bytes on disk below a directory; a file with several names counts once, or not at all. Files may go away meanwhile. */
+/** Bytes on disk below a directory. A file with several links counts once, or with `ownOnly` not at all. */
 async function treeBytes(dir: string, options: { seen?: Set<string>; ownOnly?: boolean }): Promise<number> {
   let entries: Dirent[];
   try {

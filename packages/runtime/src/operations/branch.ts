@@ -1,8 +1,8 @@
 /**
- * BRANCH: a running sandbox becomes a snapshot, and goes on.
+ * Takes a snapshot of a running sandbox, which keeps running.
  *
- * The source is paused only inside takeInstant(); everything that is slow happens after it runs again. A snapshot is usable only
- * when it is published; until then its tag is in the book of open branches.
+ * The source is paused only inside takeInstant(); everything slow happens after it runs again. The snapshot
+ * can be used when it is published; until then its tag is in the list of open branches.
  */
 import { randomBytes } from "node:crypto";
 import {
@@ -15,26 +15,28 @@ import {
 } from "@forkd/contract";
 import { removeTree, Scope, within } from "@forkd/base";
 import { physicalBytes, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
-import type { OpenBranch } from "../capture/open-branches.ts";
+import { limitsOf } from "../admission/limits.ts";
 import { collapseIfLong } from "../capture/disk-chain.ts";
-import type { Context } from "../context.ts";
 import { clockMs, correctClock } from "../capture/guest-clock.ts";
+import type { Instant } from "../capture/instant.ts";
+import { pinBase, type LayerBase } from "../capture/layer-base.ts";
+import type { OpenBranch } from "../capture/open-branches.ts";
+import { round } from "../capture/stopwatch.ts";
+import { takeInstant } from "../capture/take-instant.ts";
+import { writeInstant } from "../capture/write-instant.ts";
+import type { Context } from "../context.ts";
+import { admitFork, forkChildren, type AdmittedFork } from "../launch/fork-children.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { SnapshotProgress } from "../capture/snapshot-progress.ts";
 import { describeOpen, describeSnapshot } from "../snapshots/describe.ts";
-import { round, takeInstant, type Instant } from "../capture/take-instant.ts";
-import { limitsOf } from "../admission/limits.ts";
-import { pinBase, writeInstant, type LayerBase } from "../capture/write-instant.ts";
-import { admit, forkSnapshot, type Admitted } from "./fork.ts";
 
 const pageBytes = 4096;
-/** how long an answer that need not wait for the snapshot waits for the guest's word about its stall */
+/** how long a response with `wait: false` waits for the guest to report its stall */
 const shortMs = 3;
 
 export function branch(runtime: Runtime, request: BranchRequest, context: Context): Promise<BranchResult> {
-  return runtime.whileOpen(context.signal, (signal) =>
+  return runtime.work.whileOpen(context.signal, (signal) =>
     branchWhileOpen(runtime, request, { ...context, signal }),
   );
 }
@@ -44,7 +46,6 @@ type Work = {
   sandbox: Sandbox;
   mode: BranchMode;
   entry: OpenBranch;
-  fate: SnapshotProgress;
   draft: Draft;
   askedAt: number;
   signal: AbortSignal | undefined;
@@ -68,27 +69,24 @@ async function branchWhileOpen(
   const source = sandbox.current;
   const mode = modeOf(request);
   const tag = request.tag ?? automaticTag(sandbox.id);
-  const entry: OpenBranch = { tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 };
   await using scope = new Scope();
-  const fate = new SnapshotProgress(runtime.events, tag, sandbox.id);
-  scope.defer(() => fate.tell());
-  const left = runtime.branches.enter(entry);
-  scope.defer(() => left[Symbol.dispose]());
-  // The children begin with what the source is, its limits included.
+  const entry = runtime.branches.open({ tag, sandbox: sandbox.id, mode, startedAt: Date.now() / 1000 });
+  scope.defer(() => entry[Symbol.dispose]());
+  // The children inherit the limits of the source.
   const limits = request.n === 0 ? undefined : limitsOf(runtime, request, sandbox.facts.limits);
-  const admitted = admit(runtime, source.base, request, limits, context.caller);
-  scope.defer(() => admitted.places[Symbol.dispose]());
+  const admitted = admitFork(runtime, { snapshot: source.base, request, limits }, context.caller);
+  scope.defer(() => admitted.capacity[Symbol.dispose]());
   const draft = scope.use(
     await runtime.store.draft(tag, { replace: false, announce: { branchedFrom: sandbox.id } }),
   );
-  const work: Work = { sandbox, mode, entry, fate, draft, askedAt, signal };
-  // Not by the signal of the sandbox's end: what was captured outlives it.
+  const work: Work = { sandbox, mode, entry, draft, askedAt, signal };
+  // Not cancelled by the end of the sandbox: the snapshot outlives it.
   const captured = await sandbox.exclusively(signal, () => capture(runtime, request, work));
   scope.defer(() => captured.instant[Symbol.asyncDispose]());
   scope.defer(() => captured.base[Symbol.asyncDispose]());
   void collapseIfLong(runtime, sandbox, source);
   if (!request.wait) {
-    finishAlone(runtime, work, captured, scope.keep());
+    finishInBackground(runtime, work, captured, scope.keep());
     return {
       ...describeOpen(runtime, entry),
       ...(await commonFields(work, captured, shortMs)),
@@ -103,36 +101,40 @@ async function branchWhileOpen(
   const totalMs = round(performance.now() - askedAt);
   log.info({ event: "sandbox.branch", outcome: "ok", sandbox: sandbox.id, tag, ...facts, totalMs });
   const described = await describeSnapshot(runtime, snapshot);
-  left[Symbol.dispose]();
-  fate.tell();
+  entry[Symbol.dispose]();
   return {
     ...described,
     ...facts,
     total_ms: totalMs,
     ...(size !== undefined && { diff_physical_bytes: size }),
-    children: await forkChildren(runtime, request, snapshot, admitted, context),
+    children: await forkOrRemove(runtime, { ...admitted, snapshot }, { ...context, id: request.id }),
   };
 }
 
-/** The caller has its answer; what becomes of the snapshot is told by the list. Closing the runtime waits for it. */
-function finishAlone(runtime: Runtime, work: Work, captured: Captured, scope: Scope): void {
-  const done = runtime.whileOpen(undefined, async (signal) => {
+/** The caller has its response; the list of snapshots shows the result. Closing the runtime waits for it. */
+function finishInBackground(
+  runtime: Pick<Runtime, "engine" | "log" | "store" | "work">,
+  work: Work,
+  captured: Captured,
+  scope: Scope,
+): void {
+  const done = runtime.work.whileOpen(undefined, async (signal) => {
     await using _scope = scope;
     try {
       await write(runtime, { ...work, signal }, captured);
     } catch (error) {
-      await noteFailure(runtime, work, error);
+      await recordFailure(runtime, work, error);
     }
   });
-  // Where the runtime closed in between, nothing has begun.
+  // If the runtime closed in between, the work did not begin.
   done.catch(() => scope[Symbol.asyncDispose]().catch(() => undefined));
 }
 
-/** Under the sandbox's lock. The source runs again when it returns, and when it throws. */
+/** The caller holds the lock of the sandbox. The source runs again when this returns, and when it throws. */
 async function capture(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config" | "images" | "log" | "metrics" | "store">,
   request: BranchRequest,
-  { sandbox, mode, draft, entry, fate, askedAt, signal }: Work,
+  { sandbox, mode, draft, entry, askedAt, signal }: Work,
 ): Promise<Captured> {
   signal?.throwIfAborted();
   const source = sandbox.current;
@@ -142,40 +144,44 @@ async function capture(
   if (mode !== "full") entry.parentTag = base.parent.tag;
   entry.memoryMib = base.own.manifest.machine.memory_mib;
   entry.vcpus = base.own.manifest.machine.vcpus;
-  // Whatever the clock lags already is no part of this stall.
+  // A clock that was behind before is not part of this stall.
   void correctClock(source.agent);
   const instant = scope.use(await takeInstant(runtime, source, draft, { direct: mode === "diff", signal }));
   await instant.resume();
   const resumedMs = performance.now() - askedAt;
-  sandbox.branchCount++;
+  sandbox.countBranch();
   runtime.metrics.branchPauseSeconds.observe(instant.pauseMs / 1000);
-  fate.writing();
+  entry.writing();
   await instant.copyDisks(draft);
   scope.keep();
   return { base, source, instant, pauseMs: instant.pauseMs, resumedMs };
 }
 
-async function write(runtime: Runtime, work: Work, captured: Captured): Promise<StoredSnapshot> {
+async function write(
+  runtime: Pick<Runtime, "engine" | "log" | "store">,
+  work: Work,
+  captured: Captured,
+): Promise<StoredSnapshot> {
   const { draft, sandbox, mode, signal } = work;
   const { base, source, instant, pauseMs } = captured;
   const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
   const flat = await writeInstant(runtime, draft, request).catch((error: unknown) => {
-    work.fate.reason = toAppError(error).message;
+    work.entry.failed(toAppError(error).message);
     throw error;
   });
   try {
     if (mode !== "full") await requireParent(runtime, base);
     const snapshot = await draft.publish();
     if (flat !== undefined) await adopt(runtime, snapshot, flat);
-    work.fate.succeeded();
+    work.entry.published();
     return snapshot;
   } finally {
     if (flat !== undefined) await removeTree(flat);
   }
 }
 
-/** The parent is protected while the branch is under way, but not against force. */
-async function requireParent(runtime: Runtime, { parent }: LayerBase): Promise<void> {
+/** The parent of an open branch cannot be removed, except by force. */
+async function requireParent(runtime: Pick<Runtime, "store">, { parent }: LayerBase): Promise<void> {
   const found = await runtime.store.get(parent.tag).catch(() => undefined);
   if (found?.id === parent.id) return;
   throw new AppError(
@@ -185,8 +191,15 @@ async function requireParent(runtime: Runtime, { parent }: LayerBase): Promise<v
   );
 }
 
-/** The snapshot stands; without the image a first child would only wait for it to be made again. */
-async function adopt(runtime: Runtime, snapshot: StoredSnapshot, flat: string): Promise<void> {
+/**
+ * Without the flat image the snapshot is complete; its first child would only wait for the image to be
+ * written again.
+ */
+async function adopt(
+  runtime: Pick<Runtime, "log" | "store">,
+  snapshot: StoredSnapshot,
+  flat: string,
+): Promise<void> {
   try {
     await runtime.store.adoptFlat(snapshot, flat);
   } catch (error) {
@@ -230,31 +243,34 @@ async function commonFields(work: Work, captured: Captured, waitMs: number): Pro
   };
 }
 
-/** Nobody waits for the snapshot any more: what became of it is told by the list. */
-async function noteFailure(runtime: Runtime, { entry, sandbox, fate }: Work, error: unknown): Promise<void> {
+/** The caller no longer waits, so the failure is recorded for the list of snapshots. */
+async function recordFailure(
+  runtime: Pick<Runtime, "log" | "store">,
+  { entry, sandbox }: Work,
+  error: unknown,
+): Promise<void> {
   const { tag } = entry;
   const reason = toAppError(error).message;
-  fate.reason = reason;
+  entry.failed(reason);
   runtime.log.error({ event: "sandbox.branch", outcome: "failed", sandbox: sandbox.id, tag, error });
   await runtime.store.fail(tag, reason, sandbox.id);
 }
 
-/** A caller that goes away in the middle leaves neither children nor snapshot. */
-async function forkChildren(
+/** If the caller goes away, neither children nor snapshot are left. */
+async function forkOrRemove(
   runtime: Runtime,
-  request: BranchRequest,
-  snapshot: StoredSnapshot,
-  admitted: Admitted,
-  context: Context,
+  admitted: AdmittedFork,
+  context: Context & { id: string },
 ): Promise<ForkEntry[]> {
-  if (request.n === 0) return [];
+  if (admitted.request.n === 0) return [];
   try {
-    return await forkSnapshot(runtime, snapshot, request, admitted, context);
+    return await forkChildren(runtime, admitted, context);
   } catch (error) {
     if (context.signal?.aborted) {
-      await runtime.pool.drop(snapshot.tag);
-      await runtime.store.remove(snapshot.tag);
-      runtime.events.snapshot("snapshot.removed", snapshot.tag, { sandbox: request.id });
+      const { tag } = admitted.snapshot;
+      await runtime.pool.drop(tag);
+      await runtime.store.remove(tag);
+      runtime.events.snapshot("snapshot.removed", tag, { sandbox: context.id });
     }
     throw error;
   }

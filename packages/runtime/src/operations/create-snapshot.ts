@@ -1,6 +1,6 @@
-/** A snapshot from a recipe, or from a root file system (and kernel) that the user brings. */
+/** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
 import { stat } from "node:fs/promises";
-import { basename } from "node:path";
+import { basename, join } from "node:path";
 import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
 import {
   ensureInitramfs,
@@ -11,14 +11,14 @@ import {
   readRecipe,
 } from "@forkd/image";
 import type { StoredSnapshot } from "@forkd/store";
-import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
-import type { Context } from "../context.ts";
-import { prepareChild, startChild } from "../launch/launch.ts";
 import { agentPath } from "../config.ts";
+import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
-import { dependentsOf } from "../snapshots/lineage.ts";
+import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
+import { prepareChild, startChild } from "../launch/child.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
+import { dependentsOf } from "../snapshots/lineage.ts";
 
 type BuildContext = Context & { onProgress: Progress };
 
@@ -29,7 +29,7 @@ export function createSnapshot(
   request: CreateSnapshotRequest,
   context: BuildContext,
 ): Promise<SnapshotInfo> {
-  return runtime.whileOpen(context.signal, (signal) => create(runtime, request, { ...context, signal }));
+  return runtime.work.whileOpen(context.signal, (signal) => create(runtime, request, { ...context, signal }));
 }
 
 async function create(
@@ -46,7 +46,7 @@ async function create(
     what: `build "${request.tag}"`,
     n: 1,
     memoryMib: plan.memoryMib,
-    // The guest's memory is a file that is written whole, and read once more.
+    // The guest's memory is a file that is written completely and read once.
     expectMib: plan.memoryMib,
     writesMib: plan.memoryMib,
     diskMib: 0,
@@ -57,7 +57,7 @@ async function create(
   const sealed = await draft.seal(facts, { signal });
   onProgress("check", "forking one child to see it answer");
   await answers(runtime, sealed, signal);
-  // Branches may have been taken meanwhile.
+  // A branch may have been taken during the build.
   if (request.force) await refuseOrphans(runtime, request.tag);
   const snapshot = await draft.publish();
   await runtime.pool.drop(request.tag);
@@ -66,8 +66,11 @@ async function create(
   return describeSnapshot(runtime, snapshot);
 }
 
-/** Layers over a snapshot are of no use without it, and with another one in its place. */
-async function refuseOrphans(runtime: Runtime, tag: string): Promise<void> {
+/** Layers over a snapshot become unusable when another one takes its tag. */
+async function refuseOrphans(
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
+  tag: string,
+): Promise<void> {
   const dependents = await dependentsOf(runtime, tag);
   if (dependents.length === 0) return;
   throw new AppError(
@@ -77,7 +80,7 @@ async function refuseOrphans(runtime: Runtime, tag: string): Promise<void> {
   );
 }
 
-/** A snapshot whose child does not answer gets no tag. */
+/** Forks one child: a snapshot whose child does not answer gets no tag. */
 async function answers(
   runtime: Runtime,
   snapshot: StoredSnapshot,
@@ -97,11 +100,12 @@ async function answers(
 }
 
 async function planFor(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "config">,
   request: CreateSnapshotRequest,
   context: Omit<BuildContext, "log">,
 ): Promise<BakePlan> {
-  const { imageDir, config } = runtime;
+  const { config } = runtime;
+  const imageDir = join(config.dataDir, "images");
   const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
   const diskMib = request.disk_mib ?? defaults.diskMib;
   const rootfs = recipe

@@ -1,5 +1,4 @@
 /** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
-import { isUtf8 } from "node:buffer";
 import { constants } from "node:os";
 import {
   AppError,
@@ -12,10 +11,12 @@ import {
 } from "@forkd/contract";
 import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
-import type { Runtime } from "../runtime.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
+import { outputEvent } from "../guest/output-event.ts";
+import type { Runtime } from "../runtime.ts";
+import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const defaultTimeoutSecs = 30;
 /** output per stream that the guest keeps for a later attach */
@@ -59,17 +60,32 @@ function exitFields(exit: AgentExit): { exit_code: number; signal?: string; time
     : { exit_code: 128 + exit.signal, signal: signalName(exit.signal), timed_out: exit.timedOut };
 }
 
-function killOnAbort(runtime: Runtime, process: AgentProcess, signal: AbortSignal | undefined): () => void {
+function killOnAbort(
+  runtime: Pick<Runtime, "work">,
+  process: AgentProcess,
+  signal: AbortSignal | undefined,
+): () => void {
   const stop = () => {
-    if (!runtime.keepsRunningWithoutCaller) process.kill();
+    if (!runtime.work.keepsRunningWithoutCaller) process.kill();
   };
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
   return () => signal?.removeEventListener("abort", stop);
 }
 
-export async function exec(runtime: Runtime, request: ExecInput, { signal }: Context): Promise<ExecResult> {
-  const sandbox = runtime.registry.get(request.id);
+export function exec(runtime: Runtime, request: ExecInput, context: Context): Promise<ExecResult> {
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const result = await runCommand(runtime, sandbox, { request, signal: context.signal });
+    runtime.metrics.execSeconds.observe(result.duration_ms / 1000);
+    return result;
+  });
+}
+
+async function runCommand(
+  runtime: Pick<Runtime, "outputRoom" | "work">,
+  sandbox: Sandbox,
+  { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
+): Promise<ExecResult> {
   const startedAt = performance.now();
   using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
   using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
@@ -105,59 +121,77 @@ export async function exec(runtime: Runtime, request: ExecInput, { signal }: Con
   }
 }
 
-/** Starts a command that nobody waits for; its output is kept in the guest for a later attach. */
-export async function startExec(
+/** Starts a command in the background; the guest keeps its output for a later attach. */
+export function startExec(
   runtime: Runtime,
   request: ExecInput,
+  context: Context,
 ): Promise<{ exec_id: number; pid: number }> {
-  const sandbox = runtime.registry.get(request.id);
-  const process = sandbox.agent.start({
-    ...startSpec(sandbox, request, 0),
-    detached: true,
-    keepBytes: keptBytes,
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const process = sandbox.agent.start({
+      ...startSpec(sandbox, request, 0),
+      detached: true,
+      keepBytes: keptBytes,
+    });
+    await withReplyDeadline("the command has not started", process.started);
+    if (request.stdin !== undefined) {
+      await withProcess(sandbox, process.id, (attached) => feed(attached, request));
+    }
+    return { exec_id: process.id, pid: process.pid ?? 0 };
   });
-  await withReplyDeadline("the command has not started", process.started);
-  if (request.stdin !== undefined) {
-    await withProcess(sandbox, process.id, (attached) => feed(attached, request));
-  }
-  return { exec_id: process.id, pid: process.pid ?? 0 };
 }
 
-export async function streamExec(
+export function streamExec(
   runtime: Runtime,
   request: ExecInput,
-  { signal }: Context,
+  context: Context,
 ): Promise<AsyncIterable<ExecEvent>> {
-  const sandbox = runtime.registry.get(request.id);
+  return streamFromGuest(runtime, { ...context, id: request.id }, (sandbox) =>
+    streamCommand(runtime, sandbox, { request, signal: context.signal }),
+  );
+}
+
+async function streamCommand(
+  runtime: Pick<Runtime, "metrics" | "work">,
+  sandbox: Sandbox,
+  { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
+): Promise<AsyncIterable<ExecEvent>> {
+  const startedAt = performance.now();
   const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
   const release = killOnAbort(runtime, process, signal);
   await withReplyDeadline("the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
-  const finish = () => process.forget();
-  const end = () => (runtime.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]());
+  const finish = () => {
+    process.forget();
+    runtime.metrics.execSeconds.observe((performance.now() - startedAt) / 1000);
+  };
+  const end = () =>
+    runtime.work.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]();
   const owned = { process, finish, end, release };
   return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
 }
 
-export async function attachExec(
+export function attachExec(
   runtime: Runtime,
   request: ParsedOf<"attachExec">,
-  { signal }: Context,
+  context: Context,
 ): Promise<AsyncIterable<ExecEvent>> {
-  const sandbox = runtime.registry.get(request.id);
-  const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
-  await started(process, request.exec_id);
-  const leave = () => void process.detach().catch(() => undefined);
-  if (signal?.aborted) leave();
-  signal?.addEventListener("abort", leave, { once: true });
-  const release = () => signal?.removeEventListener("abort", leave);
-  return events(sandbox, { process, end: () => process.detach(), release });
+  const { signal } = context;
+  return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
+    await started(process, request.exec_id);
+    const detach = () => void process.detach().catch(() => undefined);
+    if (signal?.aborted) detach();
+    signal?.addEventListener("abort", detach, { once: true });
+    const release = () => signal?.removeEventListener("abort", detach);
+    return events(sandbox, { process, end: () => process.detach(), release });
+  });
 }
 
 type OwnedProcess = {
   process: AgentProcess;
-  /** called when all has been read up to the exit */
+  /** called when everything up to the exit was read */
   finish?: () => void;
   /** what happens to the process when the reader stops early */
   end: () => Promise<void>;
@@ -167,21 +201,11 @@ type OwnedProcess = {
 async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent): AsyncGenerator<ExecEvent> {
   const { process } = owned;
   const startedAt = performance.now();
-  const { attached } = sandbox.current;
+  const followed = sandbox.current.follow(process);
   let finished = false;
-  attached.set(process.id, process);
   try {
     if (first) yield first;
-    for await (const { stream, offset, bytes } of process.output) {
-      const text = isUtf8(bytes);
-      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-      yield {
-        type: stream === 1 ? "stdout" : "stderr",
-        offset,
-        data: buffer.toString(text ? "utf8" : "base64"),
-        encoding: text ? "utf8" : "base64",
-      };
-    }
+    for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
     const exit = await process.exit;
     finished = true;
     owned.finish?.();
@@ -190,7 +214,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     finished = true;
     throw error;
   } finally {
-    attached.delete(process.id);
+    followed[Symbol.dispose]();
     owned.release();
     if (!finished) await owned.end();
   }
@@ -212,10 +236,9 @@ function noSuchExec(execId: number, cause?: unknown): AppError {
   });
 }
 
-export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<ExecInfo[]> {
-  const listings = await withReplyDeadline(
-    "its commands cannot be listed",
-    runtime.registry.get(id).agent.list(),
+export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Context): Promise<ExecInfo[]> {
+  const listings = await intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    withReplyDeadline("its commands cannot be listed", agent.list()),
   );
   return listings
     .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))
@@ -230,16 +253,19 @@ export async function listExecs(runtime: Runtime, { id }: InSandbox): Promise<Ex
     }));
 }
 
-/** Works on a command that another call follows, or on one that nobody does (attached to for the moment, one at a time). */
+/**
+ * Uses the connection of the call that follows the command, or attaches to it for the moment, one call at a
+ * time.
+ */
 async function withProcess<T>(
   sandbox: Sandbox,
   execId: number,
   work: (process: AgentProcess) => Promise<T> | T,
 ): Promise<T> {
-  const { attached, attaching } = sandbox.current;
-  const followed = attached.get(execId);
+  const { current } = sandbox;
+  const followed = current.followed(execId);
   if (followed) return work(followed);
-  return attaching.run(async () => {
+  return current.attachBriefly(async () => {
     const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);
     if (!listing || listing.finished) throw noSuchExec(execId);
@@ -253,22 +279,34 @@ async function withProcess<T>(
   });
 }
 
-export async function execInput(runtime: Runtime, request: ParsedOf<"execInput">): Promise<void> {
-  await withProcess(runtime.registry.get(request.id), request.exec_id, async (process) => {
-    if (request.data !== "") await process.write(Buffer.from(request.data, request.encoding));
-    if (request.eof) await process.end();
+export function execInput(runtime: Runtime, request: ParsedOf<"execInput">, context: Context): Promise<void> {
+  return intoGuest(runtime, { ...context, id: request.id }, (sandbox) =>
+    withProcess(sandbox, request.exec_id, async (process) => {
+      if (request.data !== "") await process.write(Buffer.from(request.data, request.encoding));
+      if (request.eof) await process.end();
+    }),
+  );
+}
+
+export function execSignal(
+  runtime: Runtime,
+  request: ParsedOf<"execSignal">,
+  context: Context,
+): Promise<void> {
+  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    const number = signalNumbers[request.signal];
+    if (number === undefined)
+      throw new AppError("invalid_request", `Cannot send ${request.signal}: no such signal`);
+    await withProcess(sandbox, request.exec_id, (process) => process.signal(number));
   });
 }
 
-export async function execSignal(runtime: Runtime, request: ParsedOf<"execSignal">): Promise<void> {
-  const number = signalNumbers[request.signal];
-  if (number === undefined)
-    throw new AppError("invalid_request", `Cannot send ${request.signal}: no such signal`);
-  await withProcess(runtime.registry.get(request.id), request.exec_id, (process) => process.signal(number));
-}
-
-export async function execResize(runtime: Runtime, request: ParsedOf<"execResize">): Promise<void> {
-  await withProcess(runtime.registry.get(request.id), request.exec_id, (process) =>
-    process.resize(request.rows, request.cols),
+export function execResize(
+  runtime: Runtime,
+  request: ParsedOf<"execResize">,
+  context: Context,
+): Promise<void> {
+  return intoGuest(runtime, { ...context, id: request.id }, (sandbox) =>
+    withProcess(sandbox, request.exec_id, (process) => process.resize(request.rows, request.cols)),
   );
 }

@@ -3,10 +3,7 @@ import type { FileEntry, ParsedOf } from "@forkd/contract";
 import * as guest from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
-
-function agentOf(runtime: Runtime, { id }: { id: string }): guest.AgentClient {
-  return runtime.registry.get(id).agent;
-}
+import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 
 function octal(mode: string | undefined): { mode?: number } {
   return mode === undefined ? {} : { mode: Number.parseInt(mode, 8) };
@@ -16,81 +13,90 @@ function octal(mode: string | undefined): { mode?: number } {
 export function readFile(
   runtime: Runtime,
   request: ParsedOf<"readFile">,
-  { signal }: Context,
+  context: Context,
 ): Promise<AsyncIterable<Uint8Array>> {
-  const { path, offset, limit, user } = request;
-  return guest.readFile(agentOf(runtime, request), path, { offset, limit, user, signal });
+  const { id, path, offset, limit, user } = request;
+  const { signal } = context;
+  return streamFromGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.readFile(agent, path, { offset, limit, user, signal }),
+  );
 }
 
-export async function writeFile(
+export function writeFile(
   runtime: Runtime,
-  request: ParsedOf<"writeFile">,
-  content: AsyncIterable<Uint8Array>,
-  { signal }: Context,
+  request: ParsedOf<"writeFile"> & { content: AsyncIterable<Uint8Array> },
+  context: Context,
 ): Promise<FileEntry> {
-  const agent = agentOf(runtime, request);
-  const { path, user, append, exclusive } = request;
-  await guest.writeFile(agent, path, content, { user, append, exclusive, signal, ...octal(request.mode) });
-  return guest.statFile(agent, path, { user, follow: true });
+  const { id, path, content, user, append, exclusive, mode } = request;
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, async ({ agent }) => {
+    await guest.writeFile(agent, path, content, { user, append, exclusive, signal, ...octal(mode) });
+    return guest.statFile(agent, path, { user, follow: true });
+  });
 }
 
-export async function listFiles(
+export function listFiles(
   runtime: Runtime,
-  request: ParsedOf<"listFiles">,
-  { signal }: Context,
+  { id, path, user }: ParsedOf<"listFiles">,
+  context: Context,
 ): Promise<FileEntry[]> {
-  return guest.listFiles(agentOf(runtime, request), request.path, { user: request.user, signal });
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.listFiles(agent, path, { user, signal }),
+  );
 }
 
-export async function statFile(
+export function statFile(
   runtime: Runtime,
-  request: ParsedOf<"statFile">,
-  { signal }: Context,
+  { id, path, user, follow }: ParsedOf<"statFile">,
+  context: Context,
 ): Promise<FileEntry> {
-  const { path, user, follow } = request;
-  return guest.statFile(agentOf(runtime, request), path, { user, follow, signal });
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.statFile(agent, path, { user, follow, signal }),
+  );
 }
 
-export async function makeDirectory(
+export function makeDirectory(
   runtime: Runtime,
-  request: ParsedOf<"makeDirectory">,
-  { signal }: Context,
+  { id, path, user, parents: recursive, mode }: ParsedOf<"makeDirectory">,
+  context: Context,
 ): Promise<void> {
-  const { path, user, parents } = request;
-  await guest.makeDirectory(agentOf(runtime, request), path, {
-    user,
-    recursive: parents,
-    signal,
-    ...octal(request.mode),
-  });
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.makeDirectory(agent, path, { user, recursive, signal, ...octal(mode) }),
+  );
 }
 
-export async function moveFile(
+export function moveFile(
   runtime: Runtime,
-  request: ParsedOf<"moveFile">,
-  { signal }: Context,
+  { id, from, to, user }: ParsedOf<"moveFile">,
+  context: Context,
 ): Promise<void> {
-  await guest.moveFile(agentOf(runtime, request), request.from, request.to, { user: request.user, signal });
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.moveFile(agent, from, to, { user, signal }),
+  );
 }
 
-export async function removeFile(
+export function removeFile(
   runtime: Runtime,
-  request: ParsedOf<"removeFile">,
-  { signal }: Context,
+  { id, path, user, recursive }: ParsedOf<"removeFile">,
+  context: Context,
 ): Promise<void> {
-  const { path, user, recursive } = request;
-  await guest.removeFile(agentOf(runtime, request), path, { user, recursive, signal });
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.removeFile(agent, path, { user, recursive, signal }),
+  );
 }
 
-export async function chmodFile(
+export function chmodFile(
   runtime: Runtime,
-  request: ParsedOf<"chmodFile">,
-  { signal }: Context,
+  { id, path, user, recursive, mode }: ParsedOf<"chmodFile">,
+  context: Context,
 ): Promise<void> {
-  const { path, user, recursive, mode } = request;
-  await guest.changeMode(agentOf(runtime, request), path, Number.parseInt(mode, 8), {
-    user,
-    recursive,
-    signal,
-  });
+  const { signal } = context;
+  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
+    guest.changeMode(agent, path, Number.parseInt(mode, 8), { user, recursive, signal }),
+  );
 }

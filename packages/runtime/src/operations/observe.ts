@@ -1,29 +1,32 @@
-/** The runtime as seen from outside: events, what sandboxes take, metrics. */
+/** Events, usage of sandboxes, metrics. */
 import { exposition, Gauge, type Metric } from "@forkd/base";
 import type { EventsRequest, ParsedOf, SandboxInfo, SandboxStats, Stats } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Listener } from "../observe/events.ts";
-import type { Runtime } from "../runtime.ts";
 import type { UsageSample } from "../observe/usage.ts";
+import type { Runtime } from "../runtime.ts";
+import { matchingSandboxes } from "../sandbox/matching.ts";
 import { forkdVersion } from "../version.ts";
-import { listSandboxes } from "./sandboxes.ts";
 
-/** How old measurements may be, in ms: for a person who looks, and for a machine that asks for ever */
+/** maximum age of measurements: for a person who looks, and for a program that polls */
 const statsAgeMs = 1000;
 const metricsAgeMs = 10_000;
 const diskAgeMs = 60_000;
 
 export function listen(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "events">,
   { after, ...filter }: EventsRequest,
   { signal, caller }: Pick<Context, "signal" | "caller">,
 ): Listener {
   return runtime.events.listen(filter, { after, signal, owner: caller?.name });
 }
 
-export async function stats(runtime: Runtime, filter: ParsedOf<"stats">): Promise<Stats> {
+export async function stats(
+  runtime: Pick<Runtime, "registry" | "usage">,
+  filter: ParsedOf<"stats">,
+): Promise<Stats> {
   const sample = await runtime.usage.sandboxes.fresh(statsAgeMs);
-  const sandboxes = listSandboxes(runtime, filter)
+  const sandboxes = matchingSandboxes(runtime.registry, filter)
     .filter(({ id }) => sample.byId.has(id))
     .map((info) => describe(info, sample));
   return { sampled_at_unix: sample.atMs / 1000, sandboxes };
@@ -32,7 +35,7 @@ export async function stats(runtime: Runtime, filter: ParsedOf<"stats">): Promis
 function describe(info: SandboxInfo, { byId, atMs }: UsageSample): SandboxStats {
   const usage = byId.get(info.id);
   const at = (usage?.atMs ?? atMs) / 1000;
-  // A machine that came after the measurement has not been measured.
+  // A machine that was started after the measurement is not in it.
   const live = usage !== undefined && info.pid !== undefined && usage.pid === info.pid ? usage : undefined;
   return {
     id: info.id,
@@ -53,7 +56,7 @@ function describe(info: SandboxInfo, { byId, atMs }: UsageSample): SandboxStats 
   };
 }
 
-/** In the text format of Prometheus; `more` are metrics of the caller. */
+/** In the text format of Prometheus. `more` are metrics of the caller. */
 export async function metricsText(runtime: Runtime, more: readonly Metric[] = []): Promise<string> {
   return exposition([...(await gauges(runtime)), ...runtime.metrics.all, ...more]);
 }
@@ -72,13 +75,13 @@ async function gauges(runtime: Runtime): Promise<Metric[]> {
   const plain = (name: string, help: string, value: number) => new Gauge(name, help, () => [[{}, value]]);
   return [
     new Gauge("forkd_build_info", "Version of the daemon; always 1", () => [[{ version: forkdVersion }, 1]]),
-    plain("forkd_snapshots_total", "Snapshots that there are", snapshots.length),
-    plain("forkd_sandboxes_active", "Sandboxes that run", live),
+    plain("forkd_snapshots_total", "Snapshots", snapshots.length),
+    plain("forkd_sandboxes_active", "Running sandboxes", live),
     new Gauge("forkd_sandboxes", "Sandboxes, by state", () =>
       states.map((state) => [{ state }, all.filter((sandbox) => sandbox.state === state).length] as const),
     ),
-    plain("forkd_branches_in_flight", "Branches under way", runtime.branches.all.length),
-    plain("forkd_branch_concurrency_cap", "Branches that may be under way at once", runtime.branches.limit),
+    plain("forkd_branches_in_flight", "Branches in progress", runtime.branches.all.length),
+    plain("forkd_branch_concurrency_cap", "Maximum number of branches in progress", runtime.branches.limit),
     plain(
       "forkd_pool_processes",
       "VMM processes started ahead",

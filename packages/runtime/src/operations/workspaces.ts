@@ -1,13 +1,18 @@
-/** A workspace is a sandbox with a name, which can be suspended and comes back after the daemon was restarted. */
+/**
+ * A workspace is a sandbox with a name. It can be suspended, and it is still there after a restart of the
+ * daemon.
+ */
 import { AppError, isSandbox, type ParsedOf, type WorkspaceInfo } from "@forkd/contract";
+import { limitsOf } from "../admission/limits.ts";
+import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Context } from "../context.ts";
+import { admitFork, forkChildren, requireSandbox } from "../launch/fork-children.ts";
+import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import { hasLabels } from "../observe/label-filter.ts";
 import type { Runtime } from "../runtime.ts";
+import { byAge } from "../sandbox/matching.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import { limitsOf } from "../admission/limits.ts";
-import { admit, forkSnapshot, requireOne } from "./fork.ts";
-import { pause, resume } from "./pause.ts";
-import { byAge } from "./sandboxes.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 
 function statusOf(sandbox: Sandbox): WorkspaceInfo["status"] {
   if (sandbox.state === "paused") return sandbox.saved ? "suspended" : "stale";
@@ -26,11 +31,11 @@ function describe(sandbox: Sandbox, name: string): WorkspaceInfo {
   };
 }
 
-function find(runtime: Runtime, name: string): Sandbox | undefined {
+function find(runtime: Pick<Runtime, "registry">, name: string): Sandbox | undefined {
   return runtime.registry.all().find((sandbox) => sandbox.facts.workspace === name);
 }
 
-function get(runtime: Runtime, name: string): Sandbox {
+function get(runtime: Pick<Runtime, "registry">, name: string): Sandbox {
   const sandbox = find(runtime, name);
   if (sandbox) return sandbox;
   throw new AppError(
@@ -42,8 +47,11 @@ function get(runtime: Runtime, name: string): Sandbox {
 
 type WorkspaceFilter = Omit<ParsedOf<"listWorkspaces">, "limit" | "cursor">;
 
-/** Those that match, the oldest first. */
-export function listWorkspaces(runtime: Runtime, filter: WorkspaceFilter = {}): WorkspaceInfo[] {
+/** Matching workspaces, oldest first. */
+export function listWorkspaces(
+  runtime: Pick<Runtime, "registry">,
+  filter: WorkspaceFilter = {},
+): WorkspaceInfo[] {
   return runtime.registry
     .all()
     .flatMap((sandbox) => {
@@ -60,7 +68,7 @@ export function listWorkspaces(runtime: Runtime, filter: WorkspaceFilter = {}): 
     .sort(byAge);
 }
 
-export function getWorkspace(runtime: Runtime, { name }: { name: string }): WorkspaceInfo {
+export function getWorkspace(runtime: Pick<Runtime, "registry">, { name }: { name: string }): WorkspaceInfo {
   return describe(get(runtime, name), name);
 }
 
@@ -78,13 +86,14 @@ export function createWorkspace(
     );
   }
   runtime.newWorkspaces.add(name);
-  return runtime
-    .whileOpen(context.signal, async (open) => {
-      const snapshot = await runtime.snapshot(request.snapshot_tag);
+  return runtime.work
+    .whileOpen(context.signal, async (signal) => {
+      const snapshot = await usableSnapshot(runtime, request.snapshot_tag);
       const asked = { ...request, n: 1, vary: [], workspace: name };
-      const admitted = admit(runtime, snapshot, asked, limitsOf(runtime, request), context.caller);
-      const entries = await forkSnapshot(runtime, snapshot, asked, admitted, { ...context, signal: open });
-      requireOne(entries);
+      const plan = { snapshot, request: asked, limits: limitsOf(runtime, request) };
+      const admitted = admitFork(runtime, plan, context.caller);
+      const entries = await forkChildren(runtime, admitted, { ...context, signal });
+      requireSandbox(entries);
       const [entry] = entries;
       if (!entry || !isSandbox(entry)) throw new AppError("internal", "The fork gave no sandbox");
       return describe(runtime.registry.get(entry.id), name);
@@ -92,7 +101,10 @@ export function createWorkspace(
     .finally(() => runtime.newWorkspaces.delete(name));
 }
 
-export async function deleteWorkspace(runtime: Runtime, { name }: { name: string }): Promise<void> {
+export async function deleteWorkspace(
+  runtime: Pick<Runtime, "registry">,
+  { name }: { name: string },
+): Promise<void> {
   await runtime.registry.remove(get(runtime, name).id);
 }
 
@@ -102,7 +114,7 @@ export async function suspendWorkspace(
   context: Context,
 ): Promise<WorkspaceInfo> {
   const sandbox = get(runtime, name);
-  await pause(runtime, { id: sandbox.id }, context);
+  await pauseSandbox(runtime, sandbox, context);
   return describe(sandbox, name);
 }
 
@@ -112,6 +124,6 @@ export async function resumeWorkspace(
   context: Context,
 ): Promise<WorkspaceInfo> {
   const sandbox = get(runtime, name);
-  await resume(runtime, { id: sandbox.id }, context);
+  await resumeSandbox(runtime, sandbox, context);
   return describe(sandbox, name);
 }

@@ -1,41 +1,45 @@
 /**
- * Sandboxes that outlived the daemon: those whose machines live are taken up again, the others come back as paused ones, or are
- * dead and tell why.
+ * Adopts the sandboxes of an earlier daemon. A sandbox whose machine runs is running again; one without a
+ * machine is paused, or dead with the reason if there is nothing to resume.
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { toAppError, type Language } from "@forkd/contract";
+import { AppError, toAppError, type Language } from "@forkd/contract";
 import { mapPool, removeTree, Scope } from "@forkd/base";
 import { AgentClient, endProcess, KernelClient, type Machine } from "@forkd/machine";
 import { memoryBytes, readSnapshot, snapshotFile } from "@forkd/store";
 import { correctClock } from "../capture/guest-clock.ts";
-import { sandboxHome } from "../sandbox/paths.ts";
+import { sandboxHome, type SandboxHome } from "../sandbox/paths.ts";
 import { diagnose, diskLimits, groupName, notEnforceable } from "../admission/limits.ts";
 import { mergedDiskBytes, ownDiskBytes } from "../admission/disk-usage.ts";
-import { claimHome } from "../launch/launch.ts";
+import { claimHome } from "../launch/prepare.ts";
 import type { Runtime } from "../runtime.ts";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
 import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "../sandbox/record.ts";
-import { childEnv } from "../sandbox/facts.ts";
+import type { Loss } from "../sandbox/exit-reason.ts";
+import { childEnv, type SavedState } from "../sandbox/facts.ts";
 import { Sandbox } from "../sandbox/sandbox.ts";
-import { isVmm, type LiveMachine, type Loss, type Survivor, type Survivors } from "./survivors.ts";
+import { isVmm, type LiveMachine, type Survivor, type Survivors } from "./survivors.ts";
 
 const attachedAtOnce = 16;
 
-/** Strays have been removed before. What goes wrong with one costs that one only, and is told. */
-export async function restoreSandboxes(runtime: Runtime, survivors: Survivors): Promise<void> {
+/**
+ * Call it after strays were cleaned up. A sandbox that cannot be adopted is logged and does not affect the
+ * others.
+ */
+export async function adoptSandboxes(runtime: Runtime, survivors: Survivors): Promise<void> {
   const all = [...survivors.all.values()];
   for (const { id } of all) runtime.places.add(id);
-  const restored = await mapPool(all, attachedAtOnce, async (survivor) => {
+  const adopted = await mapPool(all, attachedAtOnce, async (survivor) => {
     try {
-      return await restore(runtime, survivor);
+      return await adopt(runtime, survivor);
     } catch (error) {
       runtime.log.error({ event: "sandbox.restore", outcome: "failed", sandbox: survivor.id, error });
       return undefined;
     }
   });
-  const byAge = restored.filter((sandbox) => sandbox !== undefined);
+  const byAge = adopted.filter((sandbox) => sandbox !== undefined);
   byAge.sort((a, b) => a.facts.createdAt - b.facts.createdAt || a.facts.index - b.facts.index);
   for (const sandbox of byAge) runtime.registry.add(sandbox);
   if (all.length > 0) runtime.log.info({ event: "runtime.restore", sandboxes: counts(runtime) });
@@ -47,44 +51,52 @@ function counts(runtime: Runtime): Record<string, number> {
   return found;
 }
 
-async function restore(runtime: Runtime, survivor: Survivor): Promise<Sandbox> {
-  if (survivor.kind === "damaged") return restoreDamaged(runtime, survivor.id, survivor.problem.message);
-  const sandbox = await restoreHome(runtime, survivor.record);
-  if (survivor.kind === "live") await takeUp(runtime, sandbox, survivor.record, survivor.machine);
-  else if (survivor.lost) lose(runtime, sandbox, explainLoss(runtime, survivor.record, survivor.lost));
-  else if (!sandbox.saved && !sandbox.unusable)
-    sandbox.note = "its machine was lost before it was suspended; resume starts it anew from its snapshot";
+async function adopt(runtime: Runtime, survivor: Survivor): Promise<Sandbox> {
+  if (survivor.kind === "damaged") return unreadableSandbox(runtime, survivor.id, survivor.problem.message);
+  const sandbox = await sandboxOf(runtime, survivor.record);
+  if (survivor.kind === "live") await attachMachine(runtime, sandbox, survivor.record, survivor.machine);
+  else if (survivor.loss) markLost(runtime, sandbox, explainLoss(runtime, survivor.record, survivor.loss));
+  else sandbox.markWithoutMachine(undefined);
   return sandbox;
 }
 
 /** The sandbox without its machine. */
-async function restoreHome(runtime: Runtime, record: SandboxRecord): Promise<Sandbox> {
+async function sandboxOf(runtime: Runtime, record: SandboxRecord): Promise<Sandbox> {
   const home = sandboxHome(runtime.config, record.id);
+  const saved = await readSavedState(home, record);
   const sandbox = new Sandbox({
     facts: factsOf(record),
     home,
     homeScope: homeScopeOf(runtime, record.id),
     snapshotTag: record.snapshot_tag,
+    saved: saved instanceof AppError ? undefined : saved,
     ttlSecs: record.ttl_secs,
     timeouts: timeoutsOf(record),
     machines: record.machines,
+    lastActive: record.saved?.at_unix ?? record.created_at_unix,
   });
-  sandbox.lastActive = record.saved?.at_unix ?? record.created_at_unix;
-  if (record.saved) {
-    try {
-      const snapshot = await readSnapshot(savedDir(home, record.saved.name), record.id);
-      sandbox.saved = { snapshot, savedAt: record.saved.at_unix };
-    } catch (error) {
-      sandbox.unusable = toAppError(error);
-      sandbox.note = `its saved state cannot be used: ${sandbox.unusable.message}`;
-      return sandbox;
-    }
-  }
-  await removeUnnamed(runtime, home.dir, record);
+  if (saved instanceof AppError) sandbox.markUnresumable(saved);
+  else await removeUnnamed(runtime, home.dir, record);
   return sandbox;
 }
 
-/** States and drafts that the record does not name were never finished, or are older. Those that stay do no harm. */
+/** Returns the error if the saved state cannot be read. */
+async function readSavedState(
+  home: SandboxHome,
+  { id, saved }: SandboxRecord,
+): Promise<SavedState | AppError | undefined> {
+  if (!saved) return undefined;
+  try {
+    return { snapshot: await readSnapshot(savedDir(home, saved.name), id), savedAt: saved.at_unix };
+  } catch (error) {
+    return toAppError(error);
+  }
+}
+
+/**
+ * Removes states and drafts that the record does not name: they are unfinished or outdated. A failure does no
+ * harm.
+ */
 async function removeUnnamed(runtime: Runtime, dir: string, record: SandboxRecord): Promise<void> {
   const kept = new Set(["sandbox.json", record.saved?.name, String(record.machine?.number)]);
   try {
@@ -100,8 +112,8 @@ function homeScopeOf(runtime: Runtime, id: string): Scope {
   return scope;
 }
 
-/** Nothing is known of it but its name; what is on disk stays until it is killed, for whoever can read it. */
-function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox {
+/** Only its id is known. Its files stay until it is killed, for a person who can repair them. */
+function unreadableSandbox(runtime: Runtime, id: string, problem: string): Sandbox {
   runtime.log.error({ event: "sandbox.restore", outcome: "damaged", sandbox: id, problem });
   const sandbox = new Sandbox({
     facts: {
@@ -121,28 +133,28 @@ function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox 
     ttlSecs: undefined,
     machines: 0,
   });
-  sandbox.condemn(
+  sandbox.markUnreadable(
     `its record is damaged: ${problem}. What it saved stays until it is killed (forkd kill ${id})`,
   );
   return sandbox;
 }
 
-/** The control group of a machine outlives it, and may know why it ended. */
+/** The control group of a machine stays after its end, and may show why it ended. */
 function explainLoss(runtime: Runtime, { id, limits, machine }: SandboxRecord, loss: Loss): Loss {
   const group = machine && runtime.cgroups.adopt(groupName(id, machine.number));
   const reason = diagnose(group, limits)({ exitCode: null, signal: null }) ?? loss.reason;
   return { ...loss, reason };
 }
 
-function lose(runtime: Runtime, sandbox: Sandbox, { reason, console }: Loss): void {
-  runtime.log.warn({ event: "sandbox.lost", sandbox: sandbox.id, reason });
-  if (sandbox.unusable) return;
-  if (sandbox.comesBack) sandbox.noteLoss(reason);
-  else sandbox.perish(reason, console);
+function markLost(runtime: Runtime, sandbox: Sandbox, loss: Loss): void {
+  runtime.log.warn({ event: "sandbox.lost", sandbox: sandbox.id, reason: loss.reason.text });
+  sandbox.markWithoutMachine(loss);
 }
 
-/** A machine that cannot be taken up is ended: nobody else could use it. */
-async function takeUp(
+/**
+ * Reconnects to a running machine. If that fails the machine is ended, because no other daemon could use it.
+ */
+async function attachMachine(
   runtime: Runtime,
   sandbox: Sandbox,
   record: SandboxRecord,
@@ -166,26 +178,26 @@ async function takeUp(
         : (await ownDiskBytes(runtime, sandbox, base)) - (await mergedDiskBytes(base, machine.disk));
     const disk = diskLimits(limits, used);
     if (disk) await machine.limitDisk?.(disk);
-    sandbox.enter(incarnationOf(runtime, sandbox, live, machine), expiryOf(sandbox, record));
-    sandbox.lastActive = Date.now() / 1000;
     await removeUnusedDisks(paths.dir, machine);
+    const attached = sandboxMachine(runtime, sandbox, live, machine);
+    sandbox.attachMachine(attached, { expiresAt: expiryOf(sandbox, record) });
     runtime.log.info({ event: "sandbox.attached", sandbox: sandbox.id, pid: live.process.pid });
   } catch (error) {
-    const reason = `it could not be taken up again: ${toAppError(error).message}`;
+    const text = `it could not be adopted: ${toAppError(error).message}`;
     runtime.log.error({ event: "sandbox.attach", outcome: "failed", sandbox: sandbox.id, error });
     if (isVmm(runtime.config, sandbox.id, live.record)) endProcess(live.process.pid);
     for (const dir of [paths.socketDir, paths.dir]) await removeTree(dir);
-    lose(runtime, sandbox, { reason, console: "" });
+    markLost(runtime, sandbox, { reason: { text }, console: "" });
   }
 }
 
-/** What is left of its time is never more than all of it, whatever the wall clock was then. */
+/** At most a whole time to live from now, even if the wall clock was ahead when the record was written. */
 function expiryOf(sandbox: Sandbox, { expires_at_unix: expiresAt }: SandboxRecord): number | undefined {
   const whole = sandbox.nextExpiry();
   return expiresAt === undefined || whole === undefined ? expiresAt : Math.min(expiresAt, whole);
 }
 
-function incarnationOf(
+function sandboxMachine(
   runtime: Runtime,
   sandbox: Sandbox,
   { record, base, paths }: LiveMachine,
@@ -206,10 +218,10 @@ function incarnationOf(
       log: runtime.log,
     }),
   );
-  // It may have stood still when the daemon ended.
+  // The machine may have been stopped when the daemon ended.
   void correctClock(agent);
   const numbers = machine.disk.map(({ path }) => Number(/\/disk-(\d+)\.qcow2$/.exec(path)?.[1] ?? 0));
-  const incarnation = new SandboxMachine({
+  const adopted = new SandboxMachine({
     number: record.number,
     base,
     paths,
@@ -226,30 +238,27 @@ function incarnationOf(
   });
   const env = childEnv(base.manifest.env, sandbox.facts);
   for (const { language, argv, version } of base.manifest.kernels) {
-    const found = findKernel(agent, { language, argv, version, env });
-    incarnation.restarts.set(language, found);
-    found
-      .then((kernel) => incarnation.addKernel(kernel))
+    adopted
+      .addRestart(language, recoverKernel(agent, { language, argv, version, env }))
       .catch((error: unknown) =>
         runtime.log.warn({ event: "kernel.recover", sandbox: sandbox.id, language, error }),
-      )
-      .finally(() => incarnation.restarts.delete(language));
+      );
   }
-  return incarnation;
+  return adopted;
 }
 
-/** The kernel that runs in the guest, with what it did for a caller of the earlier daemon interrupted; or a new one. */
-async function findKernel(
+/** The kernel that runs in the guest, after interrupting an eval for the earlier daemon; or a new one. */
+async function recoverKernel(
   agent: AgentClient,
   spec: { language: Language; argv: readonly string[]; version: string; env: Record<string, string> },
 ): Promise<WarmKernel> {
   const { language, argv, version } = spec;
-  // One that does not answer has been ended.
+  // recover() ends a kernel that does not answer.
   const client = await KernelClient.recover(agent, language).catch(() => undefined);
   return client ? { language, version, argv, client } : startKernel(agent, spec);
 }
 
-/** Overlays that were made ahead, or that a collapse has emptied, before anyone could remove them. */
+/** Removes overlays that the earlier daemon made ahead of need or had merged into others. */
 async function removeUnusedDisks(dir: string, machine: Machine): Promise<void> {
   const used = new Set(machine.disk.map(({ path }) => path));
   for (const name of await readdir(dir)) {

@@ -1,13 +1,13 @@
 /**
- * A data directory that was moved or copied while machines run. They were given paths below the old place, for their disks and for all
- * that is still to be opened, so no daemon can go on with them from the new one; and whoever takes them for dead would remove what they
- * use. So the daemon does not start, says where they are, and leaves everything as it is.
+ * Refuses a data directory that was moved or copied while machines run. The machines use paths below the old
+ * place, so a daemon cannot adopt them from the new one, and it would remove files that they use if it took
+ * them for lost. So the daemon does not start, reports where they are, and changes nothing.
  */
-import { readdir, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
-import { commandLine } from "@forkd/machine";
 import type { RuntimeConfig } from "../config.ts";
-import { sandboxIds } from "./strays.ts";
+import { sandboxIds } from "../sandbox/paths.ts";
+import { commandLines, vmmAnywhere } from "./vmm-command-line.ts";
 
 const maxNamed = 5;
 
@@ -16,22 +16,12 @@ export async function refuseMovedData(config: RuntimeConfig): Promise<void> {
   const ids = new Set(await sandboxIds(config));
   if (ids.size === 0) return;
   const elsewhere = new Map<string, string[]>();
-  for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name)).map(Number)) {
-    const place = placeOf(commandLine(pid));
+  for (const { argv } of await commandLines()) {
+    const place = vmmAnywhere(argv);
     if (place === undefined || !ids.has(place.id) || place.dataDir === config.dataDir) continue;
     elsewhere.set(place.dataDir, [...(elsewhere.get(place.dataDir) ?? []), place.id]);
   }
   for (const [dataDir, found] of elsewhere) throw await moved(config, dataDir, found);
-}
-
-/** The data directory and the sandbox in the command line of a VMM. */
-function placeOf(argv: readonly string[]): { dataDir: string; id: string } | undefined {
-  for (const argument of argv) {
-    const [, path, id] =
-      /,path=(\/.*)\/sandboxes\/(sb-[0-9a-f]{24})\/\d+\/console\.log,/.exec(argument) ?? [];
-    if (path !== undefined && id !== undefined) return { dataDir: path.replaceAll(",,", ","), id };
-  }
-  return undefined;
 }
 
 async function moved({ dataDir }: RuntimeConfig, was: string, ids: readonly string[]): Promise<AppError> {

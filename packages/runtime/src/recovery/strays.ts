@@ -1,55 +1,31 @@
 /**
- * Ends what a daemon that died left behind. A VMM of ours names its own console, `<data dir>/sandboxes/<id>/<number>/console.log`,
- * in its command line, so the process of a sandbox directory is found from the first moment of its life, and no stranger is: not
- * by a reused pid, not by a name that looks alike. Only directories below our own data directory are looked at.
+ * Strays: what a daemon that crashed left behind and no sandbox owns. VMM processes and directories of this
+ * data directory, and control groups below our own group. Nothing else is touched.
  *
- * Of a sandbox that has a record its home stays, and the machine that the record names if it lives.
+ * A sandbox that has a record keeps its home, and the machine that the record names if it is running.
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { sandboxIdPattern } from "@forkd/contract";
-import { isErrno, removeTree, type Logger } from "@forkd/base";
-import { commandLine, endProcess, escapeComma } from "@forkd/machine";
+import { removeTree, type Logger } from "@forkd/base";
+import { endProcess, type Cgroups } from "@forkd/machine";
 import type { RuntimeConfig } from "../config.ts";
-import { sandboxHome, sandboxPaths } from "../sandbox/paths.ts";
+import { sandboxHome, sandboxIds } from "../sandbox/paths.ts";
+import { commandLines, sandboxOfGroup, vmmOf, type VmmOf } from "./vmm-command-line.ts";
 
-export async function sandboxIds(config: RuntimeConfig): Promise<string[]> {
-  try {
-    return (await readdir(join(config.dataDir, "sandboxes"))).filter((name) => sandboxIdPattern.test(name));
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return [];
-    throw error;
-  }
-}
-
-export type VmmOf = { id: string; number: number; pid: number };
-
-/** Whether the command line is that of a VMM of this data directory, and of which machine. */
-export function vmmOf(config: RuntimeConfig, argv: readonly string[]): Omit<VmmOf, "pid"> | undefined {
-  for (const argument of argv) {
-    const [, id, number] = /\/(sb-[0-9a-f]{24})\/(\d+)\/console\.log,/.exec(argument) ?? [];
-    if (id === undefined || number === undefined) continue;
-    const { consolePath } = sandboxPaths(config, id, Number(number));
-    if (argument.includes(`path=${escapeComma(consolePath)},`)) return { id, number: Number(number) };
-  }
-  return undefined;
-}
-
-/** Every VMM of this data directory. */
-async function findVmms(config: RuntimeConfig): Promise<VmmOf[]> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name)).map(Number);
-  return pids.flatMap((pid) => {
-    const machine = vmmOf(config, commandLine(pid));
+/** All VMMs of this data directory. */
+async function findVmms(config: RuntimeConfig): Promise<(VmmOf & { pid: number })[]> {
+  return (await commandLines()).flatMap(({ pid, argv }) => {
+    const machine = vmmOf(config, argv);
     return machine ? [{ ...machine, pid }] : [];
   });
 }
 
 export type Stray = { kind: "process" | "directory" | "machine"; name: string; detail: string };
 
-/** What is known of a sandbox directory: whether it has a record, and the machine that it has. */
+/** What belongs to a sandbox directory: whether it has a record, and its running machine. */
 export type Claim = { hasRecord: boolean; machine?: { number: number; pid: number } | undefined };
 
-/** Strays among the sandbox directories; `claimOf` gives undefined for those that are not to be looked at. */
+/** Strays among the sandbox directories; a directory for which `claimOf` returns undefined is left out. */
 export async function findStrays(
   config: RuntimeConfig,
   claimOf: (id: string) => Claim | undefined = () => ({ hasRecord: false }),
@@ -84,7 +60,7 @@ export async function removeStrays(config: RuntimeConfig, strays: readonly Stray
     const home = sandboxHome(config, name);
     if (kind === "process") endProcess(Number(detail));
     else {
-      // The directory by which the rest is found goes last.
+      // Strays are found by this directory, so it is removed last.
       await removeTree(
         kind === "machine" ? join(home.socketDir, detail.slice(home.dir.length)) : home.socketDir,
       );
@@ -93,7 +69,8 @@ export async function removeStrays(config: RuntimeConfig, strays: readonly Stray
   }
 }
 
-export async function reapStrays(
+/** Finds and removes strays when a daemon starts. */
+export async function cleanUpStrays(
   config: RuntimeConfig,
   log: Logger,
   claimOf?: (id: string) => Claim | undefined,
@@ -101,4 +78,43 @@ export async function reapStrays(
   const strays = await findStrays(config, claimOf);
   await removeStrays(config, strays);
   if (strays.length > 0) log.warn({ event: "runtime.reap", strays });
+}
+
+/**
+ * Names of control groups that are empty or belong to no sandbox of ours. (A machine enters its group in the
+ * step that makes the group, so no group in use is empty.)
+ */
+export function findStrayGroups(cgroups: Cgroups, isOurs: (id: string) => boolean): string[] {
+  return cgroups.list().filter((name) => {
+    const id = sandboxOfGroup(name);
+    return id === undefined || !isOurs(id) || (cgroups.adopt(name)?.pids.length ?? 0) === 0;
+  });
+}
+
+/** Ends the processes in the groups too: the groups are below our own, so only we put processes there. */
+export async function removeStrayGroups(cgroups: Cgroups, names: readonly string[]): Promise<void> {
+  for (const name of names) {
+    const group = cgroups.adopt(name);
+    for (const pid of group?.pids ?? []) endProcess(pid);
+    await group?.[Symbol.asyncDispose]();
+  }
+}
+
+/**
+ * Finds and removes stray groups when a daemon has adopted its sandboxes. A group that cannot be removed does
+ * no harm.
+ */
+export async function cleanUpStrayGroups(
+  cgroups: Cgroups,
+  log: Logger,
+  isOurs: (id: string) => boolean,
+): Promise<void> {
+  const names = findStrayGroups(cgroups, isOurs);
+  if (names.length === 0) return;
+  try {
+    await removeStrayGroups(cgroups, names);
+    log.warn({ event: "runtime.reap", groups: names });
+  } catch (error) {
+    log.error({ event: "runtime.reap", groups: names, error });
+  }
 }

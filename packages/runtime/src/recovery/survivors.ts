@@ -1,33 +1,37 @@
-/** What an earlier daemon left on purpose: records, and the machines among them that live. Looks only; changes nothing. */
+/**
+ * The sandboxes that an earlier daemon left on purpose: their records, and which of their machines run.
+ * Changes nothing.
+ */
 import { join } from "node:path";
 import { AppError, toAppError } from "@forkd/contract";
 import { isErrno } from "@forkd/base";
 import { commandLine, hostBootId, isAlive, lastWords, tailOf, type ProcessId } from "@forkd/machine";
 import { manifestName, readSnapshot, type StoredSnapshot } from "@forkd/store";
 import { snapshotsDir, type RuntimeConfig } from "../config.ts";
-import { sandboxHome, sandboxPaths, type SandboxPaths } from "../sandbox/paths.ts";
-import { sandboxIds, vmmOf, type Claim } from "./strays.ts";
+import type { Loss } from "../sandbox/exit-reason.ts";
+import { sandboxHome, sandboxIds, sandboxPaths, type SandboxPaths } from "../sandbox/paths.ts";
+import type { Claim } from "./strays.ts";
+import { vmmOf } from "./vmm-command-line.ts";
 import { foreign, readRecord, savedDir, type MachineRecord, type SandboxRecord } from "../sandbox/record.ts";
 
 export type LiveMachine = {
   record: MachineRecord;
   process: ProcessId;
   paths: SandboxPaths;
-  /** what it began from; its files may be gone */
+  /** what it started from; its files may have been removed */
   base: StoredSnapshot;
 };
 
 export type Survivor = { id: string } & (
   | { kind: "live"; record: SandboxRecord; machine: LiveMachine }
-  /** it has no machine; `lost` is why, if it had one */
-  | { kind: "resting"; record: SandboxRecord; lost: Loss | undefined }
+  /** no machine runs; `loss` is why, if the record names one */
+  | { kind: "resting"; record: SandboxRecord; loss: Loss | undefined }
   | { kind: "damaged"; problem: AppError }
 );
-/** Whether the machine that a record names lives. */
+/** Whether the machine that a record names runs. */
 export type IsThere = (config: RuntimeConfig, id: string, machine: MachineRecord) => boolean;
-export type Loss = { reason: string; console: string };
 
-/** No other process has its pid by chance. */
+/** Compares pid, start time and command line, so that a reused pid is not taken for the machine. */
 export const isVmm: IsThere = (config, id, { number, pid, start_time: startTime }) => {
   const vmm = vmmOf(config, commandLine(pid));
   return isAlive({ pid, startTime }) && vmm?.id === id && vmm.number === number;
@@ -40,7 +44,7 @@ export class Survivors {
     this.all = new Map(all.map((each) => [each.id, each]));
   }
 
-  /** Throws `host_not_ready` if there is one that another daemon can read and this one cannot. */
+  /** Throws `host_not_ready` if another daemon can read one of them and this one cannot. */
   static async find(config: RuntimeConfig, isThere: IsThere = isVmm): Promise<Survivors> {
     const found: Survivor[] = [];
     for (const id of await sandboxIds(config)) {
@@ -58,7 +62,7 @@ export class Survivors {
     return { hasRecord: true, machine: { number, pid } };
   }
 
-  /** Stamps of the flat images that live machines map, by id. */
+  /** Stamps of the flat images that running machines map, by snapshot id. */
   get mappedImages(): Map<string, string> {
     const images = new Map<string, string>();
     for (const survivor of this.all.values()) {
@@ -75,11 +79,11 @@ async function look(config: RuntimeConfig, id: string, isThere: IsThere): Promis
     const record = await readRecord(sandboxHome(config, id));
     if (!record) return undefined;
     const { machine } = record;
-    if (!machine) return { id, kind: "resting", record, lost: undefined };
+    if (!machine) return { id, kind: "resting", record, loss: undefined };
     const process = { pid: machine.pid, startTime: machine.start_time };
     const paths = { ...sandboxPaths(config, id, machine.number), socketDir: machine.socket_dir };
     if (machine.host_boot_id !== hostBootId() || !isThere(config, id, machine))
-      return { id, kind: "resting", record, lost: await lossOf(machine, paths) };
+      return { id, kind: "resting", record, loss: await lossOf(machine, paths) };
     return {
       id,
       kind: "live",
@@ -97,7 +101,7 @@ function manifestVersionIn(error: unknown): unknown {
   return error instanceof AppError ? error.details["manifest_version"] : undefined;
 }
 
-/** From the manifest that was kept with the machine. */
+/** From the manifest that is kept in the machine's directory. */
 async function baseOf(
   config: RuntimeConfig,
   id: string,
@@ -115,10 +119,10 @@ async function baseOf(
   return { ...kept, dir, stamp: base.stamp };
 }
 
-/** Why a machine that a record names is not there. */
+/** Why a machine that a record names does not run. */
 async function lossOf(machine: MachineRecord, paths: SandboxPaths): Promise<Loss> {
   const [console, log] = await Promise.all([tailOf(paths.consolePath), tailOf(paths.logPath)]);
-  if (machine.host_boot_id !== hostBootId()) return { reason: "the host was restarted", console };
+  if (machine.host_boot_id !== hostBootId()) return { reason: { text: "the host was restarted" }, console };
   const said = lastWords(console) ?? log.split("\n").at(-1);
-  return { reason: `VMM ended while no daemon ran${said ? `: ${said}` : ""}`, console };
+  return { reason: { text: `VMM ended while no daemon ran${said ? `: ${said}` : ""}` }, console };
 }

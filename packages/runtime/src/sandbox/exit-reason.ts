@@ -1,39 +1,61 @@
-/** A call into a machine that ends fails in many ways; whoever made it is told one thing: why the machine ended. */
-import { AppError } from "@forkd/contract";
+/**
+ * Why a machine ended. A call into a machine that ends fails in many ways; its caller gets one answer: why
+ * the machine ended.
+ */
+import { AppError, type SandboxInfo } from "@forkd/contract";
 import { within } from "@forkd/base";
-import { reasonCode } from "../admission/limits.ts";
-import type { SandboxMachine } from "./sandbox-machine.ts";
-import type { Sandbox } from "./sandbox.ts";
+
+/** Classes of reasons that a program may want to know. */
+export type ReasonCode = NonNullable<SandboxInfo["reason_code"]>;
+
+/** For a person, with a code where the class of the reason is known. */
+export type EndReason = { readonly text: string; readonly code?: ReasonCode };
+
+/** A machine that ended without being asked to, with its last console lines. */
+export type Loss = { readonly reason: EndReason; readonly console: string };
+
+/** As fields of an answer or of the details of an error. */
+export function reasonFields({ text, code }: EndReason): { reason: string; reason_code?: ReasonCode } {
+  return { reason: text, ...(code !== undefined && { reason_code: code }) };
+}
 
 const endCodes = new Set(["engine_failed", "agent_unreachable", "host_not_ready"]);
-/** for the cause of an end to be known */
-const endMs = 10_000;
+/** how long to wait for the reason */
+const reasonMs = 10_000;
 
-/** It may be how the end of a machine shows to whoever works on it. */
+/** Callers see such an error when a machine ends during their call. */
 export function looksLikeEnd(error: unknown): boolean {
   return error instanceof AppError && endCodes.has(error.code);
 }
 
-/** What to tell of a failure: why the machine ended, if it did. Its connections end a moment before that is known. */
+/** What explainEnd() needs of a sandbox. */
+export type CalledSandbox = { readonly id: string; death(cause?: unknown): AppError | undefined };
+
+/** What explainEnd() needs of the machine that was called. */
+export type CalledMachine = {
+  readonly agent: { readonly isClosed: boolean };
+  readonly machine: { readonly isEnding: boolean };
+  readonly ended: Promise<Loss>;
+};
+
+/**
+ * The error to report: why the machine ended, if it did. Its connections close a moment before the reason is
+ * known.
+ */
 export async function explainEnd(
-  sandbox: Sandbox,
-  machine: SandboxMachine | undefined,
+  sandbox: CalledSandbox,
+  machine: CalledMachine | undefined,
   error: unknown,
 ): Promise<unknown> {
   if (!machine || !looksLikeEnd(error)) return error;
   if (!machine.agent.isClosed && !machine.machine.isEnding) return error;
-  const end = await within(machine.ended, endMs);
+  const end = await within(machine.ended, reasonMs);
   const death = sandbox.death(error);
   if (death || !end) return death ?? error;
-  // One that has a saved state goes back to it.
   const { reason, console } = end;
-  const code = reasonCode(reason);
   return new AppError(
     "sandbox_paused",
-    `The machine of ${sandbox.id} ended: ${reason}. It can be resumed from before (forkd resume ${sandbox.id})`,
-    {
-      details: { id: sandbox.id, reason, ...(code !== undefined && { reason_code: code }), console },
-      cause: error,
-    },
+    `The machine of ${sandbox.id} ended: ${reason.text}. It can be resumed from before (forkd resume ${sandbox.id})`,
+    { details: { id: sandbox.id, ...reasonFields(reason), console }, cause: error },
   );
 }

@@ -1,4 +1,4 @@
-/** What is true of a sandbox whichever machine it has, and where it can go back to. */
+/** What never changes about a sandbox, whichever machine it has; its timeouts; its saved state. */
 import type { AskedLimits, OnTimeout } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import type { GuestIdentity } from "./paths.ts";
@@ -6,25 +6,49 @@ import type { GuestIdentity } from "./paths.ts";
 export type SandboxFacts = {
   readonly id: string;
   readonly identity: GuestIdentity;
-  /** variables that its user gave */
+  /** variables that the user gave */
   readonly env: Readonly<Record<string, string>>;
   readonly labels: Readonly<Record<string, string>>;
   readonly index: number;
   readonly createdAt: number;
   readonly workspace: string | undefined;
-  /** name of whoever asked for it */
+  /** name of the caller who made it */
   readonly owner: string | undefined;
-  /** what it is held to, whichever machine it has */
+  /** limits of every machine that it gets */
   readonly limits?: AskedLimits | undefined;
 };
 
-/** Beside the time to live; may be changed at any time. */
-export type SandboxTimeouts = { idleSecs: number | undefined; onTimeout: OnTimeout; autoResume: boolean };
+/** Beside the time to live. They may be changed at any time. */
+export type SandboxTimeouts = {
+  readonly idleSecs: number | undefined;
+  readonly onTimeout: OnTimeout;
+  readonly autoResume: boolean;
+};
+
+export const noTimeouts: SandboxTimeouts = { idleSecs: undefined, onTimeout: "kill", autoResume: false };
+
+/** A field that is left out stays as it is; null removes the idle timeout. */
+export type TimeoutChanges = {
+  readonly idleSecs?: number | null | undefined;
+  readonly onTimeout?: OnTimeout | undefined;
+  readonly autoResume?: boolean | undefined;
+};
+
+export function changeTimeouts(now: SandboxTimeouts, changes: TimeoutChanges): SandboxTimeouts {
+  const { idleSecs } = changes;
+  return {
+    idleSecs: idleSecs === undefined ? now.idleSecs : (idleSecs ?? undefined),
+    onTimeout: changes.onTimeout ?? now.onTimeout,
+    autoResume: changes.autoResume ?? now.autoResume,
+  };
+}
 
 /** A state that was saved, and when. */
-export type SavedState = { snapshot: StoredSnapshot; savedAt: number };
+export type SavedState = { readonly snapshot: StoredSnapshot; readonly savedAt: number };
 
-/** Variables of commands and kernels: the snapshot's, the sandbox's own name, the user's. */
+/**
+ * Variables of commands and kernels: those of the snapshot, the sandbox's id and index, those of the user.
+ */
 export function childEnv(
   base: Readonly<Record<string, string>>,
   facts: Pick<SandboxFacts, "id" | "index" | "env">,

@@ -1,6 +1,12 @@
-/** Names of a sandbox: unguessable, and everything of it on the host is named after its id. */
+/**
+ * Names and places of sandboxes. Ids cannot be guessed, and everything of a sandbox on the host is named
+ * after its id.
+ */
 import { randomBytes, randomUUID } from "node:crypto";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { sandboxIdPattern } from "@forkd/contract";
+import { isErrno } from "@forkd/base";
 import type { RuntimeConfig } from "../config.ts";
 
 export function newSandboxId(): string {
@@ -13,11 +19,11 @@ export function guestIdentity(sandboxId: string): GuestIdentity {
   return { hostname: sandboxId, machineId: randomBytes(16).toString("hex"), bootId: randomUUID() };
 }
 
-/** What a sandbox has on the host for as long as it has a name. */
+/** What a sandbox has on the host from its start until it is killed. */
 export type SandboxHome = {
   dir: string;
   socketDir: string;
-  /** facts that outlive the daemon */
+  /** what a later daemon must know about it */
   recordPath: string;
 };
 
@@ -26,7 +32,17 @@ export function sandboxHome(config: RuntimeConfig, id: string): SandboxHome {
   return { dir, socketDir: join(config.runtimeDir, id), recordPath: join(dir, "sandbox.json") };
 }
 
-/** Every path of one machine of a sandbox; a sandbox that is resumed or rewound gets another machine. */
+/** The ids of all sandboxes that have a directory. */
+export async function sandboxIds(config: RuntimeConfig): Promise<string[]> {
+  try {
+    return (await readdir(join(config.dataDir, "sandboxes"))).filter((name) => sandboxIdPattern.test(name));
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return [];
+    throw error;
+  }
+}
+
+/** The paths of one machine of a sandbox. Resume and rewind give it another machine. */
 export type SandboxPaths = {
   dir: string;
   socketDir: string;

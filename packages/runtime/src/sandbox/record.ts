@@ -1,12 +1,12 @@
 /**
- * The facts of a sandbox that outlive the daemon: `sandbox.json` in its home. A sandbox exists for a later daemon from the moment
- * its record is there until the record is gone: being handed out is a rename, being killed begins with a removal, so nothing
- * half made or half killed is ever taken for a sandbox.
+ * What a later daemon must know about a sandbox: the content of `sandbox.json` in its home. A sandbox exists
+ * for a later daemon from the moment its record has its name until the record is removed. A fork ends with
+ * the rename and a kill begins with the removal, so no daemon adopts a sandbox that is half made or half
+ * killed.
  */
-import { rename, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
-import { giveName, isErrno, Mutex, readJson, writeFileBeside } from "@forkd/base";
+import { isErrno, readJson } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
 import {
   AppError,
@@ -19,12 +19,11 @@ import {
 } from "@forkd/contract";
 import type { SandboxHome } from "./paths.ts";
 import type { SandboxFacts, SandboxTimeouts, SavedState } from "./facts.ts";
-import type { Sandbox } from "./sandbox.ts";
 
 export const recordVersion = 2;
 const stateName = z.string().regex(/^state-\d+$/);
 
-/** What was allowed when it was asked for: a later version may allow something else. */
+/** Looser than the request, whose bounds may differ between versions. */
 const keptLimitsSchema = z.object({
   best_effort: z.boolean(),
   ...(Object.fromEntries(limitNames.map((name) => [name, z.number().optional()])) as Record<
@@ -40,9 +39,9 @@ const machineSchema = z.strictObject({
   start_time: z.int().min(0),
   host_boot_id: z.string(),
   socket_dir: z.string(),
-  /** what it began from: a tagged snapshot, or with `state` a saved one of its own */
+  /** what it started from: a tagged snapshot, or with `state` a saved state of this sandbox */
   base: z.strictObject({ tag: z.string(), stamp: z.string(), state: stateName.optional() }),
-  /** of the flat image that it maps, if it maps one */
+  /** stamp of the flat image that it maps, if it maps one */
   image_stamp: z.string().optional(),
 });
 export type MachineRecord = z.output<typeof machineSchema>;
@@ -62,11 +61,11 @@ const recordSchema = z.strictObject({
   workspace: workspaceNameSchema.optional(),
   owner: z.string().optional(),
   snapshot_tag: tagSchema,
-  /** machines that it has had */
+  /** how many machines it has had */
   machines: z.int().min(0),
-  /** directory of its saved state below its home */
+  /** `name` is the directory of the saved state in its home */
   saved: z.strictObject({ name: stateName, at_unix: z.number() }).optional(),
-  /** the one that it has; absent while it is paused */
+  /** absent while it is paused */
   machine: machineSchema.optional(),
   limits: keptLimitsSchema.optional(),
   idle_timeout_secs: z.int().min(1).optional(),
@@ -97,7 +96,7 @@ export function timeoutsOf(record: SandboxRecord): SandboxTimeouts {
   };
 }
 
-/** What a record says of a machine, known as soon as its process is there. */
+/** What a record says about a machine; known as soon as its process has started. */
 export type MachineFacts = {
   number: number;
   process: { pid: number; startTime: number };
@@ -106,17 +105,26 @@ export type MachineFacts = {
   imageStamp: string | undefined;
 };
 
-/** Where the sandbox is to be found again. */
+/** The parts of a record that change during the life of a sandbox. */
 export type RecordState = {
   machine: MachineFacts | undefined;
   saved: SavedState | undefined;
   tag: string;
-  /** while it has a machine */
+  /** ignored without a machine */
   expiresAt: number | undefined;
+  ttlSecs: number | undefined;
+  timeouts: SandboxTimeouts;
 };
 
-export function recordOf(sandbox: Sandbox, { machine, saved, tag, expiresAt }: RecordState): SandboxRecord {
-  const { facts } = sandbox;
+/** The parts that do not change, but for the number of machines. */
+export type RecordedSandbox = {
+  readonly facts: SandboxFacts;
+  readonly home: SandboxHome;
+  readonly machineCount: number;
+};
+
+export function recordOf({ facts, home, machineCount }: RecordedSandbox, state: RecordState): SandboxRecord {
+  const { machine, saved, tag, expiresAt, ttlSecs, timeouts } = state;
   return {
     version: recordVersion,
     id: facts.id,
@@ -126,19 +134,19 @@ export function recordOf(sandbox: Sandbox, { machine, saved, tag, expiresAt }: R
     env: { ...facts.env },
     labels: { ...facts.labels },
     index: facts.index,
-    ...(sandbox.ttlSecs !== undefined && { ttl_secs: sandbox.ttlSecs }),
+    ...(ttlSecs !== undefined && { ttl_secs: ttlSecs }),
     ...(machine && expiresAt !== undefined && { expires_at_unix: expiresAt }),
     created_at_unix: facts.createdAt,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     ...(facts.owner !== undefined && { owner: facts.owner }),
     snapshot_tag: tag,
     ...(facts.limits && { limits: facts.limits }),
-    ...(sandbox.timeouts.idleSecs !== undefined && { idle_timeout_secs: sandbox.timeouts.idleSecs }),
-    on_timeout: sandbox.timeouts.onTimeout,
-    auto_resume: sandbox.timeouts.autoResume,
-    machines: sandbox.machineCount,
+    ...(timeouts.idleSecs !== undefined && { idle_timeout_secs: timeouts.idleSecs }),
+    on_timeout: timeouts.onTimeout,
+    auto_resume: timeouts.autoResume,
+    machines: machineCount,
     ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),
-    ...(machine && { machine: machineRecord(machine, sandbox.home) }),
+    ...(machine && { machine: machineRecord(machine, home) }),
   };
 }
 
@@ -159,78 +167,9 @@ function machineRecord(machine: MachineFacts, home: SandboxHome): MachineRecord 
   };
 }
 
-/** The one writer of one sandbox's record. */
-export class RecordFile {
-  readonly #path: string;
-  readonly #writes = new Mutex();
-  #staged: string | undefined;
-  #isGone = false;
-  #isLeft = false;
-
-  constructor(home: SandboxHome) {
-    this.#path = home.recordPath;
-  }
-
-  /** Writes it, synced, under a name that means nothing yet. */
-  stage(record: SandboxRecord): Promise<void> {
-    return this.#writes.run(async () => {
-      this.#staged = await this.#writeBeside(record);
-    });
-  }
-
-  /** Gives what was staged its name. Does nothing if another record was written since. */
-  commit(): Promise<void> {
-    return this.#writes.run(async () => {
-      const staged = this.#staged;
-      if (staged === undefined) return;
-      this.#staged = undefined;
-      await this.#refuseIfOver(staged);
-      // Not synced: the machine does not outlive the host, and without it there is nothing to be known.
-      await rename(staged, this.#path);
-    });
-  }
-
-  write(record: SandboxRecord): Promise<void> {
-    return this.#writes.run(async () => {
-      const path = await this.#writeBeside(record);
-      await this.#refuseIfOver(path);
-      await giveName(path, this.#path);
-      if (this.#staged !== undefined) await rm(this.#staged, { force: true });
-      this.#staged = undefined;
-    });
-  }
-
-  /** From now on the sandbox is not one any more, and nothing can make it one again. */
-  remove(): Promise<void> {
-    this.#isGone = true;
-    return this.#writes.run(() => rm(this.#path, { force: true }));
-  }
-
-  /** Stays as it is: it is the next daemon's to write. Resolves when nothing is being written. */
-  leave(): Promise<void> {
-    this.#isLeft = true;
-    return this.#writes.run(async () => undefined);
-  }
-
-  #writeBeside(record: SandboxRecord): Promise<string> {
-    return writeFileBeside(this.#path, `${JSON.stringify(record, null, 2)}\n`, 0o600);
-  }
-
-  async #refuseIfOver(path: string): Promise<void> {
-    if (this.#isGone) {
-      await rm(path, { force: true });
-      throw new AppError("cancelled", "The sandbox was killed");
-    }
-    if (this.#isLeft) {
-      await rm(path, { force: true });
-      throw new AppError("daemon_stopping", "The daemon is stopping. Ask the next one");
-    }
-  }
-}
-
 /**
- * undefined if there is none; throws if it cannot be understood: `host_not_ready` if a daemon of another version or another user
- * could, so that it is not ours to give up.
+ * undefined if there is no record. Throws if it cannot be read: `host_not_ready` if a daemon of another
+ * version or another user could read it, `internal` if it is damaged.
  */
 export async function readRecord(home: SandboxHome): Promise<SandboxRecord | undefined> {
   let content: unknown;
@@ -261,7 +200,7 @@ function damaged(home: SandboxHome, why: string): AppError {
   return new AppError("internal", `Cannot read ${home.recordPath}: ${why}`);
 }
 
-/** What somebody else can read is neither ended nor removed. */
+/** For files that another daemon can read: this one must neither end nor remove what they name. */
 export function foreign(path: string, why: string): AppError {
   return new AppError(
     "host_not_ready",

@@ -1,23 +1,25 @@
-/** id → sandbox. Dead ones are kept (bounded) so that a caller can learn why. */
+/** id → sandbox. Dead ones are kept, up to a limit, so that a caller can learn why. */
 import { AppError } from "@forkd/contract";
 import type { Logger } from "@forkd/base";
 import type { EventBus } from "../observe/events.ts";
 import type { Sandbox } from "./sandbox.ts";
+import { ExpiryTimers } from "./timers.ts";
 
 const keptDead = 200;
-const maxTimerMs = 2 ** 31 - 1;
 
 export class Registry {
   #sandboxes = new Map<string, Sandbox>();
-  #timers = new Map<string, NodeJS.Timeout>();
+  readonly #timers = new ExpiryTimers((sandbox) => {
+    if (this.find(sandbox.id)) this.onExpiry(sandbox);
+  });
   readonly #log: Logger;
   readonly #events: EventBus | undefined;
 
-  /** what follows when the time to live is over; default: it is removed */
+  /** called when the time to live of a sandbox is over; default: removes it */
   onExpiry: (sandbox: Sandbox) => void = (sandbox) =>
     void this.remove(sandbox.id, "sandbox.expired", "its time to live is over");
 
-  /** called when a machine of the sandbox has begun or its times were changed */
+  /** called when a machine of the sandbox has started or its timeouts were changed */
   onSchedule: (sandbox: Sandbox) => void = () => undefined;
 
   constructor(log: Logger, events?: EventBus) {
@@ -48,49 +50,30 @@ export class Registry {
   add(sandbox: Sandbox): void {
     this.#sandboxes.set(sandbox.id, sandbox);
     this.schedule(sandbox);
-    sandbox.onFallBack = () => this.#events?.sandbox("sandbox.paused", sandbox.info());
+    sandbox.onRevert(() => this.#events?.sandbox("sandbox.paused", sandbox.info()));
     void sandbox.died.then(async (reason) => {
       if (!this.#sandboxes.has(sandbox.id)) return;
       this.#log.warn({ event: "sandbox.died", sandbox: sandbox.id, reason });
       this.#events?.sandbox("sandbox.died", sandbox.info());
-      this.#clearTimer(sandbox.id);
-      await this.#release(sandbox);
+      this.#timers.clear(sandbox.id);
+      await this.#dispose(sandbox);
       this.#forgetOldDead();
     });
   }
 
-  /** Arms the timer for the sandbox's expiry. */
+  /** Arms the timers of a sandbox again, after a machine has started or its timeouts were changed. */
   schedule(sandbox: Sandbox): void {
-    this.#clearTimer(sandbox.id);
+    this.#timers.arm(sandbox);
     this.onSchedule(sandbox);
-    const { expiresAt } = sandbox;
-    if (expiresAt === undefined) return;
-    // How long that is counts by a clock that nobody sets: the wall clock may jump meanwhile.
-    this.#arm(sandbox, expiresAt, performance.now() + Math.max(0, expiresAt * 1000 - Date.now()));
   }
 
-  #arm(sandbox: Sandbox, expiresAt: number, due: number): void {
-    const timer = setTimeout(
-      () => {
-        // Paused meanwhile, or begun anew.
-        if (sandbox.expiresAt !== expiresAt) return this.schedule(sandbox);
-        // A long way to go, or a timer that is a moment early.
-        if (performance.now() < due) return this.#arm(sandbox, expiresAt, due);
-        if (this.find(sandbox.id)) this.onExpiry(sandbox);
-      },
-      Math.min(Math.max(0, due - performance.now()), maxTimerMs),
-    );
-    timer.unref();
-    this.#timers.set(sandbox.id, timer);
-  }
-
-  /** Forgets a sandbox that stays on disk. */
+  /** Removes a sandbox from the list; what it has on disk stays. */
   forget(id: string): void {
     this.#sandboxes.delete(id);
-    this.#clearTimer(id);
+    this.#timers.clear(id);
   }
 
-  /** Ends the sandbox and forgets it. */
+  /** Kills the sandbox and removes it from the list. */
   async remove(
     id: string,
     event: "sandbox.killed" | "sandbox.expired" = "sandbox.killed",
@@ -98,13 +81,13 @@ export class Registry {
   ): Promise<void> {
     const sandbox = this.get(id);
     this.forget(id);
-    const released = this.#release(sandbox);
+    const disposed = this.#dispose(sandbox);
     const info = sandbox.info();
     this.#events?.sandbox(event, info, reason ?? info.reason);
-    await released;
+    await disposed;
   }
 
-  async #release(sandbox: Sandbox): Promise<void> {
+  async #dispose(sandbox: Sandbox): Promise<void> {
     try {
       await sandbox[Symbol.asyncDispose]();
     } catch (error) {
@@ -112,16 +95,8 @@ export class Registry {
     }
   }
 
-  #clearTimer(id: string): void {
-    clearTimeout(this.#timers.get(id));
-    this.#timers.delete(id);
-  }
-
   #forgetOldDead(): void {
     const dead = this.all().filter((sandbox) => sandbox.isDead);
-    for (const sandbox of dead.slice(0, Math.max(0, dead.length - keptDead))) {
-      this.#sandboxes.delete(sandbox.id);
-      this.#clearTimer(sandbox.id);
-    }
+    for (const { id } of dead.slice(0, Math.max(0, dead.length - keptDead))) this.forget(id);
   }
 }

@@ -1,13 +1,15 @@
 /**
- * One machine of a sandbox, from its start to its end. A sandbox has one at a time: being resumed or rewound gives it another,
- * numbered one higher, so that the new one is complete before the old one goes.
+ * One machine of a sandbox, from its start to its end. A resume or a rewind gives the sandbox another one
+ * with the next number, so that the new one is complete before the old one ends.
  */
+import { join } from "node:path";
 import type { AppError, Language, NotEnforced } from "@forkd/contract";
 import { Mutex, within, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
 import type { SandboxPaths } from "./paths.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
+import type { EndReason, Loss } from "./exit-reason.ts";
 import type { MachineFacts } from "./record.ts";
 
 export type SandboxMachineParts = {
@@ -22,12 +24,12 @@ export type SandboxMachineParts = {
   scope: Scope;
   readyMs: number;
   pooled: boolean;
-  /** default: the one that a machine begins with */
+  /** disk overlays made so far; default: the one that a machine starts with */
   overlays?: number;
-  /** limits that it is asked to keep and is not held to */
+  /** limits that were asked for and that the host does not enforce */
   notEnforced?: readonly NotEnforced[];
-  /** knows more about an exit than the VMM tells */
-  diagnose?: (exit: ExitReason) => string | undefined;
+  /** the reason of an exit, where the limits of the machine say more than the exit */
+  diagnose?: (exit: ExitReason) => EndReason | undefined;
 };
 
 /** The VMM's sockets close a moment before its exit is known, and the exit says more. */
@@ -35,7 +37,7 @@ const exitGraceMs = 500;
 
 export class SandboxMachine implements AsyncDisposable {
   readonly number: number;
-  /** what its memory and disk were when it began */
+  /** what its memory and disk started from */
   readonly base: StoredSnapshot;
   readonly paths: SandboxPaths;
   readonly machine: Machine;
@@ -44,21 +46,18 @@ export class SandboxMachine implements AsyncDisposable {
   readonly readyMs: number;
   readonly pooled: boolean;
   readonly notEnforced: readonly NotEnforced[];
-  /** commands that a call follows at the moment */
-  readonly attached = new Map<number, AgentProcess>();
-  /** attachments for the moment, one at a time */
-  readonly attaching = new Mutex();
-  /** kernels being started again or found again, so that two callers do not start two */
-  readonly restarts = new Map<Language, Promise<WarmKernel>>();
-  /** digests of disk layers that it has frozen, by path */
-  readonly frozen = new Map<string, FileDigest>();
-  /** overlays made so far, for their names */
-  overlays: number;
+  /** commands whose output a call reads at the moment, by id */
+  readonly #followed = new Map<number, AgentProcess>();
+  readonly #attaching = new Mutex();
+  readonly #restarts = new Map<Language, Promise<WarmKernel>>();
+  /** digests of the disk layers that it has frozen, by path */
+  readonly #frozen = new Map<string, FileDigest>();
+  #overlays: number;
   readonly #imageStamp: string | undefined;
-  /** resolves when the machine or its agent has ended; never rejects */
-  readonly ended: Promise<{ reason: string; console: string }>;
+  /** resolves when the VMM has exited or the agent has closed its connection; never rejects */
+  readonly ended: Promise<Loss>;
   readonly #scope: Scope;
-  #release: Promise<void> | undefined;
+  #disposal: Promise<void> | undefined;
 
   constructor(parts: SandboxMachineParts) {
     this.number = parts.number;
@@ -72,25 +71,62 @@ export class SandboxMachine implements AsyncDisposable {
     this.notEnforced = parts.notEnforced ?? [];
     this.#scope = parts.scope;
     this.#imageStamp = parts.imageStamp;
-    this.overlays = parts.overlays ?? 1;
-    const machineEnd = parts.machine.exited.then((exit) => ({
-      reason: parts.diagnose?.(exit) ?? exit.text,
+    this.#overlays = parts.overlays ?? 1;
+    const machineEnd = parts.machine.exited.then((exit): Loss => ({
+      reason: parts.diagnose?.(exit) ?? { text: exit.text },
       console: exit.console,
     }));
-    const agentEnd = parts.agent.closed.then(async (error) => {
+    const agentEnd = parts.agent.closed.then(async (error): Promise<Loss> => {
       const exit = await within(machineEnd, exitGraceMs);
       if (!exit && parts.machine.isEnding) return machineEnd;
-      return exit ?? { reason: `agent: ${error?.message ?? "the guest closed its port"}`, console: "" };
+      const text = `agent: ${error?.message ?? "the guest closed its port"}`;
+      return exit ?? { reason: { text }, console: "" };
     });
     this.ended = Promise.race([machineEnd, agentEnd]);
   }
 
-  /** of its kernels, also those that are being started */
-  get languages(): Language[] {
-    return this.#inOrder([...new Set([...this.kernels.keys(), ...this.restarts.keys()])], (each) => each);
+  /** Lets other calls use the process while a call reads its output; disposing the result ends that. */
+  follow(process: AgentProcess): Disposable {
+    this.#followed.set(process.id, process);
+    return { [Symbol.dispose]: () => void this.#followed.delete(process.id) };
   }
 
-  /** Adds one that was found again. They keep the order of the snapshot, whose first is the one meant by default. */
+  /** The process of a command whose output a call reads. */
+  followed(execId: number): AgentProcess | undefined {
+    return this.#followed.get(execId);
+  }
+
+  /** For `work` that attaches to a command for a moment: one at a time. */
+  attachBriefly<T>(work: () => Promise<T>): Promise<T> {
+    return this.#attaching.run(work);
+  }
+
+  /** Kernels that are being started or recovered. */
+  get restarts(): ReadonlyMap<Language, Promise<WarmKernel>> {
+    return this.#restarts;
+  }
+
+  /**
+   * Makes callers wait for this kernel instead of starting a second one. Takes it as its own when it is
+   * ready.
+   */
+  addRestart(language: Language, starting: Promise<WarmKernel>): Promise<WarmKernel> {
+    const restart = starting
+      .then((kernel) => {
+        this.addKernel(kernel);
+        return kernel;
+      })
+      .finally(() => this.#restarts.delete(language));
+    this.#restarts.set(language, restart);
+    return restart;
+  }
+
+  /** The languages of its kernels, including those that are being started. */
+  get languages(): Language[] {
+    return this.#inOrder([...new Set([...this.kernels.keys(), ...this.#restarts.keys()])], (each) => each);
+  }
+
+  /** Kernels keep the order of the snapshot, whose first is the default. */
   addKernel(kernel: WarmKernel): void {
     this.kernels.set(kernel.language, kernel);
     const all = this.#inOrder([...this.kernels.values()], ({ language }) => language);
@@ -103,7 +139,7 @@ export class SandboxMachine implements AsyncDisposable {
     return items.sort((a, b) => order.indexOf(languageOf(a)) - order.indexOf(languageOf(b)));
   }
 
-  /** For the record of its sandbox. */
+  /** For the record of the sandbox. */
   get facts(): MachineFacts {
     return {
       number: this.number,
@@ -114,14 +150,35 @@ export class SandboxMachine implements AsyncDisposable {
     };
   }
 
-  /** Lets go of the machine, which runs on; nothing of it is removed. What callers have open into it rejects. */
-  async letGo(reason: AppError): Promise<void> {
+  /** The digest of a disk layer that it has frozen, if it is known. */
+  frozenDigest(path: string): FileDigest | undefined {
+    return this.#frozen.get(path);
+  }
+
+  addFrozen(path: string, digest: FileDigest): void {
+    this.#frozen.set(path, digest);
+  }
+
+  forgetFrozen(path: string): void {
+    this.#frozen.delete(path);
+  }
+
+  /** Path for another disk overlay. */
+  nextOverlayPath(): string {
+    return join(this.paths.dir, `disk-${this.#overlays++}.qcow2`);
+  }
+
+  /**
+   * The machine keeps running without this daemon; nothing of it is removed. Open calls into it fail with the
+   * reason.
+   */
+  async release(reason: AppError): Promise<void> {
     this.#scope.keep();
     await this.agent.close(reason);
     await this.machine.leave();
   }
 
-  /** Ends the machine; what callers have open into it rejects with the reason. */
+  /** Ends the machine; open calls into it fail with the reason. */
   async end(reason: AppError): Promise<void> {
     await this.agent.close(reason);
     await this[Symbol.asyncDispose]();
@@ -129,7 +186,7 @@ export class SandboxMachine implements AsyncDisposable {
 
   /** Ends the machine and removes everything of it from the host. */
   [Symbol.asyncDispose](): Promise<void> {
-    this.#release ??= this.#scope[Symbol.asyncDispose]();
-    return this.#release;
+    this.#disposal ??= this.#scope[Symbol.asyncDispose]();
+    return this.#disposal;
   }
 }

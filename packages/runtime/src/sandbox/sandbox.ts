@@ -1,104 +1,132 @@
 /**
- * One sandbox: an id that a user owns, and the machine behind it.
- *
- *   running ◄──resume── paused         rewind: running, on another machine
- *      │ └─────pause──────▲
- *      └──(VMM exits | agent lies or goes away)──► dead          kill: gone, from any state
- *
- * A dead sandbox has released everything on the host; what is left is the record of why. A paused one has only its saved state.
+ * One sandbox: an id that a user owns, its state (states.ts), and the work around each change of state: the
+ * lock, the record on disk, the machine, and whoever waits for its end. Other files change it only through
+ * the methods below.
  */
 import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
-import type { SandboxHome, SandboxPaths } from "./paths.ts";
-import { endedNote, reasonCode } from "../admission/limits.ts";
+import type { SandboxHome } from "./paths.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
-import { childEnv, type SandboxFacts, type SandboxTimeouts, type SavedState } from "./facts.ts";
-import { explainEnd, looksLikeEnd } from "./exit-reason.ts";
+import {
+  changeTimeouts,
+  childEnv,
+  noTimeouts,
+  type SandboxFacts,
+  type SandboxTimeouts,
+  type SavedState,
+  type TimeoutChanges,
+} from "./facts.ts";
+import { explainEnd, looksLikeEnd, reasonFields, type Loss } from "./exit-reason.ts";
+import { sandboxInfo } from "./info.ts";
 import type { SandboxMachine } from "./sandbox-machine.ts";
-import { RecordFile, recordOf, type RecordState } from "./record.ts";
+import { recordOf, type RecordState } from "./record.ts";
+import { RecordFile } from "./record-file.ts";
+import * as states from "./states.ts";
+
+type AttachOptions = { expiresAt?: number | undefined; rewoundTo?: string | undefined };
 
 export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
   readonly id: string;
   readonly home: SandboxHome;
   readonly record: RecordFile;
-  /** time to live, counted anew whenever a machine begins */
-  ttlSecs: number | undefined;
-  expiresAt: number | undefined;
-  readonly timeouts: SandboxTimeouts;
-  branchCount = 0;
-  lastActive = Date.now() / 1000;
-  /** the tagged snapshot that it descends from */
-  snapshotTag: string;
-  readonly #lifecycle = new Mutex();
-  /** fires when it is killed or dies */
-  readonly #ending = new AbortController();
-  #isPausing = false;
-  /** its end was asked for */
-  #killed = false;
-  /** where it can go back to when its machine is gone */
-  saved: SavedState | undefined;
-  /** why it cannot be resumed */
-  unusable: AppError | undefined;
-  isCondemned = false;
-  /** for a person: what is to know about a paused sandbox */
-  note: string | undefined;
-  /** called when its machine ended by itself and it is paused */
-  onFallBack: (() => void) | undefined;
-  readonly #homeScope: Scope;
-  #current: SandboxMachine | undefined;
+  #state: states.SandboxState;
+  #ttlSecs: number | undefined;
+  #timeouts: SandboxTimeouts;
+  #branchCount = 0;
+  #lastActive: number;
   #machines: number;
-  #deathReason: string | undefined;
-  #release: Promise<void> | undefined;
-  #console = "";
-  /** resolves with the reason once the sandbox is dead; never rejects */
+  readonly #lifecycle = new Mutex();
+  /** fires when it is dead */
+  readonly #ending = new AbortController();
+  readonly #homeScope: Scope;
+  #disposal: Promise<void> | undefined;
+  #onRevert: () => void = () => undefined;
+  /** resolves with the reason once it is dead, unless it was killed; never rejects */
   readonly died: Promise<string>;
-  #die: (reason: string) => void = () => undefined;
+  #resolveDied: (reason: string) => void = () => undefined;
 
   constructor(parts: {
     facts: SandboxFacts;
     home: SandboxHome;
     homeScope: Scope;
     snapshotTag: string;
+    saved?: SavedState | undefined;
     ttlSecs: number | undefined;
     timeouts?: SandboxTimeouts | undefined;
-    /** machines that it has had, to name the next one */
+    /** how many machines it has had, which is the number of the next one */
     machines: number;
+    /** default: now */
+    lastActive?: number | undefined;
   }) {
-    this.facts = parts.facts;
-    this.id = parts.facts.id;
+    const { facts, snapshotTag, saved } = parts;
+    this.facts = facts;
+    this.id = facts.id;
     this.home = parts.home;
     this.record = new RecordFile(parts.home);
-    this.snapshotTag = parts.snapshotTag;
-    this.ttlSecs = parts.ttlSecs;
-    this.timeouts = { ...(parts.timeouts ?? { idleSecs: undefined, onTimeout: "kill", autoResume: false }) };
+    const isWorkspace = facts.workspace !== undefined;
+    this.#state = { kind: "new", origin: { snapshotTag, saved, isWorkspace } };
+    this.#ttlSecs = parts.ttlSecs;
+    this.#timeouts = parts.timeouts ?? noTimeouts;
     this.#homeScope = parts.homeScope;
     this.#machines = parts.machines;
-    this.died = new Promise((resolve) => (this.#die = resolve));
+    this.#lastActive = parts.lastActive ?? now();
+    this.died = new Promise((resolve) => (this.#resolveDied = resolve));
   }
 
-  get labels(): Readonly<Record<string, string>> {
-    return this.facts.labels;
+  /** Its state with all that belongs to it; `state` is what the API shows. */
+  get status(): states.SandboxState {
+    return this.#state;
   }
 
   get state(): SandboxInfo["state"] {
-    if (this.#deathReason !== undefined) return "dead";
-    return this.#current ? "running" : "paused";
+    return states.publicState(this.#state);
   }
 
   get isDead(): boolean {
-    return this.state === "dead";
+    return states.isDead(this.#state);
   }
 
-  /** last lines of the console of a dead machine */
+  get needsResume(): boolean {
+    return states.needsResume(this.#state);
+  }
+
+  /** last console lines of a machine that ended */
   get lastConsole(): string {
-    return this.#console;
+    return states.lastConsole(this.#state);
   }
 
-  /** Alive, but without a machine that takes calls: paused, or about to be. */
-  get isAsleep(): boolean {
-    return this.#deathReason === undefined && (!this.#current || this.#isPausing);
+  /** the state that the next machine starts from, if one was saved */
+  get saved(): SavedState | undefined {
+    return this.#state.origin.saved;
+  }
+
+  /** the tagged snapshot that it descends from */
+  get snapshotTag(): string {
+    return this.#state.origin.snapshotTag;
+  }
+
+  /** time to live, counted again from the start of each machine */
+  get ttlSecs(): number | undefined {
+    return this.#ttlSecs;
+  }
+
+  /** when the time to live of its machine is over */
+  get expiresAt(): number | undefined {
+    return states.lastAttached(this.#state)?.expiresAt;
+  }
+
+  get timeouts(): SandboxTimeouts {
+    return this.#timeouts;
+  }
+
+  get branchCount(): number {
+    return this.#branchCount;
+  }
+
+  get lastActive(): number {
+    return this.#lastActive;
   }
 
   /** Throws if it is dead. */
@@ -107,26 +135,30 @@ export class Sandbox implements AsyncDisposable {
     if (death) throw death;
   }
 
-  /** If it is dead: what its users are told. */
-  death(cause?: unknown): AppError | undefined {
-    const reason = this.#deathReason;
-    if (reason === undefined) return undefined;
-    const code = reasonCode(reason);
-    return new AppError("sandbox_dead", `Cannot use ${this.id}: it is dead (${reason}). Fork another one`, {
-      details: {
-        id: this.id,
-        reason,
-        ...(code !== undefined && { reason_code: code }),
-        console: this.#console,
-      },
-      cause,
-    });
+  /** Throws the error of a saved state that cannot be read. */
+  requireResumable(): void {
+    if (this.#state.kind === "unresumable") throw this.#state.error;
   }
 
-  /** The machine at work; throws if there is none, or if it is about to end. */
+  /** The error for its callers if it is dead. */
+  death(cause?: unknown): AppError | undefined {
+    if (!this.isDead) return undefined;
+    const reason = states.reasonOf(this.#state) ?? { text: "killed" };
+    return new AppError(
+      "sandbox_dead",
+      `Cannot use ${this.id}: it is dead (${reason.text}). Fork another one`,
+      {
+        details: { id: this.id, ...reasonFields(reason), console: this.lastConsole },
+        cause,
+      },
+    );
+  }
+
+  /** The machine that takes calls; throws if there is none. */
   get current(): SandboxMachine {
     this.requireAlive();
-    if (!this.#current || this.#isPausing) {
+    const machine = this.machineAtWork;
+    if (!machine || !states.takesCalls(this.#state)) {
       throw new AppError(
         "sandbox_paused",
         `Cannot use ${this.id}: it is paused. Resume it (forkd resume ${this.id})`,
@@ -135,12 +167,12 @@ export class Sandbox implements AsyncDisposable {
         },
       );
     }
-    return this.#current;
+    return machine;
   }
 
-  /** The machine at work, if there is one. */
+  /** The machine that it has, also while that is being saved. */
   get machineAtWork(): SandboxMachine | undefined {
-    return this.#deathReason === undefined ? this.#current : undefined;
+    return states.machineOf(this.#state);
   }
 
   get agent(): AgentClient {
@@ -149,10 +181,6 @@ export class Sandbox implements AsyncDisposable {
 
   get machine(): Machine {
     return this.current.machine;
-  }
-
-  get paths(): SandboxPaths {
-    return this.current.paths;
   }
 
   /** variables of commands and kernels */
@@ -186,8 +214,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Branch, pause, resume and rewind, one at a time. The signal fires when the sandbox ends meanwhile, and then that is what went
-   * wrong, whatever it looked like.
+   * Branch, pause, resume and rewind, one at a time. The signal fires when the sandbox is dead; then that is
+   * the error, whatever `work` failed with.
    */
   exclusively<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const ending = this.#ending.signal;
@@ -198,7 +226,7 @@ export class Sandbox implements AsyncDisposable {
         return await work(signal ? AbortSignal.any([signal, ending]) : ending);
       } catch (thrown) {
         const error = await explainEnd(this, machine, thrown);
-        const isEnd = error instanceof AppError && this.#killed && looksLikeEnd(error);
+        const isEnd = error instanceof AppError && states.wasKilled(this.#state) && looksLikeEnd(error);
         if (error instanceof AppError && error.code !== "cancelled" && !isEnd) throw error;
         this.requireAlive();
         throw error;
@@ -206,172 +234,164 @@ export class Sandbox implements AsyncDisposable {
     });
   }
 
-  /** Takes no calls while `work` runs, which is to end the machine. */
-  async whilePausing(work: () => Promise<void>): Promise<void> {
-    this.#isPausing = true;
-    try {
-      await work();
-    } finally {
-      this.#isPausing = false;
-    }
+  /** The only place that changes the state. */
+  #apply(event: states.SandboxEvent): void {
+    const wasDead = this.isDead;
+    this.#state = states.transition(this.#state, event);
+    if (wasDead || this.#state.kind !== "dead") return;
+    const { reason, wasKilled } = this.#state;
+    this.#ending.abort(new AppError("cancelled", wasKilled ? "The sandbox was killed" : "The sandbox ended"));
+    if (!wasKilled) this.#resolveDied(reason.text);
   }
 
-  /** When a machine that begins now ends. */
+  /** When the time to live of a machine that starts now is over. */
   nextExpiry(): number | undefined {
-    return this.ttlSecs === undefined ? undefined : Date.now() / 1000 + this.ttlSecs;
+    return this.#ttlSecs === undefined ? undefined : now() + this.#ttlSecs;
   }
 
-  /** Goes on with another machine; the one before is given back for the caller to end. Throws if it was killed meanwhile. */
-  enter(next: SandboxMachine, expiresAt = this.nextExpiry()): SandboxMachine | undefined {
+  /** Calls go to this machine from now on. Returns the one before, for the caller to end. */
+  attachMachine(next: SandboxMachine, options: AttachOptions = {}): SandboxMachine | undefined {
     this.requireAlive();
-    const before = this.#current;
-    this.#current = next;
-    this.lastActive = Date.now() / 1000;
-    this.note = undefined;
-    this.unusable = undefined;
-    this.expiresAt = expiresAt;
-    void next.ended.then(({ reason, console }) => {
-      if (this.#current !== next || this.#deathReason !== undefined) return;
-      if (this.comesBack) this.#fallBack(next, reason, console);
-      else this.perish(reason, console);
-    });
+    const before = this.machineAtWork;
+    const { expiresAt = this.nextExpiry(), rewoundTo } = options;
+    this.#apply({ type: "attached", machine: next, expiresAt, rewoundTo });
+    this.touch();
+    void next.ended.then((loss) => this.#machineEnded(next, loss));
     return before;
   }
 
-  /** Whether there is something to go back to when its machine is gone. */
-  get comesBack(): boolean {
-    return this.saved !== undefined || this.facts.workspace !== undefined;
+  /** A machine that ended unasked costs what it did since the state that was saved, or since the snapshot. */
+  #machineEnded(machine: SandboxMachine, loss: Loss): void {
+    if (this.machineAtWork !== machine) return;
+    this.#apply({ type: "machineEnded", machine, ...loss });
+    if (this.isDead) return;
+    this.touch();
+    // The next daemon removes what cannot be removed now.
+    machine[Symbol.asyncDispose]().catch(() => undefined);
+    this.#onRevert();
   }
 
-  /** Is dead from now on. */
-  perish(reason: string, console: string): void {
-    this.#console = console;
-    this.#deathReason = reason;
-    this.#ending.abort(new AppError("cancelled", "The sandbox ended"));
-    this.#die(reason);
+  /** Takes no calls while `work` saves the machine and calls markPaused(). If it throws, running again. */
+  async whilePausing(work: () => Promise<void>): Promise<void> {
+    this.#apply({ type: "pauseBegan" });
+    try {
+      await work();
+    } finally {
+      this.#apply({ type: "pauseEnded" });
+    }
   }
 
-  /** Is dead from now on, but keeps what it has on the host until it is killed. */
-  condemn(reason: string): void {
-    this.#deathReason = reason;
-    this.isCondemned = true;
+  /** Its state is on disk. Returns the machine that is no longer needed, for the caller to end. */
+  markPaused(saved: SavedState): SandboxMachine | undefined {
+    const machine = this.machineAtWork;
+    this.#apply({ type: "paused", saved });
+    this.touch();
+    return machine;
   }
 
-  /** For the record, as it is now. */
+  /** Adopted without a machine: it is paused, or with a loss paused or dead. */
+  markWithoutMachine(loss: Loss | undefined): void {
+    this.#apply({ type: "machineAbsent", loss });
+  }
+
+  /** Adopted, but its saved state cannot be read. */
+  markUnresumable(error: AppError): void {
+    this.#apply({ type: "savedStateBroken", error });
+  }
+
+  /** Its record cannot be read: it is listed as dead but keeps its files until it is killed. */
+  markUnreadable(problem: string): void {
+    this.#apply({ type: "recordBroken", problem });
+  }
+
+  /** It has no machine from now on. Returns the one before. */
+  #detachMachine(): SandboxMachine | undefined {
+    const before = this.machineAtWork;
+    this.#apply({ type: "detached" });
+    return before;
+  }
+
+  /** Calls it when a machine ended unasked and the sandbox is paused because of that. */
+  onRevert(listener: () => void): void {
+    this.#onRevert = listener;
+  }
+
+  /** Counts as activity. */
+  touch(): void {
+    this.#lastActive = now();
+  }
+
+  countBranch(): void {
+    this.#branchCount++;
+  }
+
+  /** Writes the record first, so a failure changes nothing. A new time to live counts from now. */
+  async setTimeouts(ttl: number | null | undefined, changes: TimeoutChanges): Promise<void> {
+    const ttlSecs = ttl === undefined ? this.#ttlSecs : (ttl ?? undefined);
+    const timeouts = changeTimeouts(this.#timeouts, changes);
+    const expiresAt = ttlSecs === undefined ? undefined : now() + ttlSecs;
+    await this.persist({ ttlSecs, timeouts, ...(ttl !== undefined && { expiresAt }) });
+    this.#ttlSecs = ttlSecs;
+    this.#timeouts = timeouts;
+    if (ttl !== undefined && this.machineAtWork) this.#apply({ type: "expiryChanged", expiresAt });
+  }
+
+  /** Its time to live is over in `secs` from now. Not in the record: a restarted daemon tries at once. */
+  postponeExpiry(secs: number): void {
+    this.#apply({ type: "expiryChanged", expiresAt: now() + secs });
+  }
+
+  /** The parts of the record that change. */
   get recordState(): RecordState {
-    const { saved, snapshotTag: tag, expiresAt } = this;
-    return { machine: this.#current?.facts, saved, tag, expiresAt };
+    const { saved, snapshotTag: tag, expiresAt, ttlSecs, timeouts } = this;
+    return { machine: this.machineAtWork?.facts, saved, tag, expiresAt, ttlSecs, timeouts };
   }
 
-  /** Makes a later daemon know what is so now, or with some of it changed, what is about to be so. */
+  /** Writes the record as things are now, or with some of them as they are about to be. */
   async persist(changed: Partial<RecordState> = {}): Promise<void> {
     await this.record.write(recordOf(this, { ...this.recordState, ...changed }));
   }
 
-  /** A machine that ended by itself costs what it did since the state that was saved, or since the snapshot. */
-  #fallBack(machine: SandboxMachine, reason: string, console: string): void {
-    this.#console = console;
-    this.leave();
-    this.noteLoss(reason);
-    // What cannot be removed now is found as a stray.
-    machine[Symbol.asyncDispose]().catch(() => undefined);
-    this.onFallBack?.();
-  }
-
-  /** Says why it has no machine, and from where it comes back. */
-  noteLoss(reason: string): void {
-    const from = this.saved ? "from the state that was saved" : `anew from snapshot "${this.snapshotTag}"`;
-    this.note = `${endedNote}${reason}); it can be resumed ${from}`;
-  }
-
-  /** Has no machine any more: paused. The one before is given back for the caller to end. */
-  leave(): SandboxMachine | undefined {
-    const before = this.#current;
-    this.#current = undefined;
-    this.expiresAt = undefined;
-    this.lastActive = Date.now() / 1000;
-    return before;
-  }
-
   info(): SandboxInfo {
-    const at = this.#current;
-    const shape = (at?.base ?? this.saved?.snapshot)?.manifest;
-    const { state } = this;
-    const reason = this.#deathReason ?? this.note;
-    return {
-      id: this.id,
-      snapshot_tag: this.snapshotTag,
-      state,
-      ...(reason !== undefined && { reason }),
-      created_at_unix: this.facts.createdAt,
-      ...(this.expiresAt !== undefined && { expires_at_unix: this.expiresAt }),
-      ...(at && state === "running" && { pid: at.machine.process.pid }),
-      index: this.facts.index,
-      hostname: this.facts.identity.hostname,
-      labels: { ...this.facts.labels },
-      vcpus: shape?.machine.vcpus ?? 0,
-      memory_mib: shape?.machine.memory_mib ?? 0,
-      accelerator: shape?.machine.accelerator ?? "tcg",
-      languages: at ? at.languages : (shape?.kernels.map(({ language }) => language) ?? []),
-      ready_ms: Math.round((at?.readyMs ?? 0) * 10) / 10,
-      pooled: at?.pooled ?? false,
-      ...(state === "paused" && this.saved && { paused_at_unix: this.saved.savedAt }),
-      branch_count: this.branchCount,
-      ...(this.facts.workspace !== undefined && { workspace: this.facts.workspace }),
-      ...(this.facts.owner !== undefined && { owner: this.facts.owner }),
-      ...this.#quotaInfo(reason, at),
-    };
+    return sandboxInfo(this);
   }
 
-  #quotaInfo(reason: string | undefined, at: SandboxMachine | undefined): Partial<SandboxInfo> {
-    const { idleSecs, onTimeout, autoResume } = this.timeouts;
-    const code = reasonCode(reason);
-    const { best_effort: _, ...limits } = this.facts.limits ?? { best_effort: false };
-    return {
-      ...(code !== undefined && { reason_code: code }),
-      ...(this.facts.limits && { limits }),
-      ...(at && at.notEnforced.length > 0 && { limits_not_enforced: [...at.notEnforced] }),
-      ...(idleSecs !== undefined && { idle_timeout_secs: idleSecs }),
-      ...((idleSecs !== undefined || this.ttlSecs !== undefined) && { on_timeout: onTimeout }),
-      ...(autoResume && { auto_resume: true }),
-    };
+  /** Ends the machine but keeps what a later daemon needs to resume the sandbox. */
+  async stopMachine(): Promise<void> {
+    await this.#detachMachine()?.[Symbol.asyncDispose]();
   }
 
-  /** Ends the machine; what the daemon may need to bring the sandbox back stays. */
-  async stop(): Promise<void> {
-    await this.leave()?.[Symbol.asyncDispose]();
+  /** The machine keeps running for the next daemon; nothing is removed. */
+  async release(): Promise<void> {
+    const reason = new AppError("daemon_stopping", "The daemon is stopping; the sandbox keeps running");
+    const written = this.record.handOver();
+    await this.#detachMachine()?.release(reason);
+    await written;
   }
 
-  /** The machine runs on for a later daemon; nothing is removed. */
-  async letGo(): Promise<void> {
-    const reason = new AppError("daemon_stopping", "The daemon is stopping; the sandbox goes on");
-    const left = this.record.leave();
-    await this.leave()?.letGo(reason);
-    await left;
-  }
-
-  /** Ends the machine and removes everything of the sandbox from the host. */
+  /** Kills it: ends the machine and removes everything of the sandbox from the host. */
   [Symbol.asyncDispose](): Promise<void> {
-    if (this.#deathReason === undefined) this.#killed = true;
-    this.#deathReason ??= "killed";
-    this.#ending.abort(new AppError("cancelled", "The sandbox was killed"));
-    this.#release ??= (async () => {
-      try {
-        await this.record.remove();
-      } finally {
-        // A record that cannot be removed goes with the home, and is no reason to let the machine run.
-        await this.#end();
-      }
-    })();
-    return this.#release;
+    this.#apply({ type: "killed" });
+    this.#disposal ??= this.#dispose();
+    return this.#disposal;
   }
 
-  async #end(): Promise<void> {
+  async #dispose(): Promise<void> {
     try {
-      await this.#current?.[Symbol.asyncDispose]();
+      await this.record.remove();
     } finally {
-      // What is under way may still write there.
-      await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
+      // The machine ends even if the record cannot be removed, which then goes with the home.
+      try {
+        await states.lastAttached(this.#state)?.machine[Symbol.asyncDispose]();
+      } finally {
+        // An operation that holds the lock may still write to the home.
+        await this.#lifecycle.run(() => this.#homeScope[Symbol.asyncDispose]());
+      }
     }
   }
+}
+
+/** Unix time in seconds. */
+function now(): number {
+  return Date.now() / 1000;
 }

@@ -1,4 +1,4 @@
-/** Whether a snapshot can be restored here; what differs, in words. Pure. */
+/** Whether a snapshot can be restored on this host, and what differs. Pure. */
 import { AppError, type Accelerator } from "@forkd/contract";
 import type { Manifest } from "@forkd/store";
 
@@ -15,7 +15,7 @@ export type Host = {
 
 const tscTolerance = 0.001;
 
-/** How the CPU of a machine is named in a manifest: under KVM the guest sees the host's own. */
+/** The CPU as a manifest names it. Under KVM the guest sees the CPU of the host. */
 export function cpuName(model: string, accelerator: Accelerator, hostCpu: string): string {
   return accelerator === "kvm" ? `${model} on ${hostCpu}` : model;
 }

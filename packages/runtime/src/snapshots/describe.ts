@@ -1,4 +1,4 @@
-/** A snapshot, stored or on the way, in the words of the contract. */
+/** Snapshots, stored or being written, as the contract describes them. */
 import { join } from "node:path";
 import type { SnapshotInfo } from "@forkd/contract";
 import type { BrokenSnapshot, StoredSnapshot } from "@forkd/store";
@@ -13,7 +13,10 @@ function originFields({ manifest }: StoredSnapshot): Partial<SnapshotInfo> {
   return origin.kind === "compact" ? { branched_from: `compact:${origin.of}` } : {};
 }
 
-export async function describeSnapshot(runtime: Runtime, snapshot: StoredSnapshot): Promise<SnapshotInfo> {
+export async function describeSnapshot(
+  runtime: Pick<Runtime, "host" | "store">,
+  snapshot: StoredSnapshot,
+): Promise<SnapshotInfo> {
   const { manifest, tag, dir } = snapshot;
   const { ownPhysicalBytes } = await runtime.store.sizes(snapshot);
   const problems = differences(manifest, runtime.host);
@@ -35,7 +38,11 @@ export async function describeSnapshot(runtime: Runtime, snapshot: StoredSnapsho
   };
 }
 
-function unusable(runtime: Runtime, tag: string, status: "writing" | "failed"): SnapshotInfo {
+function unusable(
+  runtime: Pick<Runtime, "accelerator" | "store">,
+  tag: string,
+  status: "writing" | "failed",
+): SnapshotInfo {
   return {
     tag,
     dir: join(runtime.store.root, tag),
@@ -50,7 +57,10 @@ function unusable(runtime: Runtime, tag: string, status: "writing" | "failed"): 
   };
 }
 
-export function describeBroken(runtime: Runtime, broken: BrokenSnapshot): SnapshotInfo {
+export function describeBroken(
+  runtime: Pick<Runtime, "accelerator" | "store">,
+  broken: BrokenSnapshot,
+): SnapshotInfo {
   return {
     ...unusable(runtime, broken.tag, "failed"),
     created_at_unix: broken.failedAtUnix ?? 0,
@@ -59,7 +69,10 @@ export function describeBroken(runtime: Runtime, broken: BrokenSnapshot): Snapsh
   };
 }
 
-export function describeOpen(runtime: Runtime, open: OpenBranch): SnapshotInfo {
+export function describeOpen(
+  runtime: Pick<Runtime, "accelerator" | "store">,
+  open: OpenBranch,
+): SnapshotInfo {
   return {
     ...unusable(runtime, open.tag, "writing"),
     created_at_unix: open.startedAt,

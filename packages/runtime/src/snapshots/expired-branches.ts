@@ -1,6 +1,7 @@
 /**
- * Branches that nobody needs any more. Only branches: what was built was built to stay. One goes only if no snapshot or saved state is
- * a layer over it and no sandbox runs from it or would begin anew from it; a chain goes from its end.
+ * Branches that a policy allows to remove; built snapshots are never removed. A branch is removed only if no
+ * snapshot or saved state is a layer over it, and no sandbox runs from it or would be restored from it. A
+ * chain is removed from its end.
  */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -12,7 +13,10 @@ import type { Runtime } from "../runtime.ts";
 export type Policy = Pick<GcRequest, "branches" | "older_than_secs" | "keep_last">;
 
 /** In the order in which they can be removed. */
-export async function expiredBranches(runtime: Runtime, policy: Policy): Promise<StoredSnapshot[]> {
+export async function expiredBranches(
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
+  policy: Policy,
+): Promise<StoredSnapshot[]> {
   const { older_than_secs: age, keep_last: kept = 0 } = policy;
   if (!policy.branches && age === undefined && policy.keep_last === undefined) return [];
   const before = age === undefined ? Number.POSITIVE_INFINITY : Date.now() / 1000 - age;
@@ -22,7 +26,7 @@ export async function expiredBranches(runtime: Runtime, policy: Policy): Promise
   const branches = await newestFirst(found);
   const candidates = branches.slice(kept).filter(({ manifest }) => manifest.created_at_unix <= before);
   const doomed: StoredSnapshot[] = [];
-  // The newest first, so that layers are met before what they stand on; one round more as long as that frees another.
+  // Newest first, so that layers come before their parents. Repeat while that frees another one.
   for (let found = true; found;) {
     found = false;
     for (const each of candidates) {
@@ -34,7 +38,7 @@ export async function expiredBranches(runtime: Runtime, policy: Policy): Promise
   return doomed;
 }
 
-/** Manifests tell the second; of two of the same second the files tell which was written first. */
+/** Manifests have a resolution of one second; within one the modification time of the file decides. */
 async function newestFirst(snapshots: readonly StoredSnapshot[]): Promise<StoredSnapshot[]> {
   const dated = await Promise.all(
     snapshots.map(async (snapshot) => {
@@ -46,9 +50,9 @@ async function newestFirst(snapshots: readonly StoredSnapshot[]): Promise<Stored
   return dated.map(({ snapshot }) => snapshot);
 }
 
-/** Nothing stands on it but what goes too. */
+/** True if every dependent is itself being removed. */
 export async function isFree(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
   tag: string,
   doomed: readonly { tag: string }[] = [],
 ): Promise<boolean> {
@@ -59,7 +63,7 @@ export async function isFree(
   return dependents.every((each) => doomed.some((other) => other.tag === each));
 }
 
-/** Removes them, or on a dry run only tells. */
+/** Removes expired branches, or with `dry_run` only reports them. */
 export async function removeBranches(
   runtime: Runtime,
   request: Policy & { dry_run: boolean },
@@ -68,10 +72,10 @@ export async function removeBranches(
   for (const snapshot of await expiredBranches(runtime, request)) {
     const { ownPhysicalBytes: bytes } = await runtime.store.sizes(snapshot);
     if (!request.dry_run) {
-      // It may have been forked or branched meanwhile, or be another one by now.
+      // It may have been forked, branched or replaced since.
       if (!(await isFree(runtime, snapshot.tag)) || !(await runtime.store.isCurrent(snapshot))) continue;
       await runtime.pool.drop(snapshot.tag);
-      // Held by a child or by the next machine of a sandbox that is on its way.
+      // A machine that is being started holds it.
       if (runtime.images.isHeld(snapshot.id) || !(await isFree(runtime, snapshot.tag))) continue;
       await runtime.store.remove(snapshot.tag);
       runtime.events.snapshot("snapshot.removed", snapshot.tag);

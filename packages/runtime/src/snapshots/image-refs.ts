@@ -1,4 +1,6 @@
-/** Flat images that machines map or are about to map, by the id of their snapshot: they must not be evicted. */
+/**
+ * Flat images that machines map or are about to map, by the id of their snapshot: they must not be evicted.
+ */
 export class ImageRefs {
   readonly #counts = new Map<string, number>();
 
@@ -6,7 +8,7 @@ export class ImageRefs {
     return this.#counts.has(id);
   }
 
-  /** Held until the result is called; calling it again does nothing. */
+  /** Holds the image until the result is called; calling it again does nothing. */
   hold(id: string): () => void {
     this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
     let isHolding = true;

@@ -1,8 +1,11 @@
-/** Who stands on whom: snapshots by their parents, sandboxes by what they run from. */
+/** What depends on a snapshot. */
 import type { Runtime } from "../runtime.ts";
 
-/** Snapshots, also those being written, and sandboxes with saved state whose memory is a layer over the snapshot. */
-export async function dependentsOf(runtime: Runtime, tag: string): Promise<string[]> {
+/** Snapshots, including those being written, and sandboxes whose saved state is a layer over the snapshot. */
+export async function dependentsOf(
+  runtime: Pick<Runtime, "branches" | "registry" | "store">,
+  tag: string,
+): Promise<string[]> {
   const saved = runtime.registry
     .all()
     .filter(({ saved: state }) => state?.snapshot.manifest.parent?.tag === tag)
@@ -12,7 +15,7 @@ export async function dependentsOf(runtime: Runtime, tag: string): Promise<strin
 }
 
 /** Sandboxes whose machine maps the snapshot. */
-export function sandboxesOn(runtime: Runtime, tag: string): string[] {
+export function sandboxesOn(runtime: Pick<Runtime, "registry">, tag: string): string[] {
   return runtime.registry
     .all()
     .filter((sandbox) => sandbox.machineAtWork?.base.tag === tag)

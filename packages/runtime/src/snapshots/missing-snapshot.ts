@@ -1,19 +1,19 @@
-/** A snapshot may be removed while it is being used: whoever meets missing files then says what happened. */
+/** Explains errors about missing files when the snapshot was removed while it was used. */
 import { AppError, toAppError } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 
-/** Failures that missing files can look like. */
-const looksLikeIt = new Set(["internal", "engine_failed", "snapshot_corrupt"]);
+/** codes that missing files can cause */
+const causedByMissingFiles = new Set(["internal", "engine_failed", "snapshot_corrupt"]);
 
-/** The failure itself, or `snapshot_not_found` if the snapshot is no longer there. */
+/** `snapshot_not_found` if the snapshot was removed or replaced, otherwise the error itself. */
 export async function explainMissingSnapshot(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "store">,
   snapshot: StoredSnapshot,
   error: unknown,
 ): Promise<AppError> {
   const failure = toAppError(error);
-  if (!looksLikeIt.has(failure.code) || (await runtime.store.isCurrent(snapshot))) return failure;
+  if (!causedByMissingFiles.has(failure.code) || (await runtime.store.isCurrent(snapshot))) return failure;
   return new AppError(
     "snapshot_not_found",
     `Cannot use snapshot "${snapshot.tag}": it was removed or replaced meanwhile. forkd images lists what there is`,
@@ -21,9 +21,9 @@ export async function explainMissingSnapshot(
   );
 }
 
-/** Runs work that reads the files of a snapshot. */
+/** Runs work that reads the files of a snapshot, and explains its errors. */
 export async function withSnapshotFiles<T>(
-  runtime: Runtime,
+  runtime: Pick<Runtime, "store">,
   snapshot: StoredSnapshot,
   work: () => Promise<T>,
 ): Promise<T> {

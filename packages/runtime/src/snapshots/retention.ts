@@ -1,10 +1,10 @@
-/** Applies the configured retention of branches from time to time. */
+/** Applies the configured retention of branches at an interval. */
 import { removeBranches, type Policy } from "./expired-branches.ts";
 import type { Runtime } from "../runtime.ts";
 
 const daySecs = 86_400;
 
-/** Disposing the result ends it. */
+/** Disposing the result stops it. */
 export function startRetention(runtime: Runtime): Disposable {
   const { gcIntervalSecs, retention } = runtime.quota;
   const policy: Policy = {
@@ -14,7 +14,7 @@ export function startRetention(runtime: Runtime): Disposable {
   if (gcIntervalSecs === 0 || Object.keys(policy).length === 0) return { [Symbol.dispose]: () => undefined };
   let running = false;
   const timer = setInterval(() => {
-    if (running || runtime.closing.signal.aborted) return;
+    if (running || runtime.work.isClosing) return;
     running = true;
     void collect(runtime, policy).finally(() => (running = false));
   }, gcIntervalSecs * 1000);
@@ -24,7 +24,7 @@ export function startRetention(runtime: Runtime): Disposable {
 
 async function collect(runtime: Runtime, policy: Policy): Promise<void> {
   try {
-    const removed = await runtime.whileOpen(undefined, () =>
+    const removed = await runtime.work.whileOpen(undefined, () =>
       removeBranches(runtime, { ...policy, dry_run: false }),
     );
     if (removed.length > 0) runtime.log.info({ event: "gc.run", outcome: "ok", removed });

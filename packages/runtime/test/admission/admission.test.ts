@@ -4,7 +4,8 @@ import { isSandbox, type ForkEntry } from "@forkd/contract";
 import { Cgroups } from "@forkd/machine";
 import { Admission, type Ask } from "../../src/admission/admission.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume } from "../../src/operations/resume.ts";
 import { createWorkspace } from "../../src/operations/workspaces.ts";
 import { defaultRuntimeConfig, type QuotaSettings } from "../../src/config.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, rejectsWith, until } from "../support.ts";
@@ -52,11 +53,11 @@ test("admit() holds what it reserved until it is given back, place by place or w
     },
   );
   assert.equal(room.pending, 6, "a refusal reserves nothing");
-  first.giveBack();
+  first.release();
   using second = room.admit(ask({ n: 5 }));
   first[Symbol.dispose]();
   first[Symbol.dispose]();
-  first.giveBack();
+  first.release();
   assert.equal(room.pending, 5, "nothing is given back twice");
   second[Symbol.dispose]();
   assert.equal(room.pending, 0);

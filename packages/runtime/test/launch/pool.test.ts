@@ -3,7 +3,7 @@ import { test, type TestContext } from "node:test";
 import { isSandbox, type SandboxInfo } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
 import { killAll } from "../../src/operations/sandboxes.ts";
-import { removeSnapshot } from "../../src/operations/snapshots.ts";
+import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { RuntimeConfig } from "../../src/config.ts";
 import {
   addSnapshot,

@@ -5,10 +5,13 @@ import { EventBus, type Listener } from "../../src/observe/events.ts";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { metricsText, stats } from "../../src/operations/observe.ts";
-import { pause, resume, rewind } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume, rewind } from "../../src/operations/resume.ts";
 import { kill } from "../../src/operations/sandboxes.ts";
 import { setTimeouts } from "../../src/operations/timeouts.ts";
-import { findSnapshots, gc, removeSnapshot } from "../../src/operations/snapshots.ts";
+import { findSnapshots } from "../../src/operations/list-snapshots.ts";
+import { gc } from "../../src/operations/gc.ts";
+import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { Script } from "../fakes/engine.ts";
 import { context, forkableRuntime, forkRequest, rejectsWith, until } from "../support.ts";
 

@@ -5,10 +5,13 @@ import { test, type TestContext } from "node:test";
 import { AppError, isSandbox, type BranchRequest } from "@forkd/contract";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume, rewind } from "../../src/operations/pause.ts";
-import { listSnapshots, removeSnapshot, snapshotInfo } from "../../src/operations/snapshots.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume, rewind } from "../../src/operations/resume.ts";
+import { listSnapshots, snapshotInfo } from "../../src/operations/list-snapshots.ts";
+import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import { captureSteps, type CaptureStep, type FakeMachine, type Script } from "../fakes/engine.ts";
+import { usableSnapshot } from "../../src/snapshots/usable-snapshot.ts";
 import {
   assertOnly,
   context,
@@ -48,7 +51,7 @@ async function assertUndone(from: Source, tag: string): Promise<void> {
   assert.equal(from.machine.openCaptures, 0, "captured pages are let go of");
   assert.deepEqual(await drafts(from), []);
   assert.equal(from.runtime.branches.all.length, 0);
-  await rejectsWith(from.runtime.snapshot(tag), "snapshot_not_found", /Cannot find/);
+  await rejectsWith(usableSnapshot(from.runtime, tag), "snapshot_not_found", /Cannot find/);
   await assertOnly(from, [from.sandbox.id]);
 }
 
@@ -205,7 +208,7 @@ test("branch() refuses what cannot work, and pauses nobody", async (t) => {
     "invalid_request",
     /runs from "py"/,
   );
-  runtime.branches.enter({ tag: "x", sandbox: "other", mode: "live", startedAt: 0 });
+  runtime.branches.open({ tag: "x", sandbox: "other", mode: "live", startedAt: 0 });
   await rejectsWith(branch(runtime, request(sandbox.id), context), "capacity_exhausted", /limit is 1/);
   assert.deepEqual(from.machine.steps, []);
 });

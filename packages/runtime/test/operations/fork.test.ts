@@ -1,10 +1,14 @@
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { isSandbox, type ForkEntry, type SandboxInfo } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
+import { sandboxHome } from "../../src/sandbox/paths.ts";
+import { RecordFile } from "../../src/sandbox/record-file.ts";
 import type { Script } from "../fakes/engine.ts";
+import { WriteFaults } from "../races/write-faults.ts";
 import {
   addSnapshot,
   assertOnly,
@@ -226,4 +230,65 @@ test("fork() starts nothing from a snapshot that is missing, incompatible or dam
   await rejectsWith(forking("py"), "snapshot_corrupt", /"devices" differs/);
   assert.equal(engine.asked, 0);
   assert.equal(runtime.admission.pending, 0);
+});
+
+test("fork() announces a child when its record is committed and the registry has it", async (t) => {
+  const { runtime, config } = await forkableRuntime(t, { forkParallelism: 2 });
+  const created: string[] = [];
+  runtime.events.onEvent = ({ type, sandbox_id: id = "" }) => {
+    if (type !== "sandbox.created") return;
+    assert.ok(existsSync(sandboxHome(config, id).recordPath), "it was announced before its record was there");
+    assert.ok(runtime.registry.find(id), "it was announced before it could be used");
+    created.push(id);
+  };
+  const entries = await fork(runtime, forkRequest({ n: 3 }), context);
+  assert.deepEqual(created.sort(), idsOf(entries).sort());
+});
+
+test("fork() undoes only the child whose record cannot be committed, and does not announce it", async (t) => {
+  const fixture = await forkableRuntime(t);
+  const { runtime, engine, config } = fixture;
+  const faults = await WriteFaults.install(t, config.dataDir);
+  let commits = 0;
+  for (let nth = 1, hasFailed = true; hasFailed; nth++) {
+    const created: string[] = [];
+    runtime.events.onEvent = ({ type, sandbox_id: id = "" }) => {
+      if (type === "sandbox.created") created.push(id);
+    };
+    faults.failAt(nth, "EIO");
+    const entries = await fork(runtime, forkRequest({ n: 2 }), context);
+    hasFailed = faults.stop();
+    assert.deepEqual(created, idsOf(entries), faults.last);
+    assert.equal(idsOf(entries).length, hasFailed ? 1 : 2, faults.last);
+    if (/^rename .*sandbox\.json$/.test(faults.last)) {
+      commits++;
+      const failed = entries.find((entry) => !isSandbox(entry));
+      assert.ok(failed && !isSandbox(failed));
+      assert.match(failed.error, /EIO: rename/);
+    }
+    assert.equal(engine.machines.filter(({ hasEnded }) => !hasEnded).length, idsOf(entries).length);
+    await assertOnly(fixture, idsOf(entries));
+    for (const id of idsOf(entries)) await runtime.registry.remove(id);
+  }
+  assert.equal(commits, 2, "the commit of each child failed once");
+});
+
+test("fork() gives an error for a child whose machine ends before its record is committed", async (t) => {
+  const fixture = await forkableRuntime(t);
+  const { runtime, engine } = fixture;
+  const created: string[] = [];
+  runtime.events.onEvent = ({ type }) => void created.push(type);
+  const add = runtime.registry.add.bind(runtime.registry);
+  t.mock.method(runtime.registry, "add", (sandbox: Parameters<typeof add>[0]) => {
+    assert.equal(sandbox.state, "running", "a dead sandbox was registered");
+    add(sandbox);
+  });
+  t.mock.method(RecordFile.prototype, "commit", async () => {
+    engine.machines[0]?.die("gone too early");
+    await until("its end is known", () => engine.machines[0]?.hasEnded === true);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  });
+  await rejectsWith(fork(runtime, forkRequest(), context), "sandbox_dead", /gone too early/);
+  assert.deepEqual(created, []);
+  await assertOnly(fixture, []);
 });

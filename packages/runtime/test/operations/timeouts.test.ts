@@ -4,7 +4,8 @@ import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
 import { pause } from "../../src/operations/pause.ts";
-import { enterSandbox, expire, setTimeouts } from "../../src/operations/timeouts.ts";
+import { expire, setTimeouts } from "../../src/operations/timeouts.ts";
+import { enterSandbox } from "../../src/sandbox/into-guest.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import {
   assertOnly,
@@ -26,11 +27,11 @@ async function sandboxWith(
   return { ...fixture, sandbox: fixture.runtime.registry.get(entry.id) };
 }
 
-test("a sandbox without calls is killed when its idle time is over; a call puts that off", async (t) => {
-  // What is waited for has timers that do not keep the process alive; the polling of until() does.
+test("a sandbox without calls is killed after its idle timeout; an open call postpones that", async (t) => {
+  // The timers of the runtime do not keep the process alive; the polling of until() does.
   const fixture = await sandboxWith(t, { idle_timeout_secs: 1000 });
   const { runtime, sandbox } = fixture;
-  const call = await enterSandbox(runtime, sandbox.id, context);
+  const call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   await setTimeouts(runtime, { id: sandbox.id, idle_timeout_secs: 1 });
   assert.deepEqual([sandbox.info().idle_timeout_secs, sandbox.info().on_timeout], [1, "kill"]);
   assert.ok(runtime.activity.isActive(sandbox));
@@ -40,7 +41,7 @@ test("a sandbox without calls is killed when its idle time is over; a call puts 
   call[Symbol.dispose]();
   call[Symbol.dispose]();
   assert.equal(runtime.activity.isActive(sandbox), false);
-  await until("nothing of it is left", () => !runtime.owns(sandbox.id));
+  await until("nothing of it is left", () => !runtime.places.has(sandbox.id));
   const { value: told } = await events.next();
   assert.match(told?.reason ?? "", /left alone/);
   await assertOnly(fixture, []);
@@ -54,43 +55,43 @@ test("a sandbox is paused when its time is over, and a call resumes it", async (
   });
   await until("it is paused", () => sandbox.state === "paused");
   await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 1000 });
-  const calls = await Promise.all([1, 2, 3].map(() => enterSandbox(runtime, sandbox.id, context)));
+  const calls = await Promise.all([1, 2, 3].map(() => enterSandbox(runtime, { ...context, id: sandbox.id })));
   assert.equal(sandbox.state, "running");
-  assert.equal(sandbox.current.number, 1, "three calls at once wake it once");
+  assert.equal(sandbox.current.number, 1, "three concurrent calls resume it once");
   for (const call of calls) call[Symbol.dispose]();
 });
 
-test("a call that comes while the sandbox is being paused waits, and wakes it", async (t) => {
+test("a call that comes while the sandbox is being paused waits and resumes it", async (t) => {
   const { runtime, sandbox, engine } = await sandboxWith(t, { auto_resume: true });
   const [machine] = engine.machines;
   const pausing = pause(runtime, { id: sandbox.id }, context);
-  await until("it is about to be paused", () => sandbox.isAsleep && sandbox.state === "running");
-  using _call = await enterSandbox(runtime, sandbox.id, context);
+  await until("it is about to be paused", () => sandbox.needsResume && sandbox.state === "running");
+  using _call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   assert.equal((await pausing).state, "paused");
-  assert.equal(sandbox.isAsleep, false);
+  assert.equal(sandbox.needsResume, false);
   assert.notEqual(sandbox.machine, machine);
 });
 
-test("a sandbox that was left alone is not paused if a call came before its turn", async (t) => {
+test("an idle sandbox is not paused if a call comes while the pause waits for the lock", async (t) => {
   const { runtime, sandbox } = await sandboxWith(t, { on_timeout: "pause" });
   let free = (): void => undefined;
   const busy = sandbox.exclusively(undefined, () => new Promise<void>((resolve) => (free = resolve)));
   const expiring = expire(runtime, sandbox, "idle");
-  using _call = await enterSandbox(runtime, sandbox.id, context);
+  using _call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   free();
   await Promise.all([busy, expiring]);
   assert.equal(sandbox.state, "running");
 });
 
-test("a call into a paused sandbox that is not to be woken is left to be refused", async (t) => {
+test("a call into a paused sandbox without auto-resume is refused", async (t) => {
   const { runtime, sandbox } = await sandboxWith(t, {});
   await pause(runtime, { id: sandbox.id }, context);
-  using _call = await enterSandbox(runtime, sandbox.id, context);
+  using _call = await enterSandbox(runtime, { ...context, id: sandbox.id });
   assert.throws(() => sandbox.agent, { code: "sandbox_paused" });
-  await rejectsWith(enterSandbox(runtime, "sb-none", context), "sandbox_not_found", /sb-none/);
+  await rejectsWith(enterSandbox(runtime, { ...context, id: "sb-none" }), "sandbox_not_found", /sb-none/);
 });
 
-test("setTimeouts() changes what it is given, also of a paused sandbox, and keeps it on disk", async (t) => {
+test("setTimeouts() changes the given fields, also of a paused sandbox, and writes them to the record", async (t) => {
   const { runtime, sandbox } = await sandboxWith(t, { ttl_secs: 1000, idle_timeout_secs: 500 });
   const changed = await setTimeouts(runtime, { id: sandbox.id, on_timeout: "pause" });
   assert.deepEqual([changed.on_timeout, changed.idle_timeout_secs], ["pause", 500]);

@@ -7,11 +7,15 @@ import { AppError, isSandbox, type BranchRequest } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume, rewind } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume, rewind } from "../../src/operations/resume.ts";
 import { setTimeouts } from "../../src/operations/timeouts.ts";
-import { gc, listSnapshots, removeSnapshot } from "../../src/operations/snapshots.ts";
+import { gc } from "../../src/operations/gc.ts";
+import { listSnapshots } from "../../src/operations/list-snapshots.ts";
+import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import { createWorkspace, getWorkspace } from "../../src/operations/workspaces.ts";
 import type { Script } from "../fakes/engine.ts";
+import { usableSnapshot } from "../../src/snapshots/usable-snapshot.ts";
 import { context, forkableRuntime, forkRequest, rejectsWith, until, type TestRuntime } from "../support.ts";
 
 function request(id: string, some: Partial<BranchRequest> = {}): BranchRequest {
@@ -155,7 +159,7 @@ test("gc() does not take an image that a machine maps, nor a snapshot that has a
   const collected = gc(runtime, { dry_run: false });
   const made = branch(runtime, request(id, { tag: "c" }), context);
   await Promise.all([collected, made]);
-  assert.equal((await runtime.snapshot("c")).tag, "c");
+  assert.equal((await usableSnapshot(runtime, "c")).tag, "c");
 });
 
 test("pause and resume again and again keep to the limit of the cache", async (t) => {

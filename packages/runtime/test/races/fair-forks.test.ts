@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume } from "../../src/operations/resume.ts";
 import type { Runtime } from "../../src/runtime.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, rejectsWith, until } from "../support.ts";
 

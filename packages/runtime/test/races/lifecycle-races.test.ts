@@ -1,4 +1,4 @@
-/** What must hold whatever else happens to a sandbox at the same moment. */
+/** What must hold while other things happen to the same sandbox. */
 import assert from "node:assert/strict";
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -8,7 +8,8 @@ import { removeTree } from "@forkd/base";
 import { physicalBytes, snapshotDisks } from "@forkd/store";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume, rewind } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume, rewind } from "../../src/operations/resume.ts";
 import { getSandbox, kill, ping } from "../../src/operations/sandboxes.ts";
 import { setTimeouts } from "../../src/operations/timeouts.ts";
 import { closeSandboxes } from "../../src/sandbox/shutdown.ts";
@@ -50,13 +51,13 @@ function gate(): { passed: Promise<void>; open: () => void } {
 const keptFrom = (record: Record<string, unknown>) =>
   (record["machine"] as { number: number } | undefined)?.number;
 
-/** Nothing can be renamed to its name. */
+/** Makes every rename to the name of the record fail. */
 async function blockRecord(sandbox: Sandbox): Promise<void> {
   await rm(sandbox.home.recordPath);
   await mkdir(join(sandbox.home.recordPath, "in-the-way"), { recursive: true });
 }
 
-test("a machine that began with a resume or a rewind expires when it was said to, over a restart too", async (t) => {
+test("a machine started by resume or rewind keeps its expiry over a restart of the daemon", async (t) => {
   const first = await forkableRuntime(t);
   const [resumed, rewound] = [
     await forkOne(first, { ttl_secs: 1000 }),
@@ -74,7 +75,7 @@ test("a machine that began with a resume or a rewind expires when it was said to
     assert.equal(getSandbox(runtime, { id }).expires_at_unix, expires);
 });
 
-test("a sandbox whose old machine cannot be cleared away goes on with its new one", async (t) => {
+test("a sandbox runs on its new machine when the old one cannot be cleaned up", async (t) => {
   const fixture = await forkableRuntime(t);
   const sandbox = await forkOne(fixture);
   await branch(fixture.runtime, branchRequest(sandbox.id, "point"), context);
@@ -90,7 +91,7 @@ test("a sandbox whose old machine cannot be cleared away goes on with its new on
   assert.ok((await ping(fixture.runtime, { id: sandbox.id })).ok);
 });
 
-test("a record that cannot be written leaves the sandbox as it was, without the state that was not taken", async (t) => {
+test("a record that cannot be written leaves the sandbox as it was and no saved state behind", async (t) => {
   const fixture = await forkableRuntime(t);
   const { runtime } = fixture;
   const sandbox = await forkOne(fixture);
@@ -107,7 +108,7 @@ test("a record that cannot be written leaves the sandbox as it was, without the 
   await assertOnly(fixture, []);
 });
 
-test("a daemon that keeps its sandboxes lets go of none that stands still", async (t) => {
+test("a daemon that keeps its sandboxes releases no machine that is stopped for a capture", async (t) => {
   const fixture = await forkableRuntime(t);
   const { passed, open } = gate();
   const reached = gate();
@@ -134,7 +135,7 @@ test("a daemon that keeps its sandboxes lets go of none that stands still", asyn
   assert.equal(keptFrom(await recordIn(sandbox)), 0);
 });
 
-test("what waits for its turn with a sandbox changes nothing when that was let go of", async (t) => {
+test("an operation that waits for the lock changes nothing after the sandbox was released", async (t) => {
   const fixture = await forkableRuntime(t, { onStop: "keep" });
   const sandbox = await forkOne(fixture);
   t.after(() => fixture.engine.machines[0]?.[Symbol.asyncDispose]());
@@ -142,17 +143,17 @@ test("what waits for its turn with a sandbox changes nothing when that was let g
   const busy = sandbox.exclusively(undefined, () => passed);
   const waiting = setTimeouts(fixture.runtime, { id: sandbox.id, ttl_secs: 50 });
   waiting.catch(() => undefined);
-  await sandbox.letGo();
+  await sandbox.release();
   open();
   await busy;
   await rejectsWith(waiting, "daemon_stopping", /Ask the next/);
   assert.equal(keptFrom(await recordIn(sandbox)), 0, "its machine is still known");
 });
 
-test("a guest whose kernel never comes keeps nobody waiting", async (t) => {
+test("pause() does not wait for a kernel that never starts", async (t) => {
   const fixture = await forkableRuntime(t, { readyTimeoutMs: 1000 });
   const sandbox = await forkOne(fixture);
-  sandbox.current.restarts.set("python", new Promise(() => undefined));
+  void sandbox.current.addRestart("python", new Promise(() => undefined));
   const stop = new AbortController();
   const stopped = pause(fixture.runtime, { id: sandbox.id }, { ...context, signal: stop.signal });
   stop.abort(new AppError("cancelled", "The caller has gone"));
@@ -160,7 +161,7 @@ test("a guest whose kernel never comes keeps nobody waiting", async (t) => {
   assert.equal((await pause(fixture.runtime, { id: sandbox.id }, context)).state, "paused");
 });
 
-test("kernels keep the order of their snapshot, whichever is found again first", async (t) => {
+test("kernels keep the order of their snapshot, whichever is recovered first", async (t) => {
   const fixture = await forkableRuntime(t);
   const { current } = await forkOne(fixture);
   const { kernels } = current.base.manifest;
@@ -174,16 +175,15 @@ test("kernels keep the order of their snapshot, whichever is found again first",
   };
   kernels.push({ ...record, language: "python" }, { ...record, language: "node" });
   t.after(() => void kernels.splice(0));
-  current.restarts.set("python", new Promise(() => undefined));
+  void current.addRestart("python", new Promise(() => undefined));
   current.addKernel({ language: "node" } as WarmKernel);
   assert.deepEqual(current.languages, ["python", "node"]);
   current.addKernel({ language: "python" } as WarmKernel);
   assert.deepEqual([...current.kernels.keys()], ["python", "node"]);
   current.kernels.clear();
-  current.restarts.clear();
 });
 
-test("layers of the snapshot that were merged into the machine's own do not count as what it wrote", async (t) => {
+test("snapshot layers that were merged into the machine's own layer do not count as its writes", async (t) => {
   const first = await forkableRuntime(t);
   const sandbox = await forkOne(first, { limits: { disk_mib: 8, best_effort: true } });
   const { base, machine } = sandbox.current;
@@ -203,7 +203,7 @@ test("a sandbox can be saved when the runtime directory was emptied", async (t) 
   assert.equal((await resume(fixture.runtime, { id: sandbox.id }, context)).state, "running");
 });
 
-test("a child that dies before it is handed out is told with its reason", async (t) => {
+test("a child that dies before the fork answers is reported with its reason", async (t) => {
   const fixture = await forkableRuntime(t);
   const { passed, open } = gate();
   fixture.engine.script = (nth) => (nth === 1 ? { gate: passed } : {});

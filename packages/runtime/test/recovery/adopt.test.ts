@@ -5,7 +5,8 @@ import { test } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { removeTree } from "@forkd/base";
 import { fork } from "../../src/operations/fork.ts";
-import { pause, resume } from "../../src/operations/pause.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume } from "../../src/operations/resume.ts";
 import { getSandbox, kill, ping } from "../../src/operations/sandboxes.ts";
 import { setTimeouts } from "../../src/operations/timeouts.ts";
 import {
@@ -42,7 +43,7 @@ async function forkOne({ runtime }: TestRuntime): Promise<string> {
   return entry.id;
 }
 
-/** Gives what it was before. */
+/** Returns the record as it was. */
 async function changeRecord(test: TestRuntime, id: string, fields: object): Promise<string> {
   const path = join(homeOf(test, id), "sandbox.json");
   const before = await readFile(path, "utf8");
@@ -54,7 +55,7 @@ const workspace = { name: "mine", snapshot_tag: "py", env: {}, labels: {} };
 
 const homeOf = ({ config }: TestRuntime, id: string) => join(config.dataDir, "sandboxes", id);
 
-test("sandboxes are there after the daemon was killed: running ones answer, paused ones can be resumed", async (t) => {
+test("a daemon adopts the sandboxes of one that was killed: running ones answer, paused ones can be resumed", async (t) => {
   const first = await forkableRuntime(t);
   const [running, paused] = [await forkOne(first), await forkOne(first)];
   const before = [
@@ -71,14 +72,14 @@ test("sandboxes are there after the daemon was killed: running ones answer, paus
   assert.equal((await resume(second.runtime, { id: paused }, context)).state, "running");
   assert.equal(second.engine.machines.at(-1)?.guest.identity?.hostname, paused);
   assert.equal(second.runtime.registry.get(paused).env["A"], "1");
-  // What was taken up can be branched, paused, killed as any other.
+  // Adopted sandboxes can be paused, resumed and killed like any other.
   await pause(second.runtime, { id: running }, context);
   await resume(second.runtime, { id: running }, context);
   for (const id of [running, paused]) await kill(second.runtime, { id });
   await assertOnly(second, []);
 });
 
-test("a daemon that stops keeps running sandboxes or ends them, as it is told", async (t) => {
+test("a daemon that stops keeps running sandboxes or ends them, as onStop says", async (t) => {
   const first = await forkableRuntime(t, { onStop: "keep" });
   const id = await forkOne(first);
   await first.runtime[Symbol.asyncDispose]();
@@ -88,13 +89,13 @@ test("a daemon that stops keeps running sandboxes or ends them, as it is told", 
   );
   const second = await follow(t, first);
   assert.equal(getSandbox(second.runtime, { id }).state, "running");
-  second.runtime.onStop = "stop";
+  second.runtime.work.onStop = "stop";
   await second.runtime[Symbol.asyncDispose]();
   assert.ok(second.engine.machines.at(-1)?.hasEnded);
   await assertOnly(second, []);
 });
 
-test("a machine that ended while no daemon ran is told with its reason, and costs what was not saved", async (t) => {
+test("a machine that ended while no daemon ran is reported with its reason and loses what was not saved", async (t) => {
   const first = await forkableRuntime(t);
   const [lost, saved] = [await forkOne(first), await forkOne(first)];
   await pause(first.runtime, { id: saved }, context);
@@ -108,20 +109,20 @@ test("a machine that ended while no daemon ran is told with its reason, and cost
   const paused = getSandbox(second.runtime, { id: saved });
   assert.deepEqual([paused.state, /resumed from the state/.test(paused.reason ?? "")], ["paused", true]);
   assert.equal(getWorkspace(second.runtime, { name: "mine" }).status, "stale");
-  await until("the dead one is released", async () => !second.runtime.owns(lost));
+  await until("the dead one is released", async () => !second.runtime.places.has(lost));
   assert.deepEqual((await readdir(homeOf(first, saved))).sort(), ["sandbox.json", "state-0"]);
   await resume(second.runtime, { id: saved }, context);
   await resumeWorkspace(second.runtime, { name: "mine" }, context);
 });
 
-test("what was not handed out is not there: a child on its way, one being killed", async (t) => {
+test("a child that is still starting and a sandbox that is being killed are not adopted", async (t) => {
   const first = await forkableRuntime(t);
   const [kept, killed] = [await forkOne(first), await forkOne(first)];
   let open = () => {};
   const gate = new Promise<void>((resolve) => (open = resolve));
   first.engine.script = () => ({ gate });
   const forking = fork(first.runtime, forkRequest(), context);
-  await until("the child is on its way", () => first.engine.starting === 1);
+  await until("the child is starting", () => first.engine.starting === 1);
   await first.runtime.registry.get(killed).record.remove();
   const claims = await Survivors.find(first.config, () => true);
   assert.deepEqual([...claims.all.keys()], [kept]);
@@ -130,7 +131,7 @@ test("what was not handed out is not there: a child on its way, one being killed
   assert.equal((await Survivors.find(first.config, () => true)).all.size, 2);
 });
 
-test("a damaged record or state costs one sandbox, says so, and its files stay until it is killed", async (t) => {
+test("a damaged record or saved state affects one sandbox, which says so and keeps its files until it is killed", async (t) => {
   const first = await forkableRuntime(t);
   const ids = [await forkOne(first), await forkOne(first), await forkOne(first), await forkOne(first)];
   const [good = "", noRecord = "", noState = "", running = ""] = ids;
@@ -163,7 +164,7 @@ test("a damaged record or state costs one sandbox, says so, and its files stay u
   await assertOnly(third, []);
 });
 
-test("what another version or another user can read is left as it is, and the daemon does not start", async (t) => {
+test("a daemon does not start over files that another version or user can read, and changes nothing", async (t) => {
   const first = await forkableRuntime(t);
   const [running, paused] = [await forkOne(first), await forkOne(first)];
   await pause(first.runtime, { id: paused }, context);
@@ -197,18 +198,18 @@ test("what another version or another user can read is left as it is, and the da
   assert.equal(getSandbox(second.runtime, { id: running }).state, "running");
 });
 
-test("a machine that cannot be taken up is ended and told", async (t) => {
+test("a machine that cannot be adopted is ended and reported", async (t) => {
   const first = await forkableRuntime(t);
   const id = await forkOne(first);
   first.engine.failAttach = "it does not answer";
   const second = await follow(t, first);
   const { state, reason } = getSandbox(second.runtime, { id });
-  assert.deepEqual([state, reason], ["dead", "it could not be taken up again: it does not answer"]);
-  await until("it is released", () => !second.runtime.owns(id));
+  assert.deepEqual([state, reason], ["dead", "it could not be adopted: it does not answer"]);
+  await until("it is released", () => !second.runtime.places.has(id));
   await assertOnly(second, []);
 });
 
-test("a sandbox keeps its time to live over a restart; one that expired meanwhile is gone", async (t) => {
+test("a sandbox keeps its time to live over a restart; one that expired in the meantime is removed", async (t) => {
   const first = await forkableRuntime(t);
   const [long, short, early] = [await forkOne(first), await forkOne(first), await forkOne(first)];
   await setTimeouts(first.runtime, { id: early, ttl_secs: 1000 });
@@ -225,7 +226,7 @@ test("a sandbox keeps its time to live over a restart; one that expired meanwhil
   await until("the other is gone", () => second.runtime.registry.find(short) === undefined);
 });
 
-test("a workspace is suspended when the daemon stops with its sandboxes, and goes on when it was killed", async (t) => {
+test("a workspace is suspended when the daemon stops, and keeps running when the daemon is killed", async (t) => {
   const first = await forkableRuntime(t);
   const made = await createWorkspace(first.runtime, workspace, context);
   assert.equal(made.status, "running");

@@ -11,11 +11,11 @@ import type { RuntimeConfig } from "../../src/config.ts";
 import { newSandboxId, sandboxHome, sandboxPaths } from "../../src/sandbox/paths.ts";
 import { openRuntime } from "../../src/open-runtime.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { cleanup } from "../../src/operations/system.ts";
-import { reapStrays } from "../../src/recovery/strays.ts";
+import { cleanup } from "../../src/operations/gc.ts";
+import { cleanUpStrays } from "../../src/recovery/strays.ts";
 import { assertOnly, context, forkableRuntime, forkRequest, openTestRuntime } from "../support.ts";
 
-/** A process with this argument in its command line, as a VMM has its console. */
+/** A process with this argument in its command line, like the console of a VMM. */
 async function processWith(
   t: TestContext,
   argument: string,
@@ -38,7 +38,7 @@ function consoleFile(dataDir: string, id: string): string {
   return `file,id=console,path=${join(dataDir, "sandboxes", id)}/0/console.log,append=on`;
 }
 
-/** What a sandbox of a daemon that died looks like. */
+/** Makes what a daemon that crashed leaves of a sandbox. */
 async function leaveBehind(config: RuntimeConfig): Promise<string> {
   const id = newSandboxId();
   const paths = sandboxPaths(config, id, 0);
@@ -48,7 +48,7 @@ async function leaveBehind(config: RuntimeConfig): Promise<string> {
   return id;
 }
 
-test("cleanup() reports strays without touching them in a dry run, and removes them without", async (t) => {
+test("cleanup() removes strays, and only reports them in a dry run", async (t) => {
   const fixture = await openTestRuntime(t);
   const { runtime, config } = fixture;
   const id = await leaveBehind(config);
@@ -101,19 +101,19 @@ test("cleanup() leaves the sandboxes of this runtime and the files of strangers 
   assert.ok(isAlive(process));
 });
 
-test("reapStrays() removes many strays at once, and needs no directories", async (t) => {
+test("cleanUpStrays() removes many strays, and accepts a data directory that does not exist", async (t) => {
   const fixture = await openTestRuntime(t);
   const { config } = fixture;
   const ids = [await leaveBehind(config), await leaveBehind(config)];
   const processes = await Promise.all(ids.map((id) => processWith(t, consoleFile(config.dataDir, id))));
   const exits = Promise.all(processes.map(({ child }) => once(child, "exit")));
-  await reapStrays(config, nullLogger());
+  await cleanUpStrays(config, nullLogger());
   await exits;
   await assertOnly(fixture, []);
-  await reapStrays({ ...config, dataDir: "/nonexistent" }, nullLogger());
+  await cleanUpStrays({ ...config, dataDir: "/nonexistent" }, nullLogger());
 });
 
-test("openRuntime() does not take machines of a moved data directory for dead, and changes nothing", async (t) => {
+test("openRuntime() refuses a data directory that was moved while its machines run, and changes nothing", async (t) => {
   const { config, runtime } = await openTestRuntime(t);
   const id = await leaveBehind(config);
   const was = `${config.dataDir}-was,here`;

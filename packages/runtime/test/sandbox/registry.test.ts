@@ -28,15 +28,15 @@ async function runningSandbox(t: TestContext, settings: Partial<RuntimeConfig> =
   return { ...fixture, sandbox: fixture.runtime.registry.get(entry.id), machine };
 }
 
-/** The wait for the cause of a death does not keep a process alive; this does. */
+/** The timer that waits for the reason does not keep the process alive; polling does. */
 async function deathOf(sandbox: Sandbox): Promise<string> {
   await until("the sandbox is dead", () => sandbox.isDead);
   return sandbox.died;
 }
 
-// Most of them wait for a moment to pass, so they run side by side.
+// Most of them wait for time to pass, so they run concurrently.
 describe("sandboxes", { concurrency: true }, () => {
-  test("Registry keeps a sandbox whose machine died, with the reason, and releases the rest once", async (t) => {
+  test("Registry keeps a dead sandbox with its reason and removes everything else once", async (t) => {
     const fixture = await runningSandbox(t);
     const { runtime, sandbox, machine } = fixture;
     assert.equal(sandbox.info().pid, machine.process.pid);
@@ -56,7 +56,7 @@ describe("sandboxes", { concurrency: true }, () => {
     assert.equal(machine.disposals, 1);
   });
 
-  test("Registry calls a sandbox dead when its guest closes the port", async (t) => {
+  test("a sandbox is dead when its guest closes the port", async (t) => {
     const { sandbox, machine, runtime } = await runningSandbox(t);
     machine.guest.socket.end();
     assert.equal(await deathOf(sandbox), "agent: the guest closed its port");
@@ -64,14 +64,14 @@ describe("sandboxes", { concurrency: true }, () => {
     assert.equal(machine.disposals, 1);
   });
 
-  test("Registry calls a sandbox dead when its guest breaks the protocol", async (t) => {
+  test("a sandbox is dead when its guest breaks the protocol", async (t) => {
     const { sandbox, machine } = await runningSandbox(t);
     machine.guest.socket.write("this is not a frame of the protocol");
     assert.match(await deathOf(sandbox), /^agent: Guest broke the agent protocol/);
     await until("the machine is ended", () => machine.disposals === 1);
   });
 
-  test("Registry names the exit of the machine when the port closes a moment before it", async (t) => {
+  test("a sandbox is dead with the exit of its machine when the port closes a moment before it", async (t) => {
     const { sandbox, machine } = await runningSandbox(t);
     machine.guest.socket.destroy();
     setTimeout(() => machine.die("VMM killed by SIGKILL"), 50);
@@ -100,7 +100,7 @@ describe("sandboxes", { concurrency: true }, () => {
     assert.equal(machine.disposals, 1);
   });
 
-  test("Registry removes a sandbox when its time has come", async (t) => {
+  test("Registry removes a sandbox when its time to live is over", async (t) => {
     const fixture = await forkableRuntime(t);
     const [entry] = await fork(fixture.runtime, forkRequest({ ttl_secs: 0.1 }), context);
     assert.ok(entry && isSandbox(entry));
@@ -110,7 +110,7 @@ describe("sandboxes", { concurrency: true }, () => {
     await assertOnly(fixture, []);
   });
 
-  test("setTimeouts() moves the end, and null takes it away", async (t) => {
+  test("setTimeouts() changes the expiry, and null removes it", async (t) => {
     const { runtime, sandbox } = await runningSandbox(t);
     await setTimeouts(runtime, { id: sandbox.id, ttl_secs: 2 });
     const info = await setTimeouts(runtime, { id: sandbox.id, ttl_secs: null });
@@ -122,13 +122,13 @@ describe("sandboxes", { concurrency: true }, () => {
     await until("it is gone", () => runtime.registry.find(sandbox.id) === undefined);
   });
 
-  test("Registry forgets the oldest dead beyond 200, and their timers with them", async (t) => {
+  test("Registry forgets the oldest dead sandboxes beyond 200, and their timers", async (t) => {
     const { runtime, engine } = await forkableRuntime(t, { forkParallelism: 8 });
     const entries = await fork(runtime, forkRequest({ n: 201 }), context);
     const first = runtime.registry.all()[0];
     assert.ok(first && entries.every(isSandbox));
     const machineOf = new Map(engine.machines.map((machine) => [machine.process.pid, machine]));
-    // A timer of a sandbox that is not there any more must not fire into nothing.
+    // A timer that fires for a sandbox that is no longer listed must do no harm.
     await setTimeouts(runtime, { id: first.id, ttl_secs: 3 });
     const fires = new Promise((resolve) => setTimeout(resolve, 3200));
     machineOf.get(first.machine.process.pid)?.die("first");
@@ -141,7 +141,7 @@ describe("sandboxes", { concurrency: true }, () => {
     await until("all is released", () => runtime.places.size === 0);
   });
 
-  test("killAll() kills what the filter names", async (t) => {
+  test("killAll() kills the sandboxes that match the filter", async (t) => {
     const fixture = await forkableRuntime(t);
     const { runtime } = fixture;
     await addSnapshot(runtime.store, "other");

@@ -5,7 +5,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
-import { compact, listSnapshots, removeSnapshot, snapshotInfo } from "../../src/operations/snapshots.ts";
+import { compact } from "../../src/operations/compact.ts";
+import { listSnapshots, snapshotInfo } from "../../src/operations/list-snapshots.ts";
+import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import { addSnapshot, assertOnly, context, forkableRuntime, forkRequest } from "../support.ts";
 
 const force = { tag: "py", cascade: undefined, force: true };

@@ -3,7 +3,8 @@ import { test, type TestContext } from "node:test";
 import { isSandbox, type BranchRequest, type GcReport } from "@forkd/contract";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
-import { gc, listSnapshots } from "../../src/operations/snapshots.ts";
+import { gc } from "../../src/operations/gc.ts";
+import { listSnapshots } from "../../src/operations/list-snapshots.ts";
 import type { Runtime } from "../../src/runtime.ts";
 import { context, forkableRuntime, forkRequest, until } from "../support.ts";
 

@@ -1,7 +1,7 @@
-/** An answer that is over and that nobody reads would keep its connection for ever. */
+/** A deadline for clients that do not read the end of their answer. */
 import type { ServerResponse } from "node:http";
 
-/** How long a client may take to read why its answer ends */
+/** How long a client may take to read the end of its answer */
 const lingerMs = 5_000;
 
 export function closeSoon(outgoing: ServerResponse): void {

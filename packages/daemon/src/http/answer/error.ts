@@ -1,8 +1,8 @@
-/** AppError → status and body; the only place. */
+/** AppError → status and body. Nothing else does this. */
 import type { ServerResponse } from "node:http";
 import { errorCodes, toErrorBody, type AppError } from "@forkd/contract";
 
-/** What has begun to be answered cannot get a status any more: the connection is cut, so that the client notices. */
+/** Destroys the connection if an answer has begun: it cannot get another status, and the client must notice. */
 export function sendError(outgoing: ServerResponse, error: AppError, requestId: string): void {
   if (outgoing.headersSent || outgoing.destroyed) {
     outgoing.destroy();

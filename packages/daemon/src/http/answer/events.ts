@@ -1,6 +1,6 @@
 /**
- * Events → server-sent events. A client that does not read holds no events: the listener has a place in the bus and no queue, and
- * when what it has not seen is gone it is told so and cut off.
+ * Events → server-sent events. A client that does not read keeps no events in memory: the listener has a position in the bus and
+ * no queue. When the bus drops events that the client has not seen, the stream says so and ends.
  */
 import type { ServerResponse } from "node:http";
 import { toAppError, type AppError, type ForkdEvent } from "@forkd/contract";
@@ -18,10 +18,10 @@ export async function sendEvents(
     "content-type": "text/event-stream",
     "cache-control": "no-store",
     "x-accel-buffering": "no",
-    // It is over when the stream is: nobody waits for another request on it.
+    // The connection ends with the stream and takes no further request.
     connection: "close",
   });
-  // The first bytes tell a client that it is heard from now on.
+  // The first bytes show the client that no later event is missed.
   outgoing.write(": listening\n\n");
   const alive = setInterval(() => {
     if (!outgoing.writableNeedDrain) outgoing.write(": keep-alive\n\n");
@@ -56,12 +56,12 @@ export function frameOf(event: ForkdEvent): string {
   return `id: ${event.id}\nevent: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
 }
 
-/** Not an event of the daemon: it is about one stream. Its id is that of the last event before it. */
+/** About one stream, not an event of the bus. Its id is that of the last event before it. */
 function revocation(id: string, { message }: AppError): ForkdEvent {
   return { id, type: "revoked", at_unix: Date.now() / 1000, reason: message };
 }
 
-/** Until the client has read, or is to be told that the stream ends, or has gone. */
+/** Resolves when the client has read, when the stream must end, or when the client has gone. */
 function writable(outgoing: ServerResponse, endings: readonly AbortSignal[]): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {

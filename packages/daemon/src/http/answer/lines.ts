@@ -1,8 +1,8 @@
 /**
  * An async iterable → the chunks of an answer, each flushed at once, read only as fast as the client reads.
  *
- * When the client goes away the iterable is ended by return(). A generator that waits inside next() sees return() only
- * after that wait, so what feeds it must also heed the signal of the request.
+ * When the client closes the connection, return() ends the iterable. A generator that waits inside next() sees return() only
+ * after that wait, so its source must also obey the signal of the request.
  */
 import type { ServerResponse } from "node:http";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
@@ -10,7 +10,7 @@ import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
 export type StreamOptions = {
   status: number;
   requestId: string;
-  /** of the request; where the client is still there, the reason is told to it as the failure */
+  /** of the request; a client that still reads gets its reason as the failure */
   signal: AbortSignal;
 };
 
@@ -33,7 +33,7 @@ export async function sendLines(
   }
 }
 
-/** Raw bytes. A failure cuts the connection, since there is no other sign that the client could not take for content. */
+/** Raw bytes. A failure destroys the connection: the client would take any other sign for content. */
 export async function sendBytes(
   outgoing: ServerResponse,
   chunks: AsyncIterable<Uint8Array>,
@@ -74,7 +74,7 @@ async function pump<T>(
     while (!outgoing.destroyed) {
       const { done, value } = await iterator.next();
       exhausted = done === true;
-      // What it then ends or fails with is only what follows from that.
+      // After an abort, what the iterable ends or fails with is only a consequence.
       if (!outgoing.destroyed) signal.throwIfAborted();
       if (done) return;
       if (!outgoing.destroyed && !outgoing.write(encode(value))) await drained(outgoing);

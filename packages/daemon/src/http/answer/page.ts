@@ -1,6 +1,6 @@
 /**
- * A list → one page of it and the place of the next. A cursor is the sort key of the last entry seen, so that pages neither skip
- * nor repeat what is there throughout, whatever comes and goes between two of them.
+ * A list → one page and the cursor of the next. A cursor is the sort key of the last entry seen, so that pages neither skip nor
+ * repeat entries that exist throughout, whatever is added or removed between two pages.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { invalidRequest } from "../body/invalid-request.ts";
@@ -69,7 +69,7 @@ function decode<T>(cursor: string, { name, types }: KeyKind<T>): Key {
   ]);
 }
 
-/** The entries; where the next page is goes into the headers. */
+/** Returns the entries and puts the cursor of the next page into the headers. */
 export function answerPage<T>(outgoing: ServerResponse, incoming: IncomingMessage, page: Page<T>): T[] {
   if (page.next !== undefined) {
     const [path = "/", query = ""] = (incoming.url ?? "").split("?", 2);

@@ -1,4 +1,4 @@
-/** Bytes that requests of all connections hold in memory together, against a limit. */
+/** A limit for the bytes that the requests of all connections keep in memory together. */
 import type { ServerResponse } from "node:http";
 import { AppError } from "@forkd/contract";
 
@@ -17,7 +17,7 @@ export class ByteBudget {
     this.#options = options;
   }
 
-  /** Counts bytes until the exchange is over. The returned function throws `capacity_exhausted` where they are too many. */
+  /** Counts bytes until the exchange is over. The returned function throws `capacity_exhausted` beyond the limit. */
   during(outgoing: ServerResponse): (bytes: number) => void {
     let held = 0;
     outgoing.once("close", () => (this.#bytes -= held));

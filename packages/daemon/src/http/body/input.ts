@@ -1,13 +1,13 @@
 /** Path, query and JSON body of a request → the checked input of its route. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { usualBodyBytes, type Route } from "@forkd/contract";
+import type { Route } from "@forkd/contract";
 import { invalidRequest, issuesOf } from "./invalid-request.ts";
 import { readJsonObject, type BodyPace } from "./json-body.ts";
 
 export type Exchange = {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
-  /** default: the usual one */
+  /** default: 30 s and 1 s more per 64 KiB */
   readonly pace?: BodyPace | undefined;
 };
 
@@ -16,13 +16,13 @@ export async function readInput(
   { incoming, outgoing, pace }: Exchange,
   pathParameters: Record<string, string>,
 ): Promise<Record<string, unknown>> {
-  const query = queryOf(incoming.url ?? "", route.repeatable ?? []);
+  const query = queryOf(incoming.url ?? "", route.repeatable);
   if (route.method === "post" && Object.keys(query).length > 0) {
     throw invalidRequest(
-      Object.keys(query).map((path) => ({ path, message: "belongs into the JSON body, not the query" })),
+      Object.keys(query).map((path) => ({ path, message: "belongs in the JSON body, not the query" })),
     );
   }
-  const limits = { maxBytes: route.maxBodyBytes ?? usualBodyBytes, pace };
+  const limits = { maxBytes: route.maxBodyBytes, pace };
   const given = route.method === "post" ? await readJsonObject({ incoming, outgoing }, limits) : query;
   const input = route.input.safeParse({ ...given, ...pathParameters });
   if (!input.success) throw invalidRequest(issuesOf(input.error));

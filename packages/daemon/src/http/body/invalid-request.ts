@@ -4,7 +4,7 @@ import type { z } from "zod";
 
 export type Issue = { path: string; message: string };
 
-/** What a caller is told of at most: names of fields are the caller's own and as long and as many as a body can hold. */
+/** Bounds of an error: the caller chooses names of fields, as long and as many as a body can hold */
 const maxIssues = 100;
 const maxPath = 256;
 

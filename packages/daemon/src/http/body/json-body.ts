@@ -1,6 +1,6 @@
 /**
- * The JSON body of a request: its size, what it will cost and how slowly it comes are bounded while it comes. It is scanned and
- * decoded piece by piece, so that a long one does not keep others waiting.
+ * The JSON body of a request. Its size, its cost and its pace are limited while it arrives. It is scanned and decoded piece by
+ * piece, so that a long body does not block other requests.
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -18,12 +18,12 @@ const large = new ByteBudget({
     `Too many large requests are under way (${inUse} bytes; the limit is ${limit}). Try again when they are answered`,
 });
 
-/** How long a body may take, and how much longer for each piece of so many bytes */
+/** How long a body may take: `ms`, and `msPerPiece` more for each `pieceBytes` that have arrived */
 export type BodyPace = {
   readonly ms: number;
   readonly msPerPiece: number;
   readonly pieceBytes: number;
-  /** how long the rest of a refused body is read and dropped, so that the client can finish writing and then read the answer */
+  /** how long the rest of a refused body is read and dropped, so that the client can read the answer */
   readonly lingerMs: number;
 };
 const usualPace: BodyPace = { ms: 30_000, msPerPiece: 1000, pieceBytes: 64 * 1024, lingerMs: 10_000 };
@@ -48,7 +48,7 @@ export async function readJsonObject(exchange: Exchange, options: JsonBodyOption
   return value;
 }
 
-/** Listeners rather than async iteration: one body in one piece is the usual case and should cost one turn. */
+/** Listeners rather than async iteration: most bodies come in one piece and should cost one turn of the event loop. */
 function readText(
   { incoming, outgoing }: Exchange,
   { maxBytes, pace = usualPace }: JsonBodyOptions,
@@ -59,7 +59,7 @@ function readText(
       pace,
       () => text.bytes,
       () => {
-        // One that is this slow will not come to an end by being waited for.
+        // Do not wait for the rest of a body that is this slow.
         outgoing.shouldKeepAlive = false;
         refuse(tooSlow());
       },
@@ -94,7 +94,7 @@ function readText(
   });
 }
 
-/** Decoded as it comes; a body in one piece, at once. */
+/** Decodes a body as it arrives; a body in one piece, at once. */
 class BodyText {
   readonly #outgoing: ServerResponse;
   readonly #maxBytes: number;
@@ -149,7 +149,7 @@ class BodyText {
   }
 }
 
-/** Calls `late` once a body has taken longer than its bytes so far allow. */
+/** Calls `late` once when a body has taken longer than its bytes so far allow. */
 class PaceTimer {
   readonly #startedAt = performance.now();
   #timer: NodeJS.Timeout | undefined;

@@ -1,10 +1,10 @@
 /**
- * What JSON text will cost, seen before it is parsed: a million small values are little to send and seconds of work to check. Takes
- * the bytes as they come, so that text is refused before all of it is there. Does not care whether it is JSON.
+ * The cost of JSON text, found before it is parsed: a million small values are little to send and take seconds to check. Takes
+ * the bytes as they arrive, so that text is refused early. Does not check whether the text is JSON.
  */
 import { AppError } from "@forkd/contract";
 
-/** Members of all objects and arrays together */
+/** Most members of all objects and arrays together */
 export const maxJsonValues = 20_000;
 export const maxJsonDepth = 64;
 

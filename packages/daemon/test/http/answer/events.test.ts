@@ -5,7 +5,7 @@ import net from "node:net";
 import { test } from "node:test";
 import { EventBus } from "@forkd/runtime";
 import { sendEvents } from "../../../src/http/answer/events.ts";
-import type { Handlers } from "../../../src/http/router.ts";
+import type { Handlers } from "../../../src/http/handlers.ts";
 import { open, send, startServer } from "../../support.ts";
 
 type Frame = { id?: string; event?: string; data?: string; comment?: string };
@@ -95,7 +95,7 @@ test("GET /v1/events frames every event with id, type and data", async () => {
   frames.response.destroy();
 });
 
-test("GET /v1/events goes on after Last-Event-ID, or ?after, and the header wins", async () => {
+test("GET /v1/events resumes after Last-Event-ID, or ?after, and the header wins", async () => {
   const bus = new EventBus();
   tell(bus, "a", "b", "c");
   await using server = await startServer(handlersOf(bus));
@@ -113,7 +113,7 @@ test("GET /v1/events goes on after Last-Event-ID, or ?after, and the header wins
   }
 });
 
-test("GET /v1/events begins with reset after an id of another run, and refuses what is no id", async () => {
+test("GET /v1/events begins with reset after an id of another run, and refuses an invalid id", async () => {
   const bus = new EventBus();
   await using server = await startServer(handlersOf(bus));
   const frames = await listen(server.socket, "/v1/events?type=sandbox.died", {
@@ -150,10 +150,10 @@ test("GET /v1/events filters by type, repeated, joined and by kind, and names th
   }
   const wrong = await send(server.socket, "/v1/events?type=snapshot.eaten");
   assert.equal(wrong.json.code, "invalid_request");
-  assert.match(wrong.json.error, /type: must be of: sandbox\.created, /);
+  assert.match(wrong.json.error, /type: must be one of: sandbox\.created, /);
 });
 
-test("GET /v1/events gives its place free when the client goes, and refuses one too many", async () => {
+test("GET /v1/events releases its slot when the client disconnects, and refuses one too many", async () => {
   const bus = new EventBus({ maxListeners: 1 });
   await using server = await startServer(handlersOf(bus));
   const frames = await listen(server.socket, "/v1/events");
@@ -181,7 +181,7 @@ test("GET /v1/events leaves room to others when one caller has as many streams a
   for (const { response } of [first, second]) response.destroy();
 });
 
-test("GET /v1/events cuts off a client that does not read, and holds nothing for it", async () => {
+test("GET /v1/events ends the stream of a client that does not read, and keeps nothing for it", async () => {
   const bus = new EventBus({ kept: 50 });
   await using server = await startServer(handlersOf(bus));
   const socket = net.connect(server.socket);

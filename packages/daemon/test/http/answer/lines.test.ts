@@ -96,7 +96,7 @@ test("a rejection before the first line is a status", async () => {
   assert.equal(answer.json.code, "sandbox_dead");
 });
 
-test("sendLines() reads no faster than a slow client, and a client that leaves ends it", async () => {
+test("sendLines() reads no faster than a slow client, and ends when the client disconnects", async () => {
   let made = 0;
   const returned = deferred();
   const aborted = deferred();
@@ -128,7 +128,7 @@ test("sendLines() reads no faster than a slow client, and a client that leaves e
   await Promise.all([returned.promise, aborted.promise]);
 });
 
-test("a client that leaves while nothing happens fires the signal and return()", async () => {
+test("a client that disconnects while nothing happens fires the signal and return()", async () => {
   const aborted = deferred();
   const returned = deferred();
   await using server = await startServer({
@@ -152,7 +152,7 @@ test("a client that leaves while nothing happens fires the signal and return()",
   await Promise.all([aborted.promise, returned.promise]);
 });
 
-test("a client that leaves before the answer fires the signal of a plain request", async () => {
+test("a client that disconnects before the answer fires the signal of a plain request", async () => {
   const entered = deferred();
   const aborted = deferred<unknown>();
   await using server = await startServer({
@@ -188,7 +188,7 @@ test("the signal does not fire after a complete answer", async () => {
   assert.equal(seen?.aborted, false);
 });
 
-test("sendBytes() passes bytes through and cuts the connection when they fail", async () => {
+test("sendBytes() passes bytes through and destroys the connection when they fail", async () => {
   await using server = await startServer({
     readFile: async (input) =>
       (async function* () {
@@ -203,7 +203,7 @@ test("sendBytes() passes bytes through and cuts the connection when they fail", 
   await assert.rejects(send(server.socket, `/v1/sandboxes/${sandboxId}/files?path=/bad`));
 });
 
-test("an upload reaches the handler as it comes, and what is left unread is dropped", async () => {
+test("an upload reaches the handler as it arrives, and the unread rest is dropped", async () => {
   let first: Uint8Array | undefined;
   await using server = await startServer({
     writeFile: async (_, { content }) => {

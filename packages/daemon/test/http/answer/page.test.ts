@@ -7,7 +7,7 @@ type Entry = { id: string; created_at_unix: number };
 
 const byAge = (a: Entry, b: Entry) => a.created_at_unix - b.created_at_unix || (a.id < b.id ? -1 : 1);
 
-test("pageOf() gives every entry that stays once and in order, whatever comes and goes", () => {
+test("pageOf() gives every lasting entry once and in order, whatever is added or removed", () => {
   let entries: Entry[] = Array.from({ length: 100 }, (_, nth) => ({
     id: `sb-${String(nth).padStart(3, "0")}`,
     created_at_unix: Math.floor(nth / 7), // several of the same moment

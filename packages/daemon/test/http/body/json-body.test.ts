@@ -76,7 +76,7 @@ test("many small values are refused before they are parsed, wherever they are", 
   assert.match(json.error, /is not a known field/);
 });
 
-test("what text holds is not counted, however it is escaped and cut into pieces", async () => {
+test("the content of strings is not counted, however it is escaped and cut into pieces", async () => {
   const seen: string[] = [];
   await using server = await startServer({
     exec: ({ stdin = "" }) => {
@@ -127,7 +127,7 @@ test("a body that trickles in is refused and its connection ended", { timeout: 6
   assert.match(text, /its body did not come in time/);
 });
 
-test("a body that comes steadily may take longer", { timeout: 60_000 }, async () => {
+test("a body that arrives steadily may take longer", { timeout: 60_000 }, async () => {
   await using server = await startServer({ cleanup }, nullLogger(), {
     pace: { ...pace, ms: 100, pieceBytes: 16 },
   });
@@ -144,7 +144,7 @@ test("a body that comes steadily may take longer", { timeout: 60_000 }, async ()
   assert.equal(response.statusCode, 200);
 });
 
-test("the rest of a refused body is not waited for without an end", { timeout: 60_000 }, async () => {
+test("waiting for the rest of a refused body has an end", { timeout: 60_000 }, async () => {
   await using server = await startServer({ cleanup }, nullLogger(), { pace: { ...pace, lingerMs: 50 } });
   const socket = net.connect(server.socket);
   let text = "";
@@ -155,7 +155,7 @@ test("the rest of a refused body is not waited for without an end", { timeout: 6
   assert.match(text, /^HTTP\/1\.1 413 /);
 });
 
-test("large bodies of all calls under way are bounded together", { timeout: 120_000 }, async () => {
+test("large bodies of all running calls share one limit", { timeout: 120_000 }, async () => {
   const release = deferred();
   let under = 0;
   const enough = deferred();
@@ -182,7 +182,7 @@ test("large bodies of all calls under way are bounded together", { timeout: 120_
   assert.equal((await ask()).status, 200);
 });
 
-test("a label given thousands of times is refused for that, not for its work", async () => {
+test("a label given thousands of times is refused for its count before it costs work", async () => {
   await using server = await startServer({});
   const many = (name: string, value: string) =>
     Array.from({ length: 2000 }, () => `${name}=${value}`).join("&");

@@ -1,10 +1,11 @@
 /**
- * KernelClient: a warm interpreter in the guest (docs/spec/kernel-protocol.md) over the control stream of a process.
+ * KernelClient: a warm interpreter in the guest (docs/spec/kernel-protocol.md), over a process's control
+ * stream.
  *
- * The kernel serves one message at a time. Short messages are sent without waiting for each other, so that after-fork
- * and the first eval share a packet; behind an eval nothing is sent until it is answered, so that an interrupt can
- * only meet the eval it is meant for. Output belongs to the eval that is under way: the agent keeps it before the answer
- * to the eval, but it may come before the answer to a short message that went ahead.
+ * The kernel handles one message at a time. Short messages do not wait for each other, so that after-fork and
+ * the first eval share a packet. After an eval, nothing is sent until its answer arrives, so that an
+ * interrupt only reaches the intended eval. Output belongs to the eval in progress: the agent sends it before
+ * the answer to the eval, but it may arrive before the answer to an earlier short message.
  */
 import { randomInt } from "node:crypto";
 import { withDeadline, createDeferred } from "@forkd/base";
@@ -48,18 +49,18 @@ export interface KernelSpec {
 }
 
 export interface KernelOptions {
-  /** output that no eval made */
+  /** receives output that belongs to no eval */
   readonly onStray?: (stream: 1 | 2, bytes: Buffer) => void;
   readonly graceMs?: number;
 }
 
-/** Where a kernel stands; stored with a snapshot so that a fork can go on from there. */
+/** Position in the streams of a kernel; stored with a snapshot so that a fork can continue from there. */
 export interface KernelPosition {
   readonly processId: number;
-  /** where to go on; of the control stream always the beginning of an answer, which may be yet to come */
+  /** where to continue; in the control stream always the start of an answer, possibly a future one */
   readonly offsets: PerStream;
   readonly nextEvalId: number;
-  /** messages that the kernel still has to answer; empty at rest */
+  /** ids of messages that the kernel has not answered; empty when idle */
   readonly unanswered: readonly number[];
 }
 
@@ -69,12 +70,12 @@ export class KernelClient implements AsyncDisposable {
   readonly #parser = new KernelMessageParser();
   readonly #stderr = new OutputTail();
   readonly #ready = createDeferred<string>();
-  readonly #died = createDeferred<AppError>();
+  readonly #ended = createDeferred<AppError>();
   readonly #queue: KernelQueue;
   #nextId: number;
-  /** where the next byte for the parser is; ahead of the stream after an answer that was cut at a snapshot */
+  /** offset of the next byte for the parser; ahead of the stream when a snapshot split an answer */
   #controlOffset: number;
-  /** answers to an earlier daemon's messages are passed over */
+  /** answers to messages of an earlier daemon are ignored */
   #allowsStale = false;
   #dead: AppError | undefined;
 
@@ -102,19 +103,19 @@ export class KernelClient implements AsyncDisposable {
     return kernel;
   }
 
-  /** Attaches to a kernel that came with a snapshot. Returns at once, messages may follow at once. */
+  /** Attaches to a kernel of a snapshot. Returns at once; messages may be sent at once. */
   static attach(client: AgentClient, position: KernelPosition, options: KernelOptions = {}): KernelClient {
     const open = (output: OutputOptions): AgentProcess =>
       client.attach(position.processId, position.offsets, output);
     const kernel = new KernelClient(open, position, options);
     kernel.#process.started.then(
       () => kernel.#ready.resolve(""),
-      () => undefined, // `exit` rejects with the same and ends the kernel
+      () => undefined, // `exit` rejects with the same error and ends the kernel
     );
     return kernel;
   }
 
-  /** Finds a running kernel whose position is not known, interrupts what it does, and attaches; for a daemon's restart. */
+  /** After a daemon restart: finds a kernel with unknown position, interrupts its eval and attaches. */
   static async recover(
     client: AgentClient,
     language: string,
@@ -130,7 +131,7 @@ export class KernelClient implements AsyncDisposable {
     kernel.interrupt();
     const again = setInterval(() => kernel.interrupt(), interruptEveryMs);
     try {
-      // An answer to this one proves that the kernel has finished what came before.
+      // An answer to this message proves that the kernel has finished all earlier ones.
       await withDeadline(kernel.contexts(), options.graceMs ?? defaultGraceMs, () => {
         return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
       });
@@ -152,14 +153,14 @@ export class KernelClient implements AsyncDisposable {
     this.#options = options;
     this.#nextId = position.nextEvalId;
     this.#controlOffset = position.offsets[2];
-    // A write fails only when the process has ended, and that fails every request.
+    // A write fails only when the process has ended, which fails every request.
     this.#queue = new KernelQueue(position.unanswered, (message) => {
       this.#process.write(message, 3).catch(() => undefined);
     });
     this.#process = open({ onOutput: (output) => this.#receive(output) });
     this.#process.exit.then(
-      (exit) => this.#fail(this.#deathOf(exit)),
-      (error: unknown) => this.#fail(this.#lossOf(error)),
+      (exit) => this.#fail(this.#exitError(exit)),
+      (error: unknown) => this.#fail(this.#connectionError(error)),
     );
   }
 
@@ -167,31 +168,32 @@ export class KernelClient implements AsyncDisposable {
     return this.#process.id;
   }
 
-  /** The kernel's version text after start, empty after attach. */
+  /** Resolves with the kernel's version text after start, with an empty string after attach. */
   get ready(): Promise<string> {
     return this.#ready.promise;
   }
 
-  /** Why it cannot be used any more; the caller starts another. */
+  /** Why the kernel can no longer be used, if so; the caller starts another. */
   get dead(): AppError | undefined {
     return this.#dead;
   }
 
-  get died(): Promise<AppError> {
-    return this.#died.promise;
+  get ended(): Promise<AppError> {
+    return this.#ended.promise;
   }
 
-  /** True while a message has left in part: in a machine captured now, the kernel would wait for the rest for ever. */
+  /** True while a message is partly sent: in a capture taken now, the kernel would never get the rest. */
   get isSending(): boolean {
     return this.#process.isWriteCut(3);
   }
 
   /**
-   * Fits a machine that is captured while its connection is held (`AgentClient.hold`) and the kernel is not `isSending`.
+   * Valid for a machine captured while `AgentClient.hold` is active and the kernel is not `isSending`.
    *
-   * An answer that has come in part is of no use to the fork, which goes on behind it. Only while its first nine bytes
-   * are not here is its length unknown; then it is read again from its beginning, which the agent still has if all that
-   * the kernel has sent since fits into the kept window. Else the kernel is lost in the fork: `kernel_failed`.
+   * A fork cannot use an answer that has partly arrived, so it continues after that answer. If fewer than its
+   * first nine bytes are here, its length is unknown and the fork reads it again from the start. The agent
+   * still has the start if everything that the kernel has sent since fits in the kept window. Otherwise the
+   * fork loses the kernel with `kernel_failed`.
    */
   position(): KernelPosition {
     const [first, second] = this.#process.offsets;
@@ -208,11 +210,11 @@ export class KernelClient implements AsyncDisposable {
     };
   }
 
-  /** Re-seeds the generators in the kernel and sets environment variables. */
+  /** Reseeds the kernel's random number generators and sets environment variables. */
   async afterFork(entropy: Uint8Array, env: Readonly<Record<string, string>> = {}): Promise<void> {
     const action = "prepare the kernel after a fork";
     const left = await this.#ask(action, (id) => encodeKernelAfterFork(id, entropy, env));
-    // What the kernel could not do would be shared by every child.
+    // All children would share the state that the kernel could not reset.
     if (left.length > 0)
       throw new AppError("kernel_failed", `Cannot ${action}: ${left.toString("utf8").slice(0, 200)}`);
   }
@@ -231,8 +233,9 @@ export class KernelClient implements AsyncDisposable {
   }
 
   /**
-   * Runs code. After `timeoutMs` it is interrupted and the outcome says so; on abort it is interrupted and the call
-   * rejects with `cancelled`. Code that does not stop in the grace time costs the kernel: `kernel_failed`.
+   * Runs code. After `timeoutMs` the code is interrupted and the outcome says so; on abort it is interrupted
+   * and the call rejects with `cancelled`. If it does not stop within `graceMs`, the kernel is killed:
+   * `kernel_failed`.
    */
   async evaluate(options: EvalOptions): Promise<EvalOutcome> {
     if (options.signal?.aborted) throw evalCancelled(options.signal.reason);
@@ -251,19 +254,19 @@ export class KernelClient implements AsyncDisposable {
     return outcome;
   }
 
-  /** SIGINT; between evals it does nothing. */
+  /** Sends SIGINT, which has no effect between evals. */
   interrupt(): void {
     this.#process.signal(sigint, "leader");
   }
 
-  /** Lets go of the kernel, which goes on; `attach` takes it up again. What is pending here rejects. */
+  /** Disconnects from the kernel, which keeps running; `attach` reconnects. Pending calls reject. */
   async leave(): Promise<void> {
     const left = this.#process.detach();
-    this.#fail(new AppError("kernel_failed", "Kernel was left"), { kill: false });
+    this.#fail(new AppError("kernel_failed", "Kernel was disconnected"), { kill: false });
     await left;
   }
 
-  /** Kills the kernel; one that was left goes on. */
+  /** Kills the kernel, unless leave() was called. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#fail(new AppError("kernel_failed", "Kernel was stopped"));
     await this.#process[Symbol.asyncDispose]();
@@ -317,10 +320,10 @@ export class KernelClient implements AsyncDisposable {
   #answered(message: KernelMessage): void {
     if (message.type === "Y") return this.#ready.resolve(message.text);
     if (this.#queue.answer(message)) return;
-    if (!this.#allowsStale) throw new KernelGarbage(`answer to ${message.id}, which was not asked`);
+    if (!this.#allowsStale) throw new KernelGarbage(`answer to ${message.id}, which is not pending`);
   }
 
-  /** First cause wins. */
+  /** The first cause counts. */
   #fail(error: AppError, { kill } = { kill: true }): AppError {
     if (this.#dead) return this.#dead;
     this.#dead = error;
@@ -330,17 +333,17 @@ export class KernelClient implements AsyncDisposable {
     }
     this.#ready.reject(error);
     this.#queue.fail(error);
-    this.#died.resolve(error);
+    this.#ended.resolve(error);
     return error;
   }
 
-  #deathOf(exit: AgentExit): AppError {
+  #exitError(exit: AgentExit): AppError {
     const how = exit.signal === undefined ? `exit code ${exit.code}` : `signal ${exit.signal}`;
     const details = { log: this.#stderr.lines(), ...exit };
     return new AppError("kernel_failed", `Kernel ended with ${how}. Restart it`, { details });
   }
 
-  #lossOf(error: unknown): AppError {
+  #connectionError(error: unknown): AppError {
     if (error instanceof AppError && error.code !== "guest_refused") return error;
     const why = error instanceof Error ? error.message : String(error);
     return new AppError("kernel_failed", `Cannot use the kernel: ${why}`, { cause: error });
@@ -356,7 +359,7 @@ function encoded(encode: () => Buffer): Buffer {
   }
 }
 
-/** Programming errors pass through. */
+/** Rethrows errors other than KernelGarbage. */
 function garbage(error: unknown): AppError {
   if (!(error instanceof KernelGarbage)) throw error;
   return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}. Restart it`, { cause: error });

@@ -1,8 +1,8 @@
 /**
- * One eval from asking to answer: its timeout, its cancellation and the interrupts that follow from them.
+ * One eval from request to answer: its timeout, its cancellation and the resulting interrupts.
  *
- * The timeout counts from when the eval runs, not from when it was asked. An interrupt is repeated while the eval
- * goes on: the code may catch one, and one that comes before the kernel has begun does nothing.
+ * The timeout starts when the eval runs, not when it is requested. Interrupts repeat until the eval ends,
+ * because the code may catch one, and an interrupt has no effect before the kernel starts the eval.
  */
 import { createDeferred, maxTimerMs } from "@forkd/base";
 import { AppError } from "@forkd/contract";
@@ -16,24 +16,24 @@ export interface EvalOptions {
   /** 0 = none */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
-  /** a promise holds the output back until it resolves */
+  /** a promise delays further output until it resolves */
   readonly onOutput?: (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
 }
 
 export interface EvalOutcome extends KernelValue {
-  /** what was raised, when `status` is error or interrupted */
+  /** the exception, if `status` is error or interrupted */
   readonly error?: { readonly name: string; readonly value: string };
   readonly timedOut: boolean;
 }
 
-/** A message to the kernel and what becomes of it. */
+/** A message to the kernel and its callbacks. */
 export interface KernelRequest {
   readonly id: number;
   readonly isEval: boolean;
   readonly message: Buffer;
   onAnswer(message: KernelMessage): void;
   onFailure(error: AppError): void;
-  /** The kernel has come to this message. */
+  /** The kernel starts to handle this message. */
   onRunning?(): void;
   onOutput?(stream: 1 | 2, bytes: Buffer): void | Promise<void>;
 }
@@ -93,7 +93,7 @@ export function createEvalRequest(
       timers.push(setTimeout(onTimeout, Math.min(options.timeoutMs, maxTimerMs)));
     },
     onOutput(stream, bytes) {
-      // A consumer that fails ends its own eval, not the kernel.
+      // A failing consumer ends its own eval, not the kernel.
       if (stopReason) return;
       try {
         return options.onOutput?.(stream, bytes)?.catch((error: unknown) => stop(toError(error)));

@@ -1,7 +1,7 @@
 /**
  * Messages between the host and a language kernel (docs/spec/kernel-protocol.md). Pure.
  *
- * The kernel runs the user's code, so its messages are as untrusted as the code: decoders throw KernelGarbage.
+ * The kernel runs the user's code, so its messages are not trusted: decoders throw KernelGarbage.
  */
 
 export const maxMessageBytes = 16 * 1024 * 1024;
@@ -9,7 +9,7 @@ const headerBytes = 5;
 const idBytes = 4;
 const ready = 0x59; // Y, the one message without an id
 
-/** What the kernel sent is no message. */
+/** The kernel sent bytes that are not a valid message. */
 export class KernelGarbage extends Error {
   override readonly name = "KernelGarbage";
 }
@@ -26,7 +26,7 @@ export interface KernelValue {
   readonly status: (typeof valueStatus)[number];
   /** printed form, or the traceback */
   readonly text: string;
-  /** undefined where it has no such form */
+  /** undefined if the value has no JSON form */
   readonly json: unknown;
 }
 
@@ -70,17 +70,17 @@ export function encodeDropContext(id: number, context: string): Buffer {
   return encode("D", id, short(Buffer.from(context)));
 }
 
-/** Turns pieces of the control stream into messages; holds at most one message, and no more than has come of it. */
+/** Turns pieces of the control stream into messages. Buffers at most the received part of one message. */
 export class KernelMessageParser {
   #buffer = Buffer.alloc(0);
   #fill = 0;
 
-  /** Bytes of a message whose end has not come. */
+  /** Received bytes of an incomplete message. */
   get pendingBytes(): number {
     return this.#fill;
   }
 
-  /** The answer whose end has not come: what it answers and how much is missing; undefined until that is known. */
+  /** The id and missing bytes of an incomplete answer; undefined until its first nine bytes have arrived. */
   get cutAnswer(): { readonly id: number; readonly missingBytes: number } | undefined {
     if (this.#fill < headerBytes + idBytes || this.#buffer[0] === ready) return undefined;
     const missingBytes = headerBytes + this.#buffer.readUInt32LE(1) - this.#fill;
@@ -104,7 +104,7 @@ export class KernelMessageParser {
     }
   }
 
-  /** Grows by doubling, so that a message costs what it has sent and not what it claims. */
+  /** Grows by doubling, so that memory use follows the received bytes and not the claimed length. */
   #append(bytes: Buffer, wanted: number): void {
     const needed = this.#fill + bytes.length;
     if (needed > this.#buffer.length) {

@@ -1,7 +1,7 @@
 /**
- * Messages to a kernel in their order: those that wait and those that were sent and are not answered.
+ * Messages to a kernel in order: waiting ones, and sent ones without an answer.
  *
- * Short messages are sent without waiting for each other; behind an eval nothing is sent until it is answered.
+ * Short messages do not wait for each other. After an eval, nothing is sent until its answer arrives.
  */
 import type { AppError } from "@forkd/contract";
 import type { KernelRequest } from "./eval.ts";
@@ -15,7 +15,7 @@ export class KernelQueue {
   #sent: KernelRequest[];
   #failure: AppError | undefined;
 
-  /** `unanswered` were asked before a snapshot: their answers and output are passed over. */
+  /** `unanswered` messages were sent before a snapshot: their answers and output are ignored. */
   constructor(unanswered: readonly number[], send: (message: Buffer) => void) {
     this.#send = send;
     this.#sent = unanswered.map((id) => ({
@@ -31,12 +31,12 @@ export class KernelQueue {
     return this.#sent.map(({ id }) => id);
   }
 
-  /** The message that the kernel serves now. */
+  /** The message that the kernel handles now. */
   get running(): KernelRequest | undefined {
     return this.#sent[0];
   }
 
-  /** The eval on its way, of which there is one at most. What after-fork callbacks print ahead of it counts as its own. */
+  /** The eval in progress, at most one. Output of after-fork callbacks before it counts as its output. */
   get eval(): KernelRequest | undefined {
     return this.#sent.find(({ isEval }) => isEval);
   }
@@ -54,11 +54,11 @@ export class KernelQueue {
     return this.#waiting.length < before;
   }
 
-  /** False if it answers nothing that was asked. Throws KernelGarbage if it is no answer to what was asked. */
+  /** False if no sent message has that id. Throws KernelGarbage if the type does not match the message. */
   answer(message: Answer): boolean {
     const request = this.#sent[0];
     if (request?.id !== message.id) return false;
-    // What was asked before a snapshot is not known here, so any answer to it fits.
+    // The type of a message from before a snapshot is unknown here, so any answer to it fits.
     const fits =
       message.type === "Z" || request.message.length === 0 || (message.type === "V") === request.isEval;
     if (!fits) throw new KernelGarbage(`"${message.type}" as an answer`);
@@ -69,7 +69,7 @@ export class KernelQueue {
     return true;
   }
 
-  /** Fails everything that is in it and everything that will be submitted. */
+  /** Fails all messages in the queue and all later ones. */
   fail(error: AppError): void {
     this.#failure ??= error;
     const pending = [...this.#sent, ...this.#waiting];

@@ -1,7 +1,8 @@
 /**
- * The host's end of an input stream of a guest process: at most the window ahead of what the process has taken.
+ * The host's end of an input stream of a guest process. Sends at most one window ahead of the process's
+ * reads.
  *
- * A write within the window leaves in the call itself, so that a command and its first input share one packet.
+ * A write within the window is sent during the call, so that a command and its first input share one packet.
  */
 import { createDeferred, type Deferred } from "@forkd/base";
 import { ProtocolError } from "../errors.ts";
@@ -16,7 +17,7 @@ export interface FrameSink {
 }
 
 interface PendingWrite {
-  /** undefined is the end of the stream */
+  /** undefined for the end of the stream */
   bytes: Uint8Array | undefined;
   /** some of it has been sent */
   begun: boolean;
@@ -31,7 +32,7 @@ export class InputStream {
   #pending: PendingWrite[] = [];
   #closed: Error | undefined;
 
-  /** `usedBytes` were sent by an earlier attachment of the same connection and not yet taken. */
+  /** `usedBytes`: sent by an earlier attachment of the same connection, and not yet read by the process. */
   constructor(id: number, stream: InputStreamNumber, sink: FrameSink, usedBytes = 0) {
     this.#id = id;
     this.#stream = stream;
@@ -39,22 +40,22 @@ export class InputStream {
     this.#free = windowBytes - usedBytes;
   }
 
-  /** Bytes sent and not yet taken by the process. */
+  /** Bytes sent and not yet read by the process. */
   get usedBytes(): number {
     return windowBytes - this.#free;
   }
 
-  /** Writes of which nothing or only a part was sent. */
+  /** Number of writes that are not sent completely. */
   get unsentWrites(): number {
     return this.#pending.length;
   }
 
-  /** True while a write was sent in part. */
+  /** True while a write is partly sent. */
   get isCut(): boolean {
     return this.#pending[0]?.begun === true;
   }
 
-  /** Resolves when all bytes are sent; rejects when the process ends before. */
+  /** Resolves when all bytes are sent; rejects if the process ends first. */
   write(bytes: Uint8Array): Promise<void> {
     return this.#enqueue(bytes);
   }
@@ -63,7 +64,7 @@ export class InputStream {
     return this.#enqueue(undefined);
   }
 
-  /** INPUT_CREDIT. */
+  /** Handles INPUT_CREDIT. */
   credit(bytes: number): void {
     if (bytes > this.usedBytes)
       throw new ProtocolError(`INPUT_CREDIT of ${bytes} bytes for ${this.usedBytes}`);
@@ -71,7 +72,7 @@ export class InputStream {
     this.pump();
   }
 
-  /** Nothing can be written any more. */
+  /** Rejects all pending and later writes. */
   close(reason: Error): void {
     this.#closed ??= reason;
     const pending = this.#pending;
@@ -92,7 +93,7 @@ export class InputStream {
         head.bytes = head.bytes.subarray(size);
         if (head.bytes.length > 0) continue;
       }
-      // Sending may have ended the connection, and with it this queue.
+      // send() may have ended the connection and emptied this queue.
       if (this.#pending[0] === head) this.#pending.shift();
       head.done.resolve();
     }

@@ -1,7 +1,7 @@
 /**
- * What the guest may send of an output stream, and where. Pure.
+ * Flow control of the output streams of a guest process. Pure.
  *
- * Each stream has the offset of its next byte and the credit left; whatever does not fit them is a ProtocolError.
+ * Each stream has the offset of its next byte and its remaining credit; violations throw ProtocolError.
  */
 import { ProtocolError } from "../errors.ts";
 import type { OutputStreamNumber, PerStream } from "../wire/requests.ts";
@@ -10,7 +10,7 @@ interface StreamState {
   offset: number;
   credit: number;
   consumed: number;
-  /** ATTACH may have asked for bytes that are no longer kept, or not yet there: the first piece tells where it is */
+  /** ATTACH may have requested bytes that are dropped or not there yet, so the first piece sets the offset */
   mayJump: boolean;
   eof: boolean;
 }
@@ -31,7 +31,7 @@ export class OutputCredit {
     this.#streams = { 1: stream(offsets[0]), 2: stream(offsets[1]), 3: stream(offsets[2]) };
   }
 
-  /** Where the next byte of each stream is expected. */
+  /** Expected offset of the next byte of each stream. */
   get offsets(): PerStream {
     return [this.#streams[1].offset, this.#streams[2].offset, this.#streams[3].offset];
   }
@@ -47,7 +47,7 @@ export class OutputCredit {
     this.#advance(stream, offset).eof = true;
   }
 
-  /** Counts what was consumed; the credit to give back now, in steps of a quarter of the window, or 0. */
+  /** Counts consumed bytes. Returns the credit to send now, at least a quarter of the window, or 0. */
   consume(stream: OutputStreamNumber, bytes: number): number {
     const state = this.#streams[stream];
     state.consumed += bytes;

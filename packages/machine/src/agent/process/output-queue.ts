@@ -1,15 +1,16 @@
 /**
  * Output that waits for a slow consumer, as an async iterable with one consumer.
  *
- * The credit bounds the bytes; the number of entries is bounded here, because a guest that writes byte by byte would
- * otherwise cost a hundred times what it was given. Bytes are copied: a view of one byte would keep its whole chunk.
+ * The credit limits the bytes. This class limits the number of entries, because a guest that writes byte by
+ * byte would otherwise use a hundred times its credit in memory. Bytes are copied: a view of one byte would
+ * keep its whole chunk.
  */
 import { createDeferred, type Deferred } from "@forkd/base";
 import { ProtocolError } from "../errors.ts";
 import type { AgentOutput } from "../wire/replies.ts";
 import type { OutputStreamNumber } from "../wire/requests.ts";
 
-/** Entries up to which streams 1 and 2 stay interleaved as they came. */
+/** Number of entries up to which streams 1 and 2 stay interleaved in order of arrival. */
 const looseEntries = 1024;
 const maxEntries = 16_384;
 
@@ -51,7 +52,7 @@ export class OutputQueue implements AsyncIterableIterator<AgentOutput> {
       return;
     }
     if (waiting >= maxEntries) throw new ProtocolError("output in too many pieces");
-    // Bytes of stream 3 stay behind what came before them and ahead of what came after.
+    // Stream 3 keeps its order relative to the other streams: nothing is merged across it.
     if (stream === 3) this.#lastOf.clear();
     else this.#lastOf.delete(3);
     const entry = { stream, offset, buffer: Buffer.from(bytes), length: bytes.length };
@@ -59,7 +60,7 @@ export class OutputQueue implements AsyncIterableIterator<AgentOutput> {
     this.#entries.push(entry);
   }
 
-  /** Nothing more comes; what is queued is still handed out, then the error if there is one. */
+  /** No more output follows. The consumer still gets the queued output, then the error, if any. */
   end(error: Error | undefined): void {
     if (this.#ended) return;
     this.#ended = { error };
@@ -92,7 +93,7 @@ export class OutputQueue implements AsyncIterableIterator<AgentOutput> {
     return this.#waiter.promise;
   }
 
-  /** The consumer stops early: what is queued and what follows is dropped, so that the process is not held up. */
+  /** The consumer stops early: drops queued and later output, so that the process does not block. */
   return(): Promise<IteratorResult<AgentOutput>> {
     const dropped = this.#entries.slice(this.#head);
     this.#entries = [];

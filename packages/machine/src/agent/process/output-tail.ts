@@ -1,4 +1,4 @@
-/** The last bytes of a stream, for messages about how a process ended. */
+/** The last bytes of a stream, for messages about the exit of a process. */
 const keptBytes = 4096;
 
 export class OutputTail {

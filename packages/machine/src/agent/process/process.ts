@@ -4,8 +4,8 @@
  *   starting/attaching ──STARTED/OK──► running ──EXIT──► ended
  *           └──────ERROR──► ended          └──detach()──► leaving ──answer to a ping──► ended
  *
- * The guest is not trusted: output beyond the credit, at a wrong offset, after its end or after EXIT is a
- * ProtocolError, which the client turns into the end of the connection.
+ * The guest is not trusted: output beyond the credit, at a wrong offset, after its end or after EXIT throws
+ * ProtocolError, on which the client closes the connection.
  */
 import { withDeadline, createDeferred, type Deferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
@@ -35,26 +35,26 @@ import {
 
 /** Output that the guest may send ahead of the consumer, for each stream, in bytes. */
 export const defaultWindowBytes = 256 * 1024;
-/** How long dispose waits for a killed process to be gone. */
+/** How long dispose waits for a killed process to exit. */
 const killWaitMs = 5_000;
 const sigkill = 9;
 
 export interface OutputOptions {
   readonly windowBytes?: number;
-  /** Called for each piece instead of queueing it; the bytes are a view. A promise holds the credit back until it resolves. */
+  /** Called for each piece instead of queueing it; the bytes are a view. A promise delays the credit. */
   readonly onOutput?: (output: AgentOutput) => void | Promise<void>;
   readonly onEof?: (stream: OutputStreamNumber) => void;
 }
 
-/** A process that was started detached is out of reach once it has started; `attach` reads it. */
+/** A process started detached cannot be used after it has started, except through `attach`. */
 export type OpenedBy = "start" | "start-detached" | "attach";
 
-/** Input bytes of streams 0 and 3 that the process has not taken. */
+/** Input bytes of streams 0 and 3 that the process has not read. */
 export type InputUsed = readonly [number, number];
 
-/** What a process needs of its client. */
+/** The part of the client that a process needs. */
 export interface ProcessLink extends FrameSink {
-  /** Forgets the process: frames for it are violations from now on. With `inputUsed` it goes on in the guest. */
+  /** Forgets the process: later frames for it are violations. With `inputUsed` it keeps running. */
   release(id: number, inputUsed?: InputUsed): void;
   /** Resolves when the guest has answered everything sent so far. */
   ping(): Promise<void>;
@@ -72,7 +72,7 @@ export class AgentProcess implements AsyncDisposable {
   readonly #exit: Deferred<AgentExit> = createDeferred();
   readonly #ended = createDeferred<void>();
   #state: "opening" | "running" | "leaving" | "ended" = "opening";
-  /** the frame that opens it is still to come */
+  /** set until the answer to START or ATTACH arrives */
   #opening: OpenedBy | undefined;
   #discarding = false;
   #forgotten = false;
@@ -115,17 +115,17 @@ export class AgentProcess implements AsyncDisposable {
     return this.#pid;
   }
 
-  /** How it ended; rejects if it did not start, was detached or the connection ended. */
+  /** The exit status; rejects if the process did not start, was detached or the connection ended. */
   get exit(): Promise<AgentExit> {
     return this.#exit.promise;
   }
 
-  /** For one consumer; ends after the exit, or throws what `exit` rejects with. Empty with `onOutput`. */
+  /** For one consumer; ends after the exit, or throws the error of `exit`. Empty with `onOutput`. */
   get output(): AsyncIterableIterator<AgentOutput> {
     return this.#queue;
   }
 
-  /** Where the next byte of each stream is expected. */
+  /** Expected offset of the next byte of each stream. */
   get offsets(): PerStream {
     return this.#credit.offsets;
   }
@@ -134,12 +134,12 @@ export class AgentProcess implements AsyncDisposable {
     return this.#inputs[stream].write(bytes);
   }
 
-  /** Writes that have not left, or only in part. */
+  /** Number of writes that are not sent completely. */
   unsentWrites(stream: InputStreamNumber): number {
     return this.#inputs[stream].unsentWrites;
   }
 
-  /** True while a write has left in part. */
+  /** True while a write is partly sent. */
   isWriteCut(stream: InputStreamNumber): boolean {
     return this.#inputs[stream].isCut;
   }
@@ -152,7 +152,7 @@ export class AgentProcess implements AsyncDisposable {
     if (this.#state !== "ended") this.#link.send(encodeSignal(this.id, signal, scope));
   }
 
-  /** The group and the leader: right after START the leader may not have made its group yet. */
+  /** Kills the group and the leader: right after START the leader may not have created its group yet. */
   kill(): void {
     this.signal(sigkill, "group");
     this.signal(sigkill, "leader");
@@ -162,7 +162,7 @@ export class AgentProcess implements AsyncDisposable {
     if (this.#state !== "ended") this.#link.send(encodeResize(this.id, rows, cols));
   }
 
-  /** Leaves it running without a reader. Output on its way is dropped here and is there again for the next attach. */
+  /** Leaves the process running without a reader. The next attach can read output in transit again. */
   async detach(): Promise<void> {
     if (this.#state === "ended" || this.#state === "leaving") return;
     this.#state = "leaving";
@@ -170,20 +170,20 @@ export class AgentProcess implements AsyncDisposable {
     this.#link.send(encodeFrame(frameType.detach, this.id));
     const left = this.#link.ping();
     this.#settle(detached(this.id), undefined);
-    // A guest that answers no more has nothing left that could be waited for.
+    // If the guest no longer answers, there is nothing to wait for.
     await withDeadline(left, killWaitMs, () => detached(this.id)).catch(() => undefined);
-    // The window is one for all attachments of a connection.
+    // All attachments of a connection share one window.
     this.#release([this.#inputs[0].usedBytes, this.#inputs[3].usedBytes]);
   }
 
-  /** Lets the agent drop what it keeps of the process once it has finished. */
+  /** Lets the agent drop its state of the process once it has finished. */
   forget(): void {
     if (this.#forgotten) return;
     this.#forgotten = true;
     this.#link.send(encodeFrame(frameType.forget, this.id));
   }
 
-  /** Kills it, waits until it is gone and forgets it; a detached one is left alone. */
+  /** Kills the process, waits for its exit and forgets it. Does nothing to a detached one. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#state === "leaving") return;
     this.#discarding = true;
@@ -194,13 +194,13 @@ export class AgentProcess implements AsyncDisposable {
       const late = (): Error => new AppError("deadline_exceeded", `Process ${this.id} does not end`);
       await withDeadline(this.#ended.promise, killWaitMs, late);
     } catch (error) {
-      // A process stuck in the guest's kernel cannot be waited for; the agent forgets it when it ends.
+      // Do not wait for a process that is stuck in the guest's kernel; the agent forgets it when it ends.
       if (!(error instanceof AppError && error.code === "deadline_exceeded")) throw error;
       await this.detach();
     }
   }
 
-  /** A frame with this id. Called by the client. Throws ProtocolError. */
+  /** The client calls this for each frame with this id. Throws ProtocolError. */
   receive(frame: Frame): void {
     switch (frame.type) {
       case frameType.ok:
@@ -223,13 +223,13 @@ export class AgentProcess implements AsyncDisposable {
     }
   }
 
-  /** The connection has ended. Called by the client. */
+  /** The client calls this when the connection has ended. */
   lost(error: Error): void {
     this.#settle(error, undefined);
     this.#release();
   }
 
-  /** The connection takes bytes again. Called by the client. */
+  /** The client calls this when the connection accepts bytes again. */
   drained(): void {
     this.#inputs[0].pump();
     this.#inputs[3].pump();
@@ -299,7 +299,7 @@ export class AgentProcess implements AsyncDisposable {
     if (given > 0) this.#link.send(encodeCredit(this.id, stream, given));
   }
 
-  /** The consumer threw: nobody reads this process any more, and its failure is the result. */
+  /** The consumer threw, so the process has no reader. `exit` rejects with that error. */
   #consumerFailed(error: unknown): void {
     this.#discarding = true;
     this.#exit.reject(error instanceof Error ? error : new Error(String(error)));
@@ -307,7 +307,7 @@ export class AgentProcess implements AsyncDisposable {
     this.forget();
   }
 
-  /** First cause wins: later calls change nothing. */
+  /** The first cause counts; later calls change nothing. */
   #settle(error: Error | undefined, exit: AgentExit | undefined): void {
     if (exit) this.#exit.resolve(exit);
     const reason = error ?? new AppError("wrong_state", `Process ${this.id} has ended`);

@@ -1,8 +1,9 @@
 /**
- * Frames of the agent protocol (docs/spec/agent-protocol.md): header, fields and the incremental parser. Pure.
+ * Frames of the agent protocol (docs/spec/agent-protocol.md): header, fields and incremental parser. Pure.
  *
- * The parser has two states. Before the connection is in step it scans for the `HELLO_OK` that carries the nonce of
- * this connection; whatever precedes it belongs to an earlier one. After that every byte must be part of a valid frame.
+ * The parser has two states. First it scans for the `HELLO_OK` with the nonce of this connection and skips
+ * all bytes before it, which belong to an earlier connection. After that, every byte must be part of a valid
+ * frame.
  */
 import { ProtocolError } from "../errors.ts";
 
@@ -40,12 +41,12 @@ export const maxPayloadBytes = 65_536;
 export const nonceBytes = 16;
 
 const magic = Buffer.from([0xf0, 0x4b]);
-/** Version of the protocol: what frames there are and what they mean. Recorded with a snapshot. */
+/** Version of the protocol, that is of the set of frames and their meaning. Recorded with a snapshot. */
 export const protocolVersion = 2;
-/** Version of the frame itself: how a header is laid out. In every header. */
+/** Version of the header layout. In every header. */
 const frameVersion = 1;
 const checkSeed = 0x464b4431;
-/** Longest HELLO_OK looked for while scanning; what waits for completion is bounded by it. */
+/** Longest HELLO_OK that the scan accepts; it limits the bytes that the scan keeps. */
 const maxHelloOkBytes = 1024;
 
 export interface Frame {
@@ -55,7 +56,7 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-/** One frame in one buffer; the payload is the parts one after the other. */
+/** One frame in one buffer; the payload is the concatenation of the parts. */
 export function encodeFrame(type: number, id: number, ...parts: readonly Uint8Array[]): Buffer {
   const length = parts.reduce((sum, part) => sum + part.length, 0);
   if (length > maxPayloadBytes) throw new RangeError(`Cannot encode a frame of ${length} bytes`);
@@ -78,16 +79,16 @@ function headerCheck(bytes: Buffer, at: number): number {
   return (bytes.readUInt32LE(at) ^ bytes.readUInt32LE(at + 4) ^ bytes.readUInt32LE(at + 8) ^ checkSeed) >>> 0;
 }
 
-/** The reason why the 16 bytes at `at` are not a header, or undefined if they are. */
+/** Why the 16 bytes at `at` are not a header; undefined if they are. */
 function headerFault(bytes: Buffer, at: number): string | undefined {
-  if (bytes[at] !== magic[0] || bytes[at + 1] !== magic[1]) return "no frame where one must begin";
+  if (bytes[at] !== magic[0] || bytes[at + 1] !== magic[1]) return "no frame where one must start";
   if (bytes[at + 2] !== frameVersion) return `frame version ${bytes[at + 2]}`;
   if (bytes.readUInt32LE(at + 12) !== headerCheck(bytes, at)) return "wrong header check";
   const length = bytes.readUInt32LE(at + 8);
   return length > maxPayloadBytes ? `payload of ${length} bytes` : undefined;
 }
 
-/** A payload of fields: key to values in their order. */
+/** A payload of fields: key → values in order. */
 export type Fields = ReadonlyMap<number, readonly Buffer[]>;
 
 export function encodeField(key: number, value: Uint8Array): Buffer {
@@ -116,25 +117,25 @@ export function decodeFields(payload: Buffer): Fields {
 }
 
 /**
- * Turns chunks of the stream into frames. A frame inside one chunk is a view of it; one that spans chunks is copied
- * once into a buffer of its size, so the work is linear and at most one frame waits.
+ * Turns chunks of the stream into frames. A frame inside one chunk is a view of it. A frame that spans chunks
+ * is copied once into a buffer of its size, so the work is linear and at most one frame is buffered.
  */
 export class FrameParser {
-  /** undefined once in step */
+  /** undefined once HELLO_OK was found */
   #nonce: Buffer | undefined;
-  /** what may still become the HELLO_OK while scanning */
+  /** bytes that may be the start of HELLO_OK while scanning */
   #carry: Buffer = Buffer.alloc(0);
   readonly #header = Buffer.alloc(headerBytes);
   #headerFill = 0;
   #payload: Buffer | undefined;
   #payloadFill = 0;
 
-  /** Without a nonce the stream is in step from its first byte. */
+  /** Without a nonce, frames start at the first byte of the stream. */
   constructor(nonce?: Buffer) {
     this.#nonce = nonce;
   }
 
-  /** The frames that `chunk` completes, the first of all being the HELLO_OK. Throws ProtocolError. */
+  /** Yields the frames that `chunk` completes; the first frame of all is HELLO_OK. Throws ProtocolError. */
   *push(chunk: Buffer): Generator<Frame> {
     let at = 0;
     if (this.#nonce !== undefined) {
@@ -160,7 +161,7 @@ export class FrameParser {
     }
   }
 
-  /** Copies into the frame that spans chunks; returns how far it came. */
+  /** Copies bytes to the frame that spans chunks; returns the position after them. */
   #fill(chunk: Buffer, at: number): number {
     if (this.#payload === undefined) {
       const copied = chunk.copy(this.#header, this.#headerFill, at);
@@ -185,8 +186,8 @@ export class FrameParser {
   }
 
   /**
-   * Looks for the HELLO_OK at every place: old output may contain the beginning of a frame whose end never comes, so
-   * an incomplete candidate does not stop the search behind it.
+   * Looks for HELLO_OK at every position. Old output may contain the start of a frame that is never
+   * completed, so the search continues after an incomplete candidate.
    */
   #scan(nonce: Buffer, chunk: Buffer): { frame: Frame; rest: Buffer } | undefined {
     const bytes = this.#carry.length > 0 ? Buffer.concat([this.#carry, chunk]) : chunk;
@@ -210,7 +211,7 @@ export class FrameParser {
         return { frame, rest: bytes.subarray(end) };
       }
     }
-    // The first magic byte alone may be the beginning of a header.
+    // The first magic byte alone may be the start of a header.
     if (keepFrom === bytes.length && bytes.at(-1) === magic[0]) keepFrom--;
     this.#carry = Buffer.from(bytes.subarray(keepFrom));
     return undefined;
@@ -225,7 +226,7 @@ function view(bytes: Buffer, at: number, end: number): Frame {
   };
 }
 
-/** Says whether a candidate found while scanning is ours; any malformed one is not. */
+/** Whether a candidate has our nonce; a malformed one does not. */
 function carriesNonce(payload: Buffer, nonce: Buffer): boolean {
   try {
     return decodeFields(payload).get(1)?.[0]?.equals(nonce) === true;

@@ -1,7 +1,7 @@
 /**
  * The payloads that the guest sends (docs/spec/agent-protocol.md). Pure.
  *
- * They are trusted with nothing: a length that does not fit, a missing field or a number beyond 2^53 is a ProtocolError.
+ * The guest is not trusted: a wrong length, a missing field or a number beyond 2^53 is a ProtocolError.
  */
 import { ProtocolError } from "../errors.ts";
 import { decodeFields, type Fields } from "./frames.ts";
@@ -159,7 +159,7 @@ export function decodeListing(payload: Buffer): AgentListing {
 
 function kindName(kind: number): ProcessKind | undefined {
   for (const [name, value] of Object.entries(processKind)) {
-    // Object.entries forgets that the keys are those of the table.
+    // Object.entries() loses the type of the keys.
     if (value === kind) return name as ProcessKind;
   }
   return undefined;

@@ -31,7 +31,7 @@ const startFlag = {
   exclusive: 128,
 } as const;
 
-/** What to start in the guest; which members count depends on `kind`. */
+/** A process to start in the guest; `kind` decides which members are used. */
 export interface StartSpec {
   readonly kind?: ProcessKind;
   readonly argv?: readonly string[];
@@ -59,7 +59,7 @@ export interface StartSpec {
   readonly label?: string;
 }
 
-/** Wall clock, ns since the epoch; a function is called when the frame is made. */
+/** Wall clock, ns since the epoch; a function is called when the frame is encoded. */
 export type RealtimeNs = bigint | (() => bigint);
 
 export interface AfterForkSpec {
@@ -94,10 +94,10 @@ export function encodeHello(nonce: Uint8Array): Buffer {
   return encodeFrame(frameType.hello, 0, encodeField(1, nonce));
 }
 
-/** Largest milliseconds that the u32 of a timeout can say (49 days); longer ones are cut to it. */
+/** Longest timeout that fits in a u32 of milliseconds (49 days); longer ones are reduced to it. */
 const maxTimeoutMs = 0xffff_ffff;
 
-/** Throws RangeError if the spec does not fit into one frame. */
+/** Throws RangeError if the spec does not fit in one frame. */
 export function encodeStart(id: number, spec: StartSpec, creditBytes: number): Buffer {
   const fields: Buffer[] = [];
   const text = (key: number, value: string | undefined): void => {
@@ -140,10 +140,10 @@ function startFlags(spec: StartSpec): number {
   return flags;
 }
 
-/** Most input bytes of one frame. */
+/** Maximum input bytes of one frame. */
 export const maxInputBytes = maxPayloadBytes - 2;
 
-/** Ends the payload of INPUT: one that was cut and finished by zeros is recognised by its absence. */
+/** Last byte of an INPUT payload. A truncated payload that was filled with zeros does not have it. */
 const inputMark = 1;
 
 export function encodeInput(id: number, stream: InputStreamNumber, bytes: Uint8Array): Buffer {

@@ -1,4 +1,4 @@
-/** Stat records of the agent (docs/spec/agent-protocol.md) to the file entries of the contract. Pure. */
+/** Converts stat records of the agent (docs/spec/agent-protocol.md) to file entries of the contract. Pure. */
 import { posix } from "node:path";
 import type { FileEntry } from "@forkd/contract";
 
@@ -14,7 +14,7 @@ const typeOf: Readonly<Record<string, FileEntry["type"]>> = {
   c: "char",
 };
 
-/** The guest sent something that is no record; the caller says which operation it spoils. */
+/** The guest sent an invalid record. The caller adds which operation failed. */
 export class BadRecord extends Error {
   override readonly name = "BadRecord";
 }
@@ -22,7 +22,7 @@ export class BadRecord extends Error {
 /** One record without its path. */
 export type StatRecord = Omit<FileEntry, "path">;
 
-/** Reads records from pieces of a stream; what is cut waits for the next piece. */
+/** Reads records from pieces of a stream and keeps an incomplete record until the next piece. */
 export class StatRecordParser {
   #rest: Buffer = Buffer.alloc(0);
 
@@ -37,7 +37,7 @@ export class StatRecordParser {
     this.#rest = Buffer.from(bytes.subarray(at));
   }
 
-  /** Throws if a record was cut. */
+  /** Throws if the last record is incomplete. */
   end(): void {
     if (this.#rest.length > 0) throw new BadRecord("the last record is cut");
   }
@@ -62,7 +62,7 @@ function decodeRecord(record: Buffer): StatRecord {
     type,
     size: Number(size),
     mode: (record.readUInt32LE(1) & 0o7777).toString(8).padStart(4, "0"),
-    // Milliseconds are what a number of seconds can say without rounding surprises.
+    // Milliseconds, because a double of seconds since the epoch rounds finer fractions.
     mtime_unix: Number(record.readBigUInt64LE(13) / 1_000_000n) / 1000,
     uid: record.readUInt32LE(21),
     gid: record.readUInt32LE(25),
@@ -70,7 +70,7 @@ function decodeRecord(record: Buffer): StatRecord {
   };
 }
 
-/** The entry of a directory; its name must be one that a directory can hold. */
+/** An entry of a directory. Refuses names that a directory cannot contain. */
 export function entryIn(directory: string, record: StatRecord): FileEntry {
   const { name } = record;
   if (name === "" || name === "." || name === ".." || /[/\0]/.test(name)) throw new BadRecord("file name");

@@ -1,8 +1,8 @@
 /**
  * Specs → QEMU's command line. Pure.
  *
- * The guest-visible part (machine, CPU, memory size, devices and their order) is the same for a parent and its children;
- * only back ends differ: memory shared or private, disk files, sockets.
+ * The guest-visible part (machine, CPU, memory size, devices and their order) is the same for a parent and
+ * its children; only back ends differ: memory shared or private, disk files, sockets.
  */
 import type { Accelerator } from "@forkd/contract";
 import type { BootSpec, DiskSpec, MachineShape, RestoreSpec } from "../engine.ts";
@@ -19,8 +19,8 @@ export const devices = [
 ] as const;
 
 export function cpuModel(accelerator: Accelerator): string {
-  // Under TCG the guest must be able to trust the TSC, or it falls back to a ticking clock, and copies with rep movsb,
-  // which the erms and fsrm bits suggest, are emulated byte by byte.
+  // Under TCG, invtsc lets the guest trust the TSC; otherwise it falls back to a periodic tick. Without erms
+  // and fsrm the guest avoids rep movsb, which TCG emulates byte by byte.
   return accelerator === "kvm" ? "host,-arch-capabilities,migratable=no,+invtsc" : "max,+invtsc,-erms,-fsrm";
 }
 
@@ -35,11 +35,11 @@ export function shapeOf(options: {
 /** Kernel arguments; `tscKhz` is the host's TSC frequency. */
 export function kernelCommandLine(accelerator: Accelerator, tscKhz: number): string {
   const common = "console=ttyS0 quiet loglevel=3 panic=-1 reboot=t random.trust_cpu=on";
-  // The guest kernel protects nothing but its own guest; what it does less often is time that a child has back, and memory
-  // that it goes on sharing.
+  // The VM is the security boundary, so the guest kernel needs no hardening. Less work in the kernel saves a
+  // child CPU time and memory writes, which would end the sharing of pages.
   const lean =
     " mitigations=off audit=0 apparmor=0 lsm= nowatchdog transparent_hugepage=never init_on_alloc=0 kfence.sample_interval=0 psi=0 noautogroup";
-  // microvm under TCG has nothing to calibrate the TSC against.
+  // microvm under TCG has no clock to calibrate the TSC with.
   const clock =
     accelerator === "tcg" ? ` tsc_early_khz=${tscKhz} tsc=reliable clocksource=tsc no_timer_check` : "";
   return common + lean + clock;
@@ -50,7 +50,7 @@ export function escapeComma(path: string): string {
   return path.replaceAll(",", ",,");
 }
 
-/** In the directory of a machine's sockets. */
+/** Names in the directory of a machine's sockets. */
 export const controlSocket = "qmp.sock";
 export const agentSocket = "agent.sock";
 
@@ -64,7 +64,7 @@ export function overlayName(index: number): string {
   return `disk${index}`;
 }
 
-/** Name of the node below a layer: QEMU tells the layer's path by it. */
+/** Name of the file node below a layer, by which QEMU reports the layer's path. */
 export function fileNode(layer: string): string {
   return `${layer}-file`;
 }
@@ -73,7 +73,7 @@ export function overlayNode(name: string, path: string, backing: string | null):
   return {
     driver: "qcow2",
     "node-name": name,
-    // An overlay lives as long as its machine; what is kept is synced when it is kept.
+    // An overlay is needed only while its machine runs; a layer that a snapshot keeps is synced then.
     cache: { direct: false, "no-flush": true },
     discard: "unmap",
     file: {
@@ -109,7 +109,7 @@ function diskArgs(disk: DiskSpec): string[] {
     "-blockdev",
     JSON.stringify(overlayNode(overlayName(0), disk.overlay, below ?? null)),
     "-device",
-    // A full disk of the host is an error for the guest that hits it; the default would stop it without a word.
+    // Report a full host disk to the guest as an error; the default would stop the VM silently.
     `virtio-blk-device,drive=${overlayName(0)},werror=report,rerror=report`,
   );
   return args;
@@ -129,7 +129,7 @@ function commonArgs(spec: BootSpec | RestoreSpec, share: boolean): string[] {
     "-object",
     `memory-backend-file,id=ram,size=${shape.memoryMib}M,mem-path=${escapeComma(spec.memoryFile)},share=${share ? "on" : "off"}`,
     ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
-    // For a later daemon: the first one's connection ends with it.
+    // For a later daemon, because descriptor 3 closes when the first daemon exits.
     "-chardev",
     `socket,id=qmp-again,path=${escapeComma(place.socketDir)}/${controlSocket},server=on,wait=off`,
     ...["-mon", "chardev=qmp-again,mode=control"],
@@ -151,7 +151,7 @@ export function bootArgs(spec: BootSpec): string[] {
   ];
 }
 
-/** Descriptor 4 is the device state. Without -S the machine runs as soon as the state is loaded. */
+/** Descriptor 4 is the device state. Without -S, the machine runs as soon as the state is loaded. */
 export function restoreArgs(spec: RestoreSpec): string[] {
   return [...commonArgs(spec, false), "-incoming", "defer"];
 }

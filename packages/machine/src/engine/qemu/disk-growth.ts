@@ -1,14 +1,15 @@
 /**
- * How much the layers of a machine may take on the host.
+ * Enforces the limit on the disk space that a machine's layers use on the host.
  *
- * QEMU tells when it writes beyond an offset of the top layer's file (once, then it must be told the next offset). The event is a
- * reason to look: what counts is what the files take. So a layer that was copied, or whose clusters were given back, ends nobody.
+ * QEMU reports once when it writes beyond a given offset of the top layer's file, then needs the next offset.
+ * The event only triggers a check of the real disk usage, so a collapse or discarded clusters never stop a
+ * machine.
  */
 import { stat } from "node:fs/promises";
 import { isErrno } from "@forkd/base";
 import type { QmpClient } from "./qmp.ts";
 
-/** so that a file that grows and shrinks at the limit is not looked at for every write */
+/** minimum distance to the next offset, so that a file near the limit is not checked on every write */
 const stepBytes = 1024 * 1024;
 const blockBytes = 512;
 
@@ -37,14 +38,14 @@ export class DiskGrowth implements Disposable {
     void this.#follow();
   }
 
-  /** From now on the node is the one that is written; the last path is its file. */
+  /** Watches the node that QEMU writes to from now on; the last path is its file. */
   async watch(node: string, paths: readonly string[]): Promise<void> {
     this.#node = node;
     this.#paths = paths;
     await this.#arm();
   }
 
-  /** What these files hold is about to become part of the machine's own layer. */
+  /** Raises the limit by the size of these files, which are about to be copied to the machine's layer. */
   async allow(paths: readonly string[]): Promise<void> {
     const files = await Promise.all(paths.map(sizeOf));
     this.#bytes += files.reduce((sum, { physical }) => sum + physical, 0);
@@ -54,7 +55,7 @@ export class DiskGrowth implements Disposable {
     this.#done = true;
   }
 
-  /** Until the machine ends, which closes the control socket. */
+  /** Runs until the machine exits, which closes the control socket. */
   async #follow(): Promise<void> {
     try {
       while (!this.#done) {
@@ -62,11 +63,11 @@ export class DiskGrowth implements Disposable {
         if (!this.#done) await this.#arm();
       }
     } catch {
-      // The machine has ended, and that is what its owner is told.
+      // The machine has exited, which its owner learns from `exited`.
     }
   }
 
-  /** Ends the machine, or names the offset at which to look again. */
+  /** Reports the excess, or sets the offset for the next check. */
   async #arm(): Promise<void> {
     const files = await Promise.all(this.#paths.map(sizeOf));
     const taken = files.reduce((sum, { physical }) => sum + physical, 0);
@@ -80,7 +81,7 @@ export class DiskGrowth implements Disposable {
   }
 }
 
-/** A layer that was merged away meanwhile takes nothing. */
+/** A layer that a collapse has removed has size 0. */
 async function sizeOf(path: string): Promise<{ physical: number; length: number }> {
   try {
     const { blocks, size } = await stat(path);

@@ -1,9 +1,9 @@
 /**
- * The disk of a running machine: a chain of images of which only the top one is written.
+ * The disk of a running machine: a chain of images of which only the top one is writable.
  *
- *   rootfs ← base … ← disk0 ← disk1 ← …        freeze(): the top becomes read-only, a prepared empty one goes on
+ *   rootfs ← base … ← disk0 ← disk1 ← …        freeze(): the top becomes read-only below a new overlay
  *
- * No file ever has two writers: a frozen one is opened by others only to read.
+ * No file ever has two writers: others open a frozen file only for reading.
  */
 import { z } from "zod";
 import { AppError } from "@forkd/contract";
@@ -46,10 +46,10 @@ export class QemuDisk {
   /** number of the next overlay */
   #overlays: number;
   #prepared: Node | undefined;
-  /** writes so far when the top layer was new; undefined where it may hold something */
+  /** number of writes when the top layer was created; undefined if the layer may contain data */
   #writesBefore: number | undefined;
   #growth: DiskGrowth | undefined;
-  /** layers at the bottom that are not the machine's own */
+  /** number of layers at the bottom that are not the machine's own */
   #bases: number;
 
   private constructor(execute: Execute, qmp: QmpClient, nodes: Node[], overlays: number) {
@@ -60,7 +60,7 @@ export class QemuDisk {
     this.#bases = nodes.filter(({ name }) => isBase(name)).length;
   }
 
-  /** As the command line says, with a new overlay. */
+  /** The disk of a new process, with the layers of its command line and an empty overlay. */
   static fresh(spec: DiskSpec, execute: Execute, qmp: QmpClient): QemuDisk {
     const base = [...spec.backing].reverse().map((layer, index) => ({ ...layer, name: baseNode(index) }));
     const top: Node = { path: spec.overlay, format: "qcow2", name: overlayName(0) };
@@ -69,7 +69,7 @@ export class QemuDisk {
     return disk;
   }
 
-  /** As QEMU says, after a job that nobody waits for any more was ended and what is no part of the chain was removed. */
+  /** The disk as QEMU reports it, after cancelling a leftover job and removing nodes outside the chain. */
   static async attach(execute: Execute, qmp: QmpClient): Promise<QemuDisk> {
     await endJobs(execute, qmp);
     const devices = devicesSchema.parse(await execute("query-block"));
@@ -77,10 +77,11 @@ export class QemuDisk {
     const all = layersOf(nodesSchema.parse(await execute("query-named-block-nodes", { flat: true })));
     const at = all.findIndex(({ name }) => name === top?.["node-name"]);
     const last = all[at];
-    if (!top || !last) throw new AppError("engine_failed", "QEMU does not tell what its disk is made of");
-    // Layers are only ever added at the top or removed below it, from the lowest that is not kept.
+    if (!top || !last) throw new AppError("engine_failed", "QEMU does not report the layers of its disk");
+    // Layers are only added at the top or removed just below it, so the chain is the lowest ones and the top.
     const chain = [...all.slice(0, top.backing_file_depth), last];
-    if (top.backing_file_depth > at) throw new AppError("engine_failed", "QEMU has a disk layer of no name");
+    if (top.backing_file_depth > at)
+      throw new AppError("engine_failed", "QEMU has a disk layer without a name");
     for (const { name } of all.toReversed())
       if (!chain.some((node) => node.name === name)) await execute("blockdev-del", { "node-name": name });
     const numbers = all.map(({ name }) => Number(/^disk(\d+)$/.exec(name)?.[1] ?? 0));
@@ -91,7 +92,7 @@ export class QemuDisk {
     return this.#nodes.map(({ path, format }) => ({ path, format }));
   }
 
-  /** Sets all limits anew; `onExceeded` is called once. */
+  /** Replaces all limits; `onExceeded` is called at most once. */
   async limit(limits: DiskLimits, onExceeded: (reason: string) => void): Promise<void> {
     const { readBps, writeBps, readIops, writeIops, growth } = limits;
     if ([readBps, writeBps, readIops, writeIops].some((each) => each !== undefined)) {
@@ -129,11 +130,11 @@ export class QemuDisk {
 
   async freeze(): Promise<readonly DiskLayer[]> {
     const writes = await this.#writes();
-    // An empty layer holds nothing that the ones below it do not.
+    // An empty layer adds nothing to the layers below it.
     if (writes === this.#writesBefore) return this.layers.slice(0, -1);
     const top = this.#top();
     const next = this.#prepared;
-    if (!next) throw new AppError("internal", "The disk was frozen without an overlay to go on in");
+    if (!next) throw new AppError("internal", "Cannot freeze the disk: no overlay was prepared");
     await this.#execute("blockdev-snapshot", { node: top.name, overlay: next.name });
     this.#nodes.push(next);
     this.#prepared = undefined;
@@ -151,7 +152,7 @@ export class QemuDisk {
     const ended = this.#qmp.event("BLOCK_JOB_COMPLETED", (data) => data["device"] === jobName);
     ended.catch(() => undefined);
     const chain = { device: top.name, "base-node": base.name };
-    // No path goes into the image: the chain is always given from outside.
+    // The image must not contain a path: the command line always gives the chain.
     await this.#execute("block-stream", { "job-id": jobName, ...chain, "backing-file": "" });
     const { error } = await ended;
     if (typeof error === "string")
@@ -173,11 +174,11 @@ export class QemuDisk {
   async #device(): Promise<z.output<typeof statsSchema>[number]> {
     const devices = statsSchema.parse(await this.#execute("query-blockstats"));
     const device = devices.find(({ qdev }) => qdev !== undefined);
-    if (!device) throw new AppError("engine_failed", "QEMU does not tell what was written to the disk");
+    if (!device) throw new AppError("engine_failed", "QEMU does not report the writes to its disk");
     return device;
   }
 
-  /** Requests of the guest that may have changed the disk; none is on the way while the machine is stopped. */
+  /** Number of guest requests that may have changed the disk; none is in progress during a pause. */
   async #writes(): Promise<number> {
     const { stats } = await this.#device();
     return (
@@ -201,13 +202,13 @@ async function endJobs(execute: Execute, qmp: QmpClient): Promise<void> {
   try {
     await execute("block-job-cancel", { device: jobName });
   } catch (error) {
-    // It may have ended by itself in between, and then the event has come.
+    // The job may have completed since the query; then the event has arrived.
     if (!(error instanceof AppError) || error.details["qmp_class"] !== "DeviceNotActive") throw error;
   }
   await ended;
 }
 
-/** The layers among the nodes, from the bottom. */
+/** The nodes that are layers, bottom first. */
 function layersOf(nodes: z.output<typeof nodesSchema>): Node[] {
   const byName = new Map(nodes.map((node) => [node["node-name"], node]));
   const layers = nodes.flatMap((node): (Node & { order: number })[] => {

@@ -1,9 +1,9 @@
 /**
  * Engine for QEMU.
  *
- * A restore loads CPU and device state from descriptor 4 while memory is mapped privately from the snapshot's file, so
- * nothing is copied. The agent's socket is connected before the state is loaded: the guest finds the host present, and
- * what was written ahead is read in its first moments.
+ * A restore loads CPU and device state from descriptor 4 and maps memory privately from the snapshot's file,
+ * so nothing is copied. The agent's socket is connected before the state is loaded, so that the guest reads
+ * the first frames as soon as it runs.
  */
 import { connect, type Socket } from "node:net";
 import { AppError } from "@forkd/contract";
@@ -39,11 +39,11 @@ type Running = {
   disk: QemuDisk;
 };
 
-/** Its sockets close a moment before its exit is known. */
+/** The sockets of a process close shortly before its exit is known. */
 const exitGraceMs = 200;
 /** for `qemu --version` */
 const versionMs = 30_000;
-/** How long QEMU may take to say what it does. */
+/** How long QEMU may take to report its state. */
 const attachMs = 30_000;
 const statusSchema = z.looseObject({ status: z.string() });
 
@@ -93,7 +93,7 @@ export class QemuEngine implements Engine {
       throw new AppError("engine_failed", `Cannot reach the VMM with pid ${id.pid}: ${why}`, { cause });
     });
     await using scope = new Scope();
-    // Until all is well the process is not ours to end.
+    // A failure here must not kill the process, only close the connection.
     scope.defer(() => void control.destroy());
     const process = VmmProcess.attach(id, control, place);
     const qmp = new QmpClient(control);
@@ -102,7 +102,7 @@ export class QemuEngine implements Engine {
       await orExit(process, qmp.open());
       const disk = await QemuDisk.attach(execute, qmp);
       const { status } = statusSchema.parse(await execute("query-status"));
-      // Stopped for a capture that will not be.
+      // An earlier daemon stopped it for a capture that it did not finish.
       if (status === "paused") await execute("cont");
       else if (status !== "running")
         throw new AppError("engine_failed", `The VMM with pid ${id.pid} is in state "${status}"`);
@@ -167,8 +167,9 @@ function executeIn(process: VmmProcess, qmp: QmpClient): Execute {
 }
 
 /**
- * Waits for `work`, which fails when the process's control socket closes. That is how an exit shows first; the exit says why.
- * (Not a race with the exit: what waits for a promise that lives as long as the machine stays in memory as long.)
+ * Waits for `work`, which fails when the control socket closes, the first sign of an exit. Then waits for the
+ * exit, which says why. Not Promise.race() with the exit: that promise would keep every waiter in memory
+ * until the exit.
  */
 async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
   try {
@@ -194,7 +195,7 @@ function connectSocket(path: string): Promise<Socket> {
     const socket = connect({ path });
     socket.once("connect", () => {
       socket.off("error", reject);
-      // Its close is the event; while it waits in a pool nobody else listens.
+      // "close" follows an error and is handled. In a pool, the socket has no other "error" listener.
       socket.on("error", () => undefined);
       resolve(socket);
     });
@@ -202,7 +203,7 @@ function connectSocket(path: string): Promise<Socket> {
   });
 }
 
-/** What a waiting and a running machine have in common: the process and its sockets. */
+/** The common part of a prepared and a running machine: the process and its sockets. */
 class QemuProcess implements AsyncDisposable {
   protected readonly running: Running;
 
@@ -229,7 +230,7 @@ class QemuProcess implements AsyncDisposable {
   async limitDisk(limits: DiskLimits): Promise<void> {
     const { process, disk } = this.running;
     await disk.limit(limits, (reason) => {
-      process.blame(reason);
+      process.setCause(reason, "disk");
       process.kill();
     });
   }
@@ -246,7 +247,7 @@ class QemuMachine extends QemuProcess implements Machine {
 
   async pause(): Promise<PausedMachine> {
     const { process, qmp, agentSocket, disk } = this.running;
-    // QEMU hands input to a stopped guest too, which would change its memory under our hands.
+    // QEMU passes input to a stopped guest too, which would change its memory during a capture.
     agentSocket.cork();
     try {
       await orExit(process, qmp.execute("stop"));
@@ -309,7 +310,7 @@ class QemuPrepared extends QemuProcess implements PreparedMachine {
       (data) => data["status"] === "completed" || data["status"] === "failed",
     );
     done.catch(() => undefined);
-    // Sent together: both are answered in order.
+    // Sent together, because QEMU answers in order.
     const [, , end] = await orExit(
       process,
       Promise.all([

@@ -1,7 +1,7 @@
 /**
  * QMP client: one JSON object per line over a socket.
  *
- * Commands are answered in order by id; several may be on the way. Events go to waiters by name.
+ * Several commands may be pending; answers are matched by id. Events go to waiters by name.
  */
 import type { Socket } from "node:net";
 import { z } from "zod";
@@ -25,7 +25,7 @@ type Waiter = {
   reject: (error: Error) => void;
 };
 
-/** A long chain of disk layers is told in several hundred KiB. */
+/** The description of a long chain of disk layers takes several hundred KiB. */
 const maxLine = 4 << 20;
 
 export class QmpClient {
@@ -43,7 +43,7 @@ export class QmpClient {
     this.#greeted = new Promise((resolve, reject) => {
       this.#waiters.add({ events: ["QMP"], matches: () => true, resolve: () => resolve(), reject });
     });
-    // The failure is reported by whoever awaits it; nobody may be waiting when the process dies early.
+    // open() reports the failure, but may not have been called yet when the process exits early.
     this.#greeted.catch(() => undefined);
     socket.on("data", (chunk: string) => this.#read(chunk));
     socket.on("close", () => this.#end(new AppError("engine_failed", "QEMU closed its control socket")));
@@ -67,7 +67,7 @@ export class QmpClient {
     });
   }
 
-  /** The data of the next event of that name, or of one of those names, that matches. */
+  /** Resolves with the data of the next matching event with one of these names. */
   event(
     name: string | readonly string[],
     matches: (data: Record<string, unknown>) => boolean = () => true,

@@ -1,6 +1,7 @@
 /**
- * The control groups of one daemon, `<own group>/forkd-<digest of the data directory>/<name>`, in version 2 below the group that was
- * given for them, if one was. A daemon that comes later finds them by their names. Nothing outside is ever removed or written to.
+ * The control groups of one daemon, `<own group>/forkd-<digest of the data directory>/<name>`; in version 2
+ * below the machines group, if one is set. A later daemon finds them by name. Groups outside are never
+ * written or removed.
  */
 import { createHash } from "node:crypto";
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
@@ -13,16 +14,16 @@ import { controllers, findPositions, type Controller, type Position, type Positi
 export type Support = { version: 1 | 2; dir: string } | { reason: string };
 
 export type OpenOptions = {
-  /** version 2: a group for machines alone, as a path that is seen from the group of this process; undefined: below that group itself */
+  /** version 2: a group only for machines, relative to this process's group; default: that group itself */
   machinesGroup?: string | undefined;
   positions?: Positions;
   pid?: number;
 };
 
 export class Cgroups {
-  /** what can be limited here; `dir` is the group of ours that holds those of the sandboxes */
+  /** which limits work here; `dir` is our group, the parent of the sandboxes' groups */
   readonly support: Readonly<Record<Controller, Support>>;
-  /** groups whose memory this process and its machines take from, with all above them */
+  /** groups whose memory limits apply to this process and its machines, with their ancestors */
   readonly #memory: readonly Position[];
 
   private constructor(support: Record<Controller, Support>, memory: readonly Position[]) {
@@ -30,7 +31,7 @@ export class Cgroups {
     this.#memory = memory;
   }
 
-  /** Nothing can be limited. */
+  /** Supports no limits. */
   static none(reason: string): Cgroups {
     return new Cgroups({ memory: { reason }, cpu: { reason }, pids: { reason } }, []);
   }
@@ -59,7 +60,7 @@ export class Cgroups {
         return { version: 1, dir: join(at.dir, name) };
       } catch (error) {
         if (!isErrno(error, "EACCES", "EPERM", "EROFS", "ENOENT")) throw error;
-        return { reason: `the group ${at.dir} cannot be written to by this user` };
+        return { reason: `this user cannot write to the group ${at.dir}` };
       }
     };
     const support = { memory: supportOf("memory"), cpu: supportOf("cpu"), pids: supportOf("pids") };
@@ -70,7 +71,7 @@ export class Cgroups {
     return new Cgroups(support, [memory, ...machines].flatMap(withThoseAbove));
   }
 
-  /** A group with these limits; the caller disposes of it when its processes have ended. */
+  /** Creates a group with these limits; the caller disposes it when its processes have exited. */
   create(name: string, limits: GroupLimits): Group {
     const places: Places = {};
     for (const controller of controllersOf(limits)) {
@@ -89,7 +90,7 @@ export class Cgroups {
     return group;
   }
 
-  /** The group of that name, if there is one: one that an earlier daemon made. */
+  /** Returns the group with that name if an earlier daemon created it. */
   adopt(name: string): Group | undefined {
     const places: Places = {};
     for (const controller of controllers) {
@@ -100,18 +101,18 @@ export class Cgroups {
     return Object.keys(places).length === 0 ? undefined : new Group(name, places);
   }
 
-  /** Names of all groups of ours. */
+  /** Names of all our groups. */
   list(): string[] {
     return [...new Set(this.#tops().flatMap((dir) => this.#names(dir)))];
   }
 
-  /** Bytes that this process and its machines may still take by the limits of their groups; undefined if there is none. */
+  /** Bytes that this process and its machines may still use under their groups' limits, if there are any. */
   headroom(): number | undefined {
     const rooms = this.#memory.flatMap((each) => headroomIn(each) ?? []);
     return rooms.length === 0 ? undefined : Math.min(...rooms);
   }
 
-  /** Removes our group where it is empty; the groups of sandboxes that live on keep theirs. */
+  /** Removes our groups if they are empty; those with groups of running sandboxes stay. */
   close(): void {
     for (const dir of this.#tops()) {
       try {
@@ -141,7 +142,7 @@ export class Cgroups {
   }
 }
 
-/** Name of the group of the daemon that uses a data directory. */
+/** Name of the group of a daemon with this data directory. */
 export function groupNameOf(dataDir: string): string {
   return `forkd-${createHash("sha256").update(dataDir).digest("hex").slice(0, 12)}`;
 }
@@ -150,7 +151,7 @@ function versionOf(position: Positions[Controller]): number | undefined {
   return "version" in position ? position.version : undefined;
 }
 
-/** A host that shows its groups in a way that we do not know has no limits, but it has sandboxes. */
+/** On a host with an unknown group layout, sandboxes run without limits. */
 function delegationOf(
   position: Position,
   {
@@ -169,14 +170,14 @@ function delegationOf(
   }
 }
 
-/** Our group has no processes either; its own groups are to have the controller. */
+/** Creates our group, which has no processes, and enables the controller for the groups below it. */
 function enabledBelow(dir: string, controller: Controller): Support {
   mkdirSync(dir, { recursive: true });
   const { enabled, reason } = enable(dir, [controller]);
   return enabled.includes(controller) ? { version: 2, dir } : { reason };
 }
 
-/** A group has at most what those above it have. The top of the hierarchy has no limits, and above the mount there is no group. */
+/** A group and its ancestors, whose limits apply too. Above the mount there are no groups. */
 function withThoseAbove({ version, dir }: Position): Position[] {
   const isGroup = existsSync(join(dir, "cgroup.procs"));
   return isGroup ? [{ version, dir }, ...withThoseAbove({ version, dir: dirname(dir) })] : [];
@@ -187,9 +188,9 @@ function headroomIn({ dir, version }: Position): number | undefined {
     version === 2 ? ["memory.max", "memory.current"] : ["memory.limit_in_bytes", "memory.usage_in_bytes"];
   try {
     const limit = Number(readFileSync(join(dir, max), "utf8"));
-    // "max", or the largest number that there is.
+    // "max" in version 2, a huge number in version 1.
     if (!Number.isFinite(limit) || limit > 2 ** 60) return undefined;
-    // Files that were read can be dropped.
+    // The kernel can drop cached file pages.
     const stat = readFileSync(join(dir, "memory.stat"), "utf8");
     const names =
       version === 2 ? ["inactive_file", "active_file"] : ["total_inactive_file", "total_active_file"];

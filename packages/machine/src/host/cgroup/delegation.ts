@@ -1,10 +1,12 @@
 /**
- * Version 2: groups below a group can have controllers only if that has no process. Two ways to such a group:
+ * Version 2: groups below a group can have controllers only if that group has no processes. There are two
+ * ways to get such a group:
  *
- *   given    one that the service manager made for machines alone, and delegated. This process stays where it is, so it can be started
- *            there again while machines live. The process that keeps the group there for the manager moves into a leaf, `keeper`.
- *   our own  this process moves into a leaf, `daemon`, beside which the groups of the sandboxes are made. Where others are in our
- *            group too it is not ours to divide, and all stays as it was.
+ *   given    The service manager created and delegated it only for machines. This process stays in its group,
+ *            so the manager can restart it while machines run. The process that keeps the given group alive
+ *            for the manager moves to a leaf, `keeper`.
+ *   our own  This process moves to a leaf, `daemon`, beside which the groups of the sandboxes are created. If
+ *            other processes are in our group too, the move is undone.
  */
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -15,10 +17,10 @@ export const leafName = "daemon";
 export const keeperName = "keeper";
 
 export type Delegation = {
-  /** the group below which groups can be made */
+  /** the group below which groups can be created */
   dir: string;
   enabled: readonly string[];
-  /** why the others are not */
+  /** why the others are not enabled */
   reason: string;
 };
 
@@ -28,7 +30,7 @@ function wordsOf(path: string): string[] {
     .filter((word) => word !== "");
 }
 
-/** Enables what it can, one by one, so that one that is refused does not cost the others. */
+/** Enables the controllers one by one, so that the refusal of one does not affect the others. */
 export function enable(dir: string, wanted: readonly string[]): { enabled: string[]; reason: string } {
   let reason = "";
   const enabled: string[] = [];
@@ -39,7 +41,8 @@ export function enable(dir: string, wanted: readonly string[]): { enabled: strin
     } catch (error) {
       if (!isErrno(error, "EBUSY", "EACCES", "EPERM", "EROFS", "ENOENT", "EINVAL", "ENOTSUP")) throw error;
       reason = explain(dir, error);
-      // The kernel would enable some of the others, and make the group one of threads, below which there are no groups for processes.
+      // Stop here: the kernel would enable some of the others and make the group threaded. Groups below a
+      // threaded group cannot contain processes.
       if (isErrno(error, "EBUSY", "ENOTSUP")) break;
     }
   }
@@ -47,7 +50,7 @@ export function enable(dir: string, wanted: readonly string[]): { enabled: strin
 }
 
 function explain(dir: string, error: unknown): string {
-  // As Node calls EOPNOTSUPP.
+  // Node's name for EOPNOTSUPP.
   if (isErrno(error, "ENOTSUP"))
     return `the group ${dir} is one for threads (its cgroup.type); run the daemon in another`;
   if (isErrno(error, "EBUSY"))
@@ -55,7 +58,7 @@ function explain(dir: string, error: unknown): string {
   return `the group ${dir} is not ours to change; run the daemon as root or with systemd's Delegate=yes`;
 }
 
-/** The group that was given for machines: a path, seen from the group of this process. */
+/** Uses the given group for machines, a path relative to the group of this process. */
 export function useGiven(position: Position, given: string, wanted: readonly Controller[]): Delegation {
   const dir = resolve(position.dir, given);
   if (!existsSync(join(dir, "cgroup.type"))) {
@@ -75,10 +78,10 @@ export function useGiven(position: Position, given: string, wanted: readonly Con
 }
 
 export function takeDelegation(position: Position, pid: number, wanted: readonly Controller[]): Delegation {
-  // The root of all groups, and only it, has no type, and may have both processes and groups.
+  // Only the root group has no cgroup.type, and it may have both processes and groups.
   if (!existsSync(join(position.dir, "cgroup.type")))
     return { dir: position.dir, ...enable(position.dir, wanted) };
-  // Put there by an earlier step of ours or by the service manager.
+  // An earlier run or the service manager has moved this process to the leaf.
   if (basename(position.dir) === leafName) {
     const dir = dirname(position.dir);
     return { dir, ...enable(dir, wanted) };
@@ -107,11 +110,11 @@ export function takeDelegation(position: Position, pid: number, wanted: readonly
   return { dir, enabled, reason: reason || absent };
 }
 
-/** What is left of a step that cannot be undone is an empty group. */
+/** If a step cannot be undone, only an empty group remains. */
 function attempt(step: () => void): void {
   try {
     step();
   } catch {
-    // The reason why it was undone is the one that is told.
+    // The caller reports why the steps were undone, which matters more.
   }
 }

@@ -1,6 +1,6 @@
 /**
- * One control group: a directory in each hierarchy that it needs. All its limits are set before the first process enters, so no
- * process of it ever runs without them.
+ * One control group: a directory in each hierarchy that it needs. All limits are set before the first process
+ * is added, so no process ever runs without them.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { rmdir } from "node:fs/promises";
@@ -10,9 +10,9 @@ import type { Controller } from "./hierarchies.ts";
 
 const mib = 1024 * 1024;
 const periodUs = 100_000;
-/** the kernel takes memory from a group in portions */
+/** tolerance, because the kernel charges memory to a group in batches */
 const nearBytes = 2 * mib;
-/** how long processes that were killed may take to leave */
+/** how long killed processes may take to exit */
 const leaveMs = 10_000;
 
 export type GroupLimits = {
@@ -23,7 +23,7 @@ export type GroupLimits = {
   pids?: number | undefined;
 };
 
-/** How the kernel came to kill in the group. */
+/** Where memory ran out: `limit` is the group's own limit, `host` is anything above the group. */
 export type OomKill = "limit" | "host";
 
 export type Place = { version: 1 | 2; dir: string };
@@ -46,12 +46,12 @@ export class Group implements AsyncDisposable {
     this.#places = places;
   }
 
-  /** The directory that has the files of a controller. */
+  /** The directory with the files of a controller. */
   dirOf(controller: Controller): string | undefined {
     return this.#places[controller]?.dir;
   }
 
-  /** In version 2 they are all the same. */
+  /** In version 2 all controllers share one directory. */
   get dirs(): string[] {
     return [...new Set(Object.values(this.#places).map(({ dir }) => dir))];
   }
@@ -72,7 +72,7 @@ export class Group implements AsyncDisposable {
       this.#writeIfThere("memory", "memory.swap.max", "0");
     } else {
       this.#write("memory", "memory.limit_in_bytes", String(bytes));
-      // Memory and swap together.
+      // This limits memory and swap together.
       this.#writeIfThere("memory", "memory.memsw.limit_in_bytes", String(bytes));
     }
   }
@@ -84,19 +84,19 @@ export class Group implements AsyncDisposable {
     this.#write("cpu", "cpu.cfs_quota_us", String(quotaUs));
   }
 
-  /** With all its threads. What memory it has taken already stays on the account of the group it comes from. */
+  /** Adds a process with all its threads. Memory that it has already used stays charged to its old group. */
   add(pid: number): void {
     for (const dir of this.dirs) writeFileSync(join(dir, "cgroup.procs"), String(pid));
   }
 
-  /** Whether the kernel killed a process of the group for want of memory: that of the group, or that of those above it. */
+  /** Whether the kernel killed a process because this group, or one above it, ran out of memory. */
   oomKill(): OomKill | undefined {
     const place = this.#places.memory;
     if (!place) return undefined;
     const events = read(join(place.dir, place.version === 2 ? "memory.events" : "memory.oom_control"));
     if (!(numberIn(events, "oom_kill") > 0)) return undefined;
     if (place.version === 2) return numberIn(events, "oom") > 0 ? "limit" : "host";
-    // Not every kernel counts the refusals, but each knows how close it came.
+    // Not every kernel counts limit hits, but all record the peak usage.
     const most = Number(read(join(place.dir, "memory.max_usage_in_bytes")));
     const limit = Number(read(join(place.dir, "memory.limit_in_bytes")));
     return most >= limit - nearBytes ? "limit" : "host";
@@ -107,7 +107,7 @@ export class Group implements AsyncDisposable {
     return [...new Set(all.filter((line) => line !== "").map(Number))];
   }
 
-  /** Of a group whose processes have ended; they may still be on their way out. */
+  /** Removes the group. Its processes must have been killed, but may still be exiting. */
   async [Symbol.asyncDispose](): Promise<void> {
     const until = Date.now() + leaveMs;
     for (const dir of this.dirs) {
@@ -119,7 +119,7 @@ export class Group implements AsyncDisposable {
           if (isErrno(error, "ENOENT")) break;
           if (!isErrno(error, "EBUSY") || Date.now() > until) throw error;
         }
-        // A group of version 1 tells nobody when its last process has gone.
+        // Poll, because a version 1 group has no event for the exit of its last process.
         await new Promise((resolve) => setTimeout(resolve, pauseMs));
       }
     }
@@ -135,7 +135,7 @@ export class Group implements AsyncDisposable {
     try {
       readFileSync(join(this.dirOf(controller) ?? "", file));
     } catch (error) {
-      // Without swap accounting there is no such file.
+      // Without swap accounting the file does not exist.
       if (isErrno(error, "ENOENT")) return;
       throw error;
     }

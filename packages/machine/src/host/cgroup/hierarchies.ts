@@ -1,8 +1,9 @@
 /**
- * Where the control groups of this host are, and where in them this process is.
+ * Finds the control group hierarchies of this host and the groups of this process in them.
  *
- * A controller is in the one hierarchy of version 2, or in a hierarchy of version 1 of its own (or shared with others); a host may
- * have both. Everything is read from /proc/self/mountinfo and /proc/self/cgroup, so it also holds in a container.
+ * A controller is in the single hierarchy of version 2 or in a version 1 hierarchy, alone or with others; a
+ * host may have both. Everything comes from /proc/self/mountinfo and /proc/self/cgroup, so it also works in a
+ * container.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,7 +21,7 @@ export type Positions = { [controller in Controller]: Position | { reason: strin
 
 type Mount = { version: 1 | 2; root: string; point: string; options: string[] };
 
-/** Spaces and the like are written as octal numbers. */
+/** Spaces and other special characters are escaped as octal numbers. */
 function unescape(field: string): string {
   return field.replaceAll(/\\([0-7]{3})/g, (_, digits: string) =>
     String.fromCharCode(Number.parseInt(digits, 8)),
@@ -38,7 +39,7 @@ function mountsOf(mountinfo: string): Mount[] {
   });
 }
 
-/** Path of this process in the hierarchy of a controller; the one of version 2 has no name. */
+/** Path of this process in the hierarchy of a controller; the version 2 hierarchy has an empty name. */
 function pathOf(ownGroups: string, controller: string): string | undefined {
   for (const line of ownGroups.split("\n")) {
     const [, names = "", path] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
@@ -49,11 +50,11 @@ function pathOf(ownGroups: string, controller: string): string | undefined {
 }
 
 function positionIn(mount: Mount, path: string | undefined): Position | { reason: string } {
-  if (path === undefined) return { reason: "this process is in no group of its hierarchy" };
+  if (path === undefined) return { reason: "this process has no group in its hierarchy" };
   const root = mount.root === "/" ? "" : mount.root;
   const isBelow = path === root || path.startsWith(`${root}/`) || root === "";
   if (!isBelow || path.startsWith("/.."))
-    return { reason: `the group of this process (${path}) cannot be seen below ${mount.point}` };
+    return { reason: `the group of this process (${path}) is not visible below ${mount.point}` };
   return { version: mount.version, dir: join(mount.point, path.slice(root.length)) };
 }
 

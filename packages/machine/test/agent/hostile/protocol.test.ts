@@ -1,4 +1,4 @@
-/** What a guest can do to its host: lose its connection. */
+/** The worst effect of a hostile guest is that it loses its connection. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
@@ -33,7 +33,7 @@ const attacks: readonly Attack[] = [
   ["zeros", /no frame/, (guest) => guest.socket.write(Buffer.alloc(64))],
   ["an unknown frame type", /type 112/, (guest, id) => guest.send(0x70, id)],
   ["a second HELLO_OK", /unknown id 0/, (guest) => guest.send(frameType.helloOk, 0)],
-  ["an answer that nobody waits for", /unknown id 5/, (guest) => guest.send(frameType.ok, 5)],
+  ["an answer to no request", /unknown id 5/, (guest) => guest.send(frameType.ok, 5)],
   ["output of an unknown process", /unknown id 6/, (guest) => guest.output(6, 1, 0, "x")],
   [
     "output beyond the credit",
@@ -91,7 +91,7 @@ for (const [what, message, attack] of attacks) {
   });
 }
 
-test("a length over the limit drops the connection before its payload comes", async () => {
+test("a length over the limit drops the connection before its payload arrives", async () => {
   await using guest = await FakeGuest.ready();
   const header = encodeFrame(frameType.output, 1);
   header.writeUInt32LE(65_537, 8);
@@ -100,7 +100,7 @@ test("a length over the limit drops the connection before its payload comes", as
   await expectDropped(guest, /payload of 65537 bytes/);
 });
 
-test("EXIT twice drops the connection, the first one counts", async () => {
+test("a second EXIT drops the connection, and the first one counts", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] });
   const id = await guest.acceptStart();
@@ -122,7 +122,7 @@ test("output and EXIT before STARTED drop the connection", async () => {
   }
 });
 
-test("a list without end drops the connection", async () => {
+test("an endless list drops the connection", async () => {
   await using guest = await FakeGuest.ready();
   const list = guest.client.list();
   const { id } = await guest.take(frameType.list);
@@ -150,14 +150,14 @@ test("a guest that never answers HELLO is unreachable after the timeout", async 
   assert.equal(guest.client.isClosed, true);
 });
 
-test("an abort ends the connection", async () => {
+test("an abort closes the connection", async () => {
   const controller = new AbortController();
   await using guest = await FakeGuest.open({ signal: controller.signal });
   controller.abort();
   await assert.rejects(guest.client.ready, { code: "cancelled" });
 });
 
-test("a guest that closes in the middle of a frame is unreachable", async () => {
+test("a guest that closes in the middle of a frame is reported as unreachable", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] });
   await guest.acceptStart();
@@ -168,7 +168,7 @@ test("a guest that closes in the middle of a frame is unreachable", async () => 
   assert.equal(await guest.dropped(), undefined);
 });
 
-test("old bytes before HELLO_OK are passed over", async () => {
+test("the client skips old bytes before HELLO_OK", async () => {
   await using guest = await FakeGuest.open();
   const ping = guest.client.ping();
   const helloOk = await guest.helloOk();
@@ -180,7 +180,7 @@ test("old bytes before HELLO_OK are passed over", async () => {
   await ping;
 });
 
-test("zeros that finish any payload are sent where the boundary is not known", async () => {
+test("without a known boundary, the client first sends zeros that complete any payload", async () => {
   const [near, far] = await socketPair();
   const client = AgentClient.open(near, { atBoundary: false });
   let bytes = Buffer.alloc(0);
@@ -192,7 +192,7 @@ test("zeros that finish any payload are sent where the boundary is not known", a
   assert.equal(bytes.readUInt32LE(65_552), 0x01014bf0);
 });
 
-test("output that came before an end is still handed out", async () => {
+test("the consumer still gets output from before the end of the connection", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] });
   const id = await guest.acceptStart();
@@ -208,7 +208,7 @@ for (const [what, type, parts] of [
   ["a time of seven bytes", frameType.clockOk, [encodeField(1, Buffer.alloc(7))]],
   ["no time", frameType.clockOk, []],
 ] as const) {
-  test(`${what} as the answer to CLOCK costs the connection`, async () => {
+  test(`${what} as the answer to CLOCK drops the connection`, async () => {
     await using guest = await FakeGuest.ready();
     const asked = guest.client.setClock(1n);
     guest.send(type, (await guest.take(frameType.clock)).id, ...parts);

@@ -1,6 +1,6 @@
 /**
- * A guest that sends whatever it likes, seeded and much of it: everything that waits ends with an error that says so, the host
- * keeps little of it, and other connections do not notice. `FORKD_FUZZ_SEED` repeats a run.
+ * A guest that sends much random data: every pending call fails with a clear error, the host keeps little of
+ * the data, and other connections are not affected. `FORKD_FUZZ_SEED` repeats a run.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -40,7 +40,7 @@ function heldBytes(): number {
   return heapUsed + external;
 }
 
-/** What the host does with a guest; each ends one way or another once the connection has. */
+/** Typical calls of the host; each settles at the latest when the connection ends. */
 function useOf(guest: FakeGuest): Promise<PromiseSettledResult<unknown>[]> {
   const { client } = guest;
   const drain = async (output: AsyncIterable<unknown>): Promise<void> => {
@@ -85,7 +85,7 @@ function assertOnlyOurs(settled: readonly PromiseSettledResult<unknown>[]): void
   }
 }
 
-/** Bytes that look like the protocol in parts. */
+/** Bytes of which parts look like the protocol. */
 function hostileBytes(random: Random, ids: readonly number[]): Buffer {
   const id = () => ids[random.below(ids.length)] ?? random.below(2 ** 32);
   const payload = () => random.bytes(random.below(random.below(4) === 0 ? 3000 : 40));
@@ -120,7 +120,7 @@ function hostileBytes(random: Random, ids: readonly number[]): Buffer {
   }
 }
 
-test(`garbage of every kind ends what waits, and nothing else (seed ${seed})`, async () => {
+test(`garbage fails the pending calls of its own connection only (seed ${seed})`, async () => {
   const random = new Random(seed);
   await using bystander = await FakeGuest.ready();
   const before = heldBytes();
@@ -139,11 +139,11 @@ test(`garbage of every kind ends what waits, and nothing else (seed ${seed})`, a
   bystander.send(frameType.ok, (await bystander.take(frameType.ping)).id);
   await ping;
   const grown = heldBytes() - before;
-  assert.ok(grown < 40 * mib, `${Math.round(grown / mib)} MiB more are held`);
+  assert.ok(grown < 40 * mib, `${Math.round(grown / mib)} MiB more are kept`);
   assert.deepEqual(unhandled, []);
 });
 
-test("a good session cut at every byte ends in a result or in agent_unreachable", async () => {
+test("a valid session that ends at any byte gives a result or agent_unreachable", async () => {
   /** The guest's side of a session: command with output and exit. */
   const session = (id: number): Buffer =>
     Buffer.concat([
@@ -167,7 +167,7 @@ test("a good session cut at every byte ends in a result or in agent_unreachable"
   }
 });
 
-test("a session that comes byte by byte is the same session", async () => {
+test("a session that arrives byte by byte gives the same result", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] });
   const { id } = await guest.take(frameType.start);
@@ -184,7 +184,7 @@ test("a session that comes byte by byte is the same session", async () => {
   assert.equal((await process.exit).code, 0);
 });
 
-test("300,000 bytes in frames of one, unread, cost what a window costs", async () => {
+test("300,000 unread bytes in frames of one byte use little memory", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] }, { windowBytes: 1024 * 1024 });
   const id = await guest.acceptStart();
@@ -201,13 +201,13 @@ test("300,000 bytes in frames of one, unread, cost what a window costs", async (
   guest.send(frameType.ok, (await guest.take(frameType.ping)).id);
   await ping;
   const grown = heldBytes() - before;
-  assert.ok(grown < 20 * mib, `${Math.round(grown / mib)} MiB are held for 300,000 bytes`);
+  assert.ok(grown < 20 * mib, `${Math.round(grown / mib)} MiB are kept for 300,000 bytes`);
   assert.equal(guest.client.isClosed, false);
   let read = 0;
   while (read < 300_000) read += (await process.output.next()).value?.bytes.length ?? Number.NaN;
 });
 
-test("a listing that never ends is refused, and its bytes are not kept", async () => {
+test("listFiles() refuses an endless listing and does not keep its bytes", async () => {
   await using guest = await FakeGuest.ready();
   const listing = listFiles(guest.client, "/");
   listing.catch(() => undefined);
@@ -240,10 +240,10 @@ test("a listing that never ends is refused, and its bytes are not kept", async (
   guest.send(frameType.exit, id, Buffer.from([1, 9, 0, 0]), u64(0), u64(0), u64(0));
   await assert.rejects(listing, { code: "guest_refused", message: /more than 100000 entries/ });
   const grown = heldBytes() - before;
-  assert.ok(grown < 80 * mib, `${Math.round(grown / mib)} MiB are held`);
+  assert.ok(grown < 80 * mib, `${Math.round(grown / mib)} MiB are kept`);
 });
 
-test("a kernel that claims ten gigabytes, or sends what is no message, fails; its agent lives", async () => {
+test("a kernel that claims gigabytes or sends invalid messages fails, not its agent", async () => {
   const claim = Buffer.from([0x56, 0, 0, 0, 0xff]);
   const garbage = [
     claim,

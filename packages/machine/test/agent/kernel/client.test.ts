@@ -1,4 +1,4 @@
-/** Against the Python kernel of the guest, run by the agent of the guest. */
+/** Runs the guest's Python kernel under the guest's agent. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
@@ -12,7 +12,7 @@ function startKernel(client: AgentClient, options: KernelOptions = {}): Promise<
   return KernelClient.start(client, { language: "python", argv: ["python3", pythonKernel] }, options);
 }
 
-test("a kernel tells its version and evaluates", async () => {
+test("a kernel reports its version and evaluates code", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   assert.match(await kernel.ready, /^python 3\./);
@@ -33,7 +33,7 @@ test("an error has its name, value and traceback", async () => {
   assert.equal(outcome.json, undefined);
 });
 
-test("output comes before the value, to its own eval", async () => {
+test("output arrives before the value and at its own eval", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   const seen: string[] = [];
@@ -52,7 +52,7 @@ test("output comes before the value, to its own eval", async () => {
   assert.deepEqual(seen, ["a", "b", "c"]);
 });
 
-test("output without an eval is stray", async () => {
+test("onStray gets output without an eval", async () => {
   await using agent = await RealAgent.open();
   let stray = "";
   let wake = (): void => undefined;
@@ -70,7 +70,7 @@ test("output without an eval is stray", async () => {
   assert.match(stray, /^later/);
 });
 
-test("contexts are apart, are listed and can be dropped", async () => {
+test("contexts are separate, are listed and can be dropped", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   await kernel.evaluate({ code: "y = 1", context: "one" });
@@ -89,7 +89,7 @@ test("a timeout interrupts the code and keeps the kernel", async () => {
   assert.equal((await kernel.evaluate({ code: "z", context })).json, 5);
 });
 
-test("the timeout of an eval counts from when it runs", async (t) => {
+test("the timeout of an eval starts when the eval runs", async (t) => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   const { wait, open } = gate(agent);
@@ -102,7 +102,7 @@ test("the timeout of an eval counts from when it runs", async (t) => {
   assert.deepEqual([(await queued).json, (await queued).timedOut], [1, false]);
 });
 
-test("an abort interrupts what runs and takes back what waits", async () => {
+test("an abort interrupts a running eval and withdraws a waiting one", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   const controller = new AbortController();
@@ -116,13 +116,13 @@ test("an abort interrupts what runs and takes back what waits", async () => {
   assert.equal((await kernel.evaluate({ code: "ran", context })).error?.name, "NameError");
 });
 
-test("code that does not stop costs the kernel", async (t) => {
+test("code that does not stop after an interrupt makes the kernel fail", async (t) => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client, { graceMs: 300 });
   const code =
-    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: pass";
+    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('ready', flush=True)\nwhile True: pass";
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
-  // It is deaf before its time is over.
+  // The code ignores SIGINT before its timeout.
   const onOutput = (): void => {
     t.mock.timers.tick(100);
     t.mock.timers.tick(300);
@@ -136,7 +136,7 @@ test("code that does not stop costs the kernel", async (t) => {
   await assert.rejects(kernel.contexts(), { code: "kernel_failed" });
 });
 
-test("a kernel that dies tells its last words", async () => {
+test("the error of a kernel that exits has its exit code and its last stderr lines", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   const code = "import os\nos.write(2, b'goodbye\\n')\nos._exit(7)";
@@ -147,10 +147,10 @@ test("a kernel that dies tells its last words", async () => {
     );
     return true;
   });
-  assert.equal(await kernel.died, kernel.dead);
+  assert.equal(await kernel.ended, kernel.dead);
 });
 
-test("code that writes to the control stream costs the kernel, not the connection", async () => {
+test("code that writes to the control stream makes the kernel fail, not the connection", async () => {
   for (const bytes of [
     "b'garbage!!'",
     "b'V' + (20 << 20).to_bytes(4, 'little')",
@@ -169,7 +169,7 @@ time.sleep(60)`;
   }
 });
 
-test("a program that is no kernel is not waited for without end", async () => {
+test("start() fails after readyTimeoutMs if the program is not a kernel", async () => {
   await using agent = await RealAgent.open();
   const spec = { language: "x", argv: ["sleep", "60"], readyTimeoutMs: 100 };
   await assert.rejects(KernelClient.start(agent.client, spec), { code: "kernel_failed" });
@@ -182,7 +182,7 @@ test("a program that is no kernel is not waited for without end", async () => {
   assert.deepEqual(await agent.client.list(), []);
 });
 
-test("a consumer that throws ends its own eval", async () => {
+test("an error thrown by onOutput ends only its own eval", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
   const onOutput = (): void => {
@@ -193,7 +193,7 @@ test("a consumer that throws ends its own eval", async () => {
   assert.equal((await kernel.evaluate({ code: "1", context })).json, 1);
 });
 
-test("after a fork: attach, re-seed and eval without waiting in between", async () => {
+test("after a fork, attach, reseed and eval need no waiting in between", async () => {
   await using agent = await RealAgent.open();
   const first = await startKernel(agent.client);
   await first.evaluate({ code: "import os, random\nstate = random.getstate()\nprint('warm')", context });
@@ -208,7 +208,7 @@ test("after a fork: attach, re-seed and eval without waiting in between", async 
   await second[Symbol.asyncDispose]();
 });
 
-test("answers that were under way at a snapshot are passed over", async () => {
+test("attach() skips answers that were in transit at a snapshot", async () => {
   await using agent = await RealAgent.open();
   const first = await startKernel(agent.client);
   const { wait, open } = gate(agent);
@@ -231,7 +231,7 @@ test("answers that were under way at a snapshot are passed over", async () => {
   await second[Symbol.asyncDispose]();
 });
 
-test("a kernel of an earlier daemon is found, interrupted and used", async () => {
+test("recover() finds and interrupts the kernel of an earlier daemon", async () => {
   await using agent = await RealAgent.open();
   const first = await startKernel(agent.client);
   await first.evaluate({ code: "kept = 3", context });

@@ -39,7 +39,7 @@ test("messages to the kernel have the bytes of the specification", () => {
   assert.throws(() => encodeEval(1, "c".repeat(65_536), "x"), RangeError);
 });
 
-test("messages survive any cutting of the stream", () => {
+test("KernelMessageParser accepts any split of the stream", () => {
   const random = new Random(6);
   for (let round = 0; round < 200; round++) {
     const wanted: KernelMessage[] = [];
@@ -82,21 +82,21 @@ for (const [what, bytes] of [
   ["an answer without an id", message("A", u8(1))],
   ["a value of unknown status", value(1, 4, "", "")],
   ["a value without status", message("V", u32(1))],
-  ["a value whose text is cut", message("V", u32(1), u8(0), u32(5), Buffer.from("abc"))],
+  ["a value with truncated text", message("V", u32(1), u8(0), u32(5), Buffer.from("abc"))],
   ["a value with bytes left over", message("V", u32(1), u8(1), u32(0), u32(0), u8(0))],
   ["a value with invalid JSON", value(1, 0, "", "{")],
 ] as const) {
-  test(`${what} is garbage`, () => assert.throws(() => parse(bytes), KernelGarbage));
+  test(`KernelMessageParser refuses ${what}`, () => assert.throws(() => parse(bytes), KernelGarbage));
 }
 
-test("a message costs what has come of it, and position counts it", () => {
+test("pendingBytes counts the received part of an incomplete message", () => {
   const parser = new KernelMessageParser();
   const cut = Buffer.concat([Buffer.from("A"), u32(maxMessageBytes), Buffer.alloc(10)]);
   assert.deepEqual([...parser.push(cut)], []);
   assert.equal(parser.pendingBytes, 15);
 });
 
-test("an answer that was cut tells what it answers and what is missing, once that has come", () => {
+test("cutAnswer has the id and missing bytes once nine bytes have arrived", () => {
   const parser = new KernelMessageParser();
   const whole = message("A", u32(77), Buffer.alloc(10));
   for (let at = 0; at < whole.length; at++) {
@@ -106,10 +106,10 @@ test("an answer that was cut tells what it answers and what is missing, once tha
   }
   assert.equal(parser.cutAnswer, undefined);
   assert.deepEqual([...parser.push(message("Y", Buffer.alloc(20)).subarray(0, 15))], []);
-  assert.equal(parser.cutAnswer, undefined, "ready answers nothing");
+  assert.equal(parser.cutAnswer, undefined, "ready is not an answer");
 });
 
-test("random bytes are messages or garbage, nothing else", () => {
+test("KernelMessageParser yields messages or throws KernelGarbage for random bytes", () => {
   const random = new Random(7);
   const types = Buffer.from("YVAZ?");
   let refused = 0;
@@ -127,7 +127,7 @@ test("random bytes are messages or garbage, nothing else", () => {
   assert.ok(refused > 0 && refused < 5000);
 });
 
-test("names end with NUL", () => {
+test("decodeNames() requires a NUL after each name", () => {
   assert.deepEqual(decodeNames(Buffer.from("a\0bc\0")), ["a", "bc"]);
   assert.deepEqual(decodeNames(Buffer.alloc(0)), []);
   assert.throws(() => decodeNames(Buffer.from("a")), KernelGarbage);

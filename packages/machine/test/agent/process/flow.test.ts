@@ -1,4 +1,4 @@
-/** Flow control and order, seen from the guest's end of the socket. */
+/** Flow control and order, as seen from the guest's end of the socket. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
@@ -24,7 +24,7 @@ async function fill(process: AgentProcess, guest: FakeGuest, id: number, count: 
   assert.deepEqual(process.offsets, [count >> 1, count >> 1, 0]);
 }
 
-test("output byte by byte costs entries, not memory without bound, and arrives whole", async () => {
+test("output byte by byte arrives complete in a limited number of entries", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] });
   const id = await guest.acceptStart();
@@ -43,7 +43,7 @@ test("output byte by byte costs entries, not memory without bound, and arrives w
   assert.ok(entries <= 1100, `${entries} entries`);
 });
 
-test("credit is given back only for what was consumed", async () => {
+test("the client sends credit only for consumed output", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] }, { windowBytes });
   const id = await guest.acceptStart();
@@ -65,7 +65,7 @@ test("credit is given back only for what was consumed", async () => {
   );
 });
 
-test("input stops at the window and goes on with credit", async () => {
+test("input stops at the window and continues with credit", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"], stdin: true });
   const id = await guest.acceptStart();
@@ -107,7 +107,7 @@ test("frames of one tick leave in one write", async () => {
   far.destroy();
 });
 
-test("output on its way at a detach is no violation", async () => {
+test("output in transit at a detach is not a violation", async () => {
   await using guest = await FakeGuest.ready();
   const process = guest.client.start({ argv: ["x"] });
   const id = await guest.acceptStart();
@@ -122,7 +122,7 @@ test("output on its way at a detach is no violation", async () => {
   assert.ok((await guest.dropped()) instanceof ProtocolError);
 });
 
-test("ids that the guest has listed are not chosen", async () => {
+test("the client does not use ids that the guest has listed", async () => {
   await using guest = await FakeGuest.ready();
   const list = guest.client.list();
   const { id } = await guest.take(frameType.list);
@@ -142,7 +142,7 @@ test("ids that the guest has listed are not chosen", async () => {
   assert.equal(guest.client.start({ argv: ["x"] }).id, id + 3);
 });
 
-test("a guest that does not read its port is dropped", async () => {
+test("a guest that does not read its port loses its connection", async () => {
   await using guest = await FakeGuest.ready();
   guest.socket.pause();
   const argv = ["x", "y".repeat(60_000)];

@@ -1,4 +1,4 @@
-/** A peer on a real socket that says whatever a test wants it to say. */
+/** A guest on a real socket that sends the bytes that a test chooses. */
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { connect, createServer, type Socket } from "node:net";
@@ -15,8 +15,8 @@ import {
   type Frame,
 } from "../../../src/agent/wire/frames.ts";
 
-/** What has not happened after this long will not happen. */
-const patienceMs = 120_000;
+/** An event that takes longer is considered missing. */
+const deadlineMs = 120_000;
 
 export const u8 = (value: number): Buffer => Buffer.from([value]);
 export function u32(value: number): Buffer {
@@ -55,7 +55,7 @@ export class FakeGuest implements AsyncDisposable {
     return new FakeGuest(far, AgentClient.open(near, { atBoundary: true, ...options }));
   }
 
-  /** The same, with HELLO answered. */
+  /** Opens a guest that has answered HELLO. */
   static async ready(): Promise<FakeGuest> {
     const guest = await FakeGuest.open();
     await guest.answerHello();
@@ -71,7 +71,7 @@ export class FakeGuest implements AsyncDisposable {
       this.received.push(...parser.push(chunk));
       for (const wake of this.#arrived.splice(0)) wake();
     });
-    // The client drops its end in most tests.
+    // In most tests the client closes its end.
     socket.on("error", () => undefined);
   }
 
@@ -81,13 +81,13 @@ export class FakeGuest implements AsyncDisposable {
       const index = this.received.findIndex((frame) => frame.type === type);
       if (index !== -1) return this.received.splice(index, 1)[0]!;
       const arrived = new Promise<void>((resolve) => this.#arrived.push(resolve));
-      await withDeadline(arrived, patienceMs, () => new Error(`No frame of type ${type} came`));
+      await withDeadline(arrived, deadlineMs, () => new Error(`No frame of type ${type} arrived`));
     }
   }
 
-  /** Waits until the client has ended the connection; the reason. */
+  /** Waits until the client has closed the connection; returns the reason. */
   dropped(): Promise<Error | undefined> {
-    return withDeadline(this.client.closed, patienceMs, () => new Error("The connection was not dropped"));
+    return withDeadline(this.client.closed, deadlineMs, () => new Error("The connection was not dropped"));
   }
 
   send(type: number, id: number, ...parts: Buffer[]): void {

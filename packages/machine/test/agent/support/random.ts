@@ -1,4 +1,4 @@
-/** Numbers that are the same in every run, so that a failure can be repeated. */
+/** Random numbers that are the same in every run, so that a failure can be reproduced. */
 export class Random {
   #state: number;
 

@@ -1,4 +1,4 @@
-/** The agent of the guest, run on the host: the same program that serves the port of a VM. */
+/** The guest agent on the host: the same program that runs in a VM. */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -10,14 +10,14 @@ import { fileURLToPath } from "node:url";
 import { AgentClient } from "../../../src/agent/client.ts";
 import { socketPair } from "./fake-guest.ts";
 
-// From dist/test/agent/support.
+// Relative to dist/test/agent/support.
 const root = fileURLToPath(new URL("../../../../../../", import.meta.url));
 const binary = join(root, "guest/build/forkd-agent");
 export const pythonKernel = join(root, "guest/kernels/python/kernel.py");
 export const goldenFrames = join(root, "guest/testdata/frames.txt");
 
 export class RealAgent implements AsyncDisposable {
-  /** empty, removed at the end */
+  /** empty at first, removed on dispose */
   readonly directory: string;
   readonly #child: ChildProcess;
   readonly #socket: Socket;
@@ -43,7 +43,7 @@ export class RealAgent implements AsyncDisposable {
     return new RealAgent(directory, child, socket, AgentClient.open(socket, { atBoundary: true }));
   }
 
-  /** The same behind a relay, so that one host can follow another as it does in a branch: see `nextHost`. */
+  /** Opens an agent behind a relay, so that `nextHost` can replace the host as after a branch. */
   static async openRelayed(): Promise<RealAgent> {
     const agent = await RealAgent.open();
     await agent.client.ready;
@@ -64,8 +64,8 @@ export class RealAgent implements AsyncDisposable {
   }
 
   /**
-   * Another host takes over. What the last one sent and what is on its way to it is as it happens to be; `cut` bytes are
-   * the beginning of a frame that it did not get to finish.
+   * Replaces the host at an arbitrary point of its communication. `cut` is the start of a frame that the
+   * previous host did not finish.
    */
   async nextHost(cut: Buffer = Buffer.alloc(0)): Promise<AgentClient> {
     const [near, far] = await socketPair();
@@ -84,7 +84,7 @@ export class RealAgent implements AsyncDisposable {
     await this.#client[Symbol.asyncDispose]();
     for (const host of this.#hosts) host.destroy();
     this.#socket.destroy();
-    // It ends when its connection does; one that does not would keep the test waiting, which is a failure.
+    // The agent must exit when its connection ends; otherwise the test times out here.
     await exited;
     await rm(this.directory, { recursive: true, force: true });
   }

@@ -27,7 +27,7 @@ function parseAll(parser: FrameParser, chunks: readonly Buffer[]): Frame[] {
   return chunks.flatMap((chunk) => [...parser.push(chunk)]);
 }
 
-test("frames survive any cutting of the stream", () => {
+test("FrameParser accepts any split of the stream", () => {
   const random = new Random(1);
   for (let round = 0; round < 200; round++) {
     const frames = Array.from({ length: 1 + random.below(8) }, () => ({
@@ -69,7 +69,7 @@ for (const [what, at, message] of [
   ["check", 15, /check/],
 ] as const) {
   for (const cut of [0, 9]) {
-    test(`a wrong ${what} at byte ${at} is refused, cut at ${cut}`, () => {
+    test(`FrameParser refuses a wrong ${what} at byte ${at}, split at ${cut}`, () => {
       const frame = encodeFrame(0x82, 3);
       frame[at]! ^= 1;
       const chunks = [frame.subarray(0, cut), frame.subarray(cut)];
@@ -81,7 +81,7 @@ for (const [what, at, message] of [
 const nonce = Buffer.from("0123456789abcdef");
 const helloOk = encodeFrame(frameType.helloOk, 0, encodeField(2, Buffer.from("v")), encodeField(1, nonce));
 
-test("the parser passes over everything before its own HELLO_OK", () => {
+test("FrameParser skips all bytes before its own HELLO_OK", () => {
   const random = new Random(2);
   const foreign = encodeFrame(frameType.helloOk, 0, encodeField(1, Buffer.alloc(16)));
   const broken = encodeFrame(frameType.helloOk, 0, Buffer.from([1, 255, 255, 0, 0]));
@@ -109,7 +109,7 @@ test("the parser passes over everything before its own HELLO_OK", () => {
   }
 });
 
-test("without its HELLO_OK the parser stays out of step, and comes into step with it", () => {
+test("FrameParser yields no frame before its HELLO_OK, and all frames after it", () => {
   const parser = new FrameParser(nonce);
   const random = new Random(3);
   for (let round = 0; round < 200; round++) assert.deepEqual([...parser.push(random.bytes(4096))], []);
@@ -122,12 +122,12 @@ test("without its HELLO_OK the parser stays out of step, and comes into step wit
   );
 });
 
-test("garbage after HELLO_OK is refused", () => {
+test("FrameParser refuses garbage after HELLO_OK", () => {
   const parser = new FrameParser(nonce);
   assert.throws(() => parseAll(parser, [Buffer.concat([helloOk, Buffer.alloc(16)])]), ProtocolError);
 });
 
-test("fields round-trip, repeat and keep their order", () => {
+test("decodeFields() returns encoded fields, repeated ones in order", () => {
   const random = new Random(4);
   for (let round = 0; round < 300; round++) {
     const wanted = new Map<number, Buffer[]>();
@@ -146,7 +146,7 @@ test("fields round-trip, repeat and keep their order", () => {
   }
 });
 
-test("cut fields and key 0 are refused", () => {
+test("decodeFields() refuses truncated fields and key 0", () => {
   const field = encodeField(3, Buffer.from("abc"));
   for (let length = 1; length < field.length; length++) {
     assert.throws(() => decodeFields(field.subarray(0, length)), ProtocolError, `${length} bytes`);

@@ -1,4 +1,4 @@
-/** The frames that the C agent is tested with, seen from this side. */
+/** Checks the frames of the C agent's tests from the host's side. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -64,7 +64,7 @@ const fixed: Readonly<Record<string, () => Buffer>> = {
 };
 
 for (const [name, encode] of Object.entries(fixed)) {
-  test(`golden ${name} is what is sent`, () => assert.equal(encode().toString("hex"), golden.get(name)));
+  test(`the encoder produces golden ${name}`, () => assert.equal(encode().toString("hex"), golden.get(name)));
 }
 
 const starts: Readonly<Record<string, readonly [requests.StartSpec, number]>> = {
@@ -94,11 +94,11 @@ const starts: Readonly<Record<string, readonly [requests.StartSpec, number]>> = 
 };
 
 for (const [name, [spec, credit]] of Object.entries(starts)) {
-  test(`golden ${name} has the fields that are sent`, () => {
+  test(`the encoder produces the fields of golden ${name}`, () => {
     const wanted = frameOf(name);
     const [sent] = new FrameParser().push(requests.encodeStart(wanted.id, spec, credit));
     const fields = new Map(decodeFields(sent!.payload));
-    // Flags and credit are always sent, also as the zeros that they are by default.
+    // Flags and credit are always sent, even if they are zero.
     const given = decodeFields(wanted.payload);
     for (const key of [7, 9]) {
       if (given.has(key)) continue;
@@ -160,13 +160,13 @@ const read: Readonly<Record<string, readonly [(payload: Buffer) => unknown, unkn
 };
 
 for (const [name, [decode, value]] of Object.entries(read)) {
-  test(`golden ${name} is understood`, () => assert.deepEqual(decode(frameOf(name).payload), value));
+  test(`the decoder reads golden ${name}`, () => assert.deepEqual(decode(frameOf(name).payload), value));
 }
 
-test("golden hello-ok brings a parser into step", () => {
+test("FrameParser finds golden hello-ok", () => {
   const parser = new FrameParser(nonce);
   const hello = Buffer.from(golden.get("hello-ok") ?? "", "hex");
-  // Out of step, neither of the two that come before it would count.
+  // The scan must skip the two frames before it.
   assert.deepEqual([...parser.push(hello.subarray(1))], []);
   assert.equal([...parser.push(hello)].length, 1);
   assert.throws(() => [...parser.push(Buffer.alloc(64, 0xff))]);
@@ -174,7 +174,7 @@ test("golden hello-ok brings a parser into step", () => {
 
 const bad = [...golden.keys()].filter((name) => name.startsWith("bad-"));
 for (const name of bad) {
-  test(`golden ${name} is refused`, () => {
+  test(`the parser refuses golden ${name}`, () => {
     if (name.startsWith("bad-fields-"))
       assert.throws(() => decodeFields(frameOf(name).payload), ProtocolError);
     else assert.throws(() => frameOf(name), ProtocolError);
@@ -182,7 +182,7 @@ for (const name of bad) {
 }
 
 test("every golden frame is used", () => {
-  // A path that is not text and a field of another version cannot be sent from here; `ok` has nothing to decode.
+  // The host cannot send a path that is not text or a field of another version; `ok` has nothing to decode.
   const parsedOnly = ["start-list", "start-unknown-field", "ok"];
   for (const name of parsedOnly) decodeFields(frameOf(name).payload);
   const used = [...Object.keys(fixed), ...Object.keys(starts), ...Object.keys(read), ...bad, ...parsedOnly];

@@ -13,7 +13,7 @@ function only(bytes: Buffer): { type: number; id: number; payload: Buffer } {
   return frames[0]!;
 }
 
-test("START carries every member", () => {
+test("encodeStart() encodes every member", () => {
   const frame = only(
     requests.encodeStart(
       77,
@@ -86,7 +86,7 @@ test("fixed layouts have the bytes of the specification", () => {
   );
 });
 
-test("AFTER_FORK reads the clock when the frame is made", () => {
+test("encodeAfterFork() reads the clock when it encodes the frame", () => {
   let calls = 0;
   const realtimeNs = (): bigint => BigInt(++calls);
   const frame = only(
@@ -99,7 +99,7 @@ test("AFTER_FORK reads the clock when the frame is made", () => {
   assert.equal(fields.has(4), false);
 });
 
-test("replies decode", () => {
+test("decoders return the members of replies", () => {
   assert.deepEqual(replies.decodeExit(Buffer.concat([Buffer.from([1, 9, 1, 0]), u64(5), u64(6), u64(7)])), {
     signal: 9,
     timedOut: true,
@@ -141,16 +141,16 @@ for (const [what, run] of [
   ["OUTPUT_EOF with a byte left over", () => replies.decodeOutputEof(Buffer.alloc(10, 1))],
   ["INPUT_CREDIT of stream 1", () => replies.decodeInputCredit(Buffer.from([1, 0, 0, 0, 0]))],
   ["EXIT of kind 2", () => replies.decodeExit(Buffer.concat([u8(2), Buffer.alloc(27)]))],
-  ["EXIT cut", () => replies.decodeExit(Buffer.alloc(27))],
+  ["a truncated EXIT", () => replies.decodeExit(Buffer.alloc(27))],
   ["ERROR without errno", () => replies.decodeError(encodeField(2, Buffer.from("x")))],
   ["STARTED with a short pid", () => replies.decodeStarted(encodeField(1, u8(1)))],
   ["LISTING without offsets", () => replies.decodeListing(encodeField(1, u32(1)))],
   ["HELLO_OK without uptime", () => replies.decodeHelloOk(encodeField(1, Buffer.alloc(16)))],
 ] as const) {
-  test(`${what} is refused`, () => assert.throws(run, ProtocolError));
+  test(`decoders refuse ${what}`, () => assert.throws(run, ProtocolError));
 }
 
-test("decoders of random bytes return or throw ProtocolError, nothing else", () => {
+test("decoders return or throw ProtocolError for random bytes", () => {
   const random = new Random(5);
   const decoders = Object.entries(replies).flatMap(([name, value]) =>
     typeof value === "function" ? [[name, value as (payload: Buffer) => unknown] as const] : [],
@@ -175,7 +175,7 @@ test("decoders of random bytes return or throw ProtocolError, nothing else", () 
   assert.ok(refused > 0);
 });
 
-test("errnos become codes", () => {
+test("refusal() and fileRefusal() map errnos to codes", () => {
   assert.equal(errnoName(2), "ENOENT");
   assert.equal(errnoName(0), "errno 0");
   assert.equal(errnoName(4_000_000_000), "errno 4000000000");

@@ -42,7 +42,7 @@ function memoryOf(args: readonly string[]): string {
   return valuesOf(args, "-object").find((value) => value.startsWith("memory-backend-file")) ?? "";
 }
 
-test("bootArgs() is this command line for a fixed machine", () => {
+test("bootArgs() gives the expected command line for a fixed machine", () => {
   assert.deepEqual(bootArgs(boot), [
     ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
     ...["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
@@ -67,7 +67,7 @@ test("bootArgs() is this command line for a fixed machine", () => {
   ]);
 });
 
-test("restoreArgs() shows the guest what bootArgs() showed it, in the same order", () => {
+test("restoreArgs() gives the guest the same hardware as bootArgs(), in the same order", () => {
   const [parent, child] = [bootArgs(boot), restoreArgs(restore)];
   for (const option of ["-M", "-accel", "-cpu", "-smp", "-m", "-global", "-device", "-serial", "-mon"]) {
     assert.deepEqual(valuesOf(child, option), valuesOf(parent, option), option);
@@ -79,7 +79,7 @@ test("restoreArgs() shows the guest what bootArgs() showed it, in the same order
   assert.equal(devices.length, valuesOf(child, "-device").length + valuesOf(child, "-serial").length);
 });
 
-test("restoreArgs() maps the memory privately, waits for the state and takes no kernel", () => {
+test("restoreArgs() maps the memory privately, waits for the state and has no kernel", () => {
   const child = restoreArgs(restore);
   assert.equal(memoryOf(bootArgs(boot)), "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=on");
   assert.equal(memoryOf(child), "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=off");
@@ -88,7 +88,7 @@ test("restoreArgs() maps the memory privately, waits for the state and takes no 
   assert.equal(child.includes("-S"), false);
 });
 
-test("restoreArgs() stacks the disk: the last layer first, each below the next, none but the overlay writable", () => {
+test("restoreArgs() stacks the disk layers from the bottom; only the overlay is writable", () => {
   const nodes = valuesOf(restoreArgs(restore), "-blockdev").map((text) => JSON.parse(text));
   assert.deepEqual(
     nodes.map((node) => [node["node-name"], node.driver, node["read-only"] ?? false, node.backing]),
@@ -104,7 +104,7 @@ test("restoreArgs() stacks the disk: the last layer first, each below the next, 
   );
 });
 
-test("bootArgs() cuts a disk without layers off from the backing file that its header may name", () => {
+test("bootArgs() ignores a backing file in the header of a disk without layers", () => {
   const nodes = valuesOf(bootArgs({ ...boot, disk: { overlay: "/o", backing: [] } }), "-blockdev");
   assert.equal(nodes.length, 1);
   assert.equal(JSON.parse(nodes[0] ?? "").backing, null);
@@ -125,7 +125,7 @@ test("bootArgs() escapes commas in paths, so that a path cannot add an option", 
   ]);
 });
 
-test("kernelCommandLine() gives the guest a TSC to trust under TCG only", () => {
+test("kernelCommandLine() makes the guest trust the TSC only under TCG", () => {
   assert.match(kernelCommandLine("tcg", 2_500_000), / tsc_early_khz=2500000 tsc=reliable/);
   assert.doesNotMatch(kernelCommandLine("kvm", 2_500_000), /tsc/);
   for (const accelerator of ["tcg", "kvm"] as const) {

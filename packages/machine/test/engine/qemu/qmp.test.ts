@@ -9,7 +9,7 @@ import { socketPair } from "../../support.ts";
 
 type Command = { execute: string; arguments?: unknown; id: number };
 
-/** The side of QEMU, under the control of the test. */
+/** QEMU's end of the connection, controlled by the test. */
 class Peer {
   readonly socket: Socket;
   readonly #lines: AsyncIterator<string>;
@@ -37,12 +37,12 @@ async function connected(t: TestContext): Promise<{ client: QmpClient; peer: Pee
   return { client: new QmpClient(near), peer: new Peer(far) };
 }
 
-/** What has not happened by then will not happen. */
-const patience = { timeout: 120_000 };
+/** An event that takes longer is considered missing. */
+const deadline = { timeout: 120_000 };
 
 const greeting = { QMP: { version: { qemu: { major: 10, minor: 0, micro: 2 } }, capabilities: ["oob"] } };
 
-test("open() waits for the greeting and then negotiates", patience, async (t) => {
+test("open() waits for the greeting and then negotiates", deadline, async (t) => {
   const { client, peer } = await connected(t);
   let isOpen = false;
   const opening = client.open().then(() => (isOpen = true));
@@ -53,14 +53,14 @@ test("open() waits for the greeting and then negotiates", patience, async (t) =>
   await opening;
 });
 
-test("open() rejects when the process ends before it has greeted", patience, async (t) => {
+test("open() rejects if the process exits before its greeting", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const opening = client.open();
   peer.socket.destroy();
   await rejectsWith(opening, "engine_failed", /closed its control socket/);
 });
 
-test("execute() sends at once and matches answers by id, in any order", patience, async (t) => {
+test("execute() sends at once and matches answers by id, in any order", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const first = client.execute("stop");
   const second = client.execute("query-status", { deep: [1, "a"] });
@@ -72,7 +72,7 @@ test("execute() sends at once and matches answers by id, in any order", patience
   assert.deepEqual(await first, {});
 });
 
-test("execute() rejects with QEMU's words, and the connection goes on", patience, async (t) => {
+test("execute() rejects with QEMU's message, and the connection stays open", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const failing = client.execute("migrate-incoming");
   peer.say({ error: { class: "GenericError", desc: "No such file" }, id: 1 });
@@ -83,27 +83,23 @@ test("execute() rejects with QEMU's words, and the connection goes on", patience
   assert.equal(await next, 7);
 });
 
-test(
-  "execute() is not disturbed by answers to nobody, empty lines and unknown members",
-  patience,
-  async (t) => {
-    const { client, peer } = await connected(t);
-    const answer = client.execute("stop");
-    peer.say({ return: "wrong", id: 99 });
-    peer.say({ return: "no id" });
-    peer.socket.write("\r\n  \n");
-    peer.say({ event: "RESUME", timestamp: { seconds: 1 }, extra: true });
-    peer.say({ return: "right", id: 1, surprise: {} });
-    assert.equal(await answer, "right");
-  },
-);
+test("execute() ignores answers to no request, empty lines and unknown members", deadline, async (t) => {
+  const { client, peer } = await connected(t);
+  const answer = client.execute("stop");
+  peer.say({ return: "wrong", id: 99 });
+  peer.say({ return: "no id" });
+  peer.socket.write("\r\n  \n");
+  peer.say({ event: "RESUME", timestamp: { seconds: 1 }, extra: true });
+  peer.say({ return: "right", id: 1, surprise: {} });
+  assert.equal(await answer, "right");
+});
 
-test("QmpClient puts lines together from pieces and takes several from one piece", patience, async (t) => {
+test("QmpClient joins lines from pieces and splits several lines in one piece", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const answers = [client.execute("a"), client.execute("b"), client.execute("c")];
   const text = [1, 2, 3].map((id) => `${JSON.stringify({ return: `é${id}`, id })}\n`).join("");
   const bytes = Buffer.from(text);
-  // Inside the first é, and inside the second line.
+  // Split inside the first é and inside the second line.
   for (const [from, to] of [
     [0, 12],
     [12, 40],
@@ -115,7 +111,7 @@ test("QmpClient puts lines together from pieces and takes several from one piece
   assert.deepEqual(await Promise.all(answers), ["é1", "é2", "é3"]);
 });
 
-test("event() resolves with the next event of that name that matches", patience, async (t) => {
+test("event() resolves with the next matching event of that name", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const completed = client.event("MIGRATION", (data) => data["status"] === "completed");
   const any = client.event("MIGRATION");
@@ -128,7 +124,7 @@ test("event() resolves with the next event of that name that matches", patience,
   assert.deepEqual(await stopped, {});
 });
 
-test("QmpClient drops the connection when it does not understand a line", patience, async (t) => {
+test("QmpClient closes the connection after an invalid line", deadline, async (t) => {
   for (const garbage of ["not json", "[]", '"text"', '{"event":5}', '{"id":"1","return":{}}']) {
     const { client, peer } = await connected(t);
     const pending = client.execute("stop");
@@ -139,7 +135,7 @@ test("QmpClient drops the connection when it does not understand a line", patien
   }
 });
 
-test("QmpClient drops the connection when a line has no end", patience, async (t) => {
+test("QmpClient closes the connection when a line is too long", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const pending = client.execute("stop");
   const closed = once(peer.socket, "close");
@@ -148,7 +144,7 @@ test("QmpClient drops the connection when a line has no end", patience, async (t
   await closed;
 });
 
-test("QmpClient accepts a long line that ends", patience, async (t) => {
+test("QmpClient accepts a long line below the limit", deadline, async (t) => {
   const { client, peer } = await connected(t);
   const answer = client.execute("query-all");
   const long = "x".repeat(3_000_000);
@@ -156,16 +152,12 @@ test("QmpClient accepts a long line that ends", patience, async (t) => {
   assert.equal(await answer, long);
 });
 
-test(
-  "QmpClient rejects everything pending when the connection ends, and everything asked later",
-  patience,
-  async (t) => {
-    const { client, peer } = await connected(t);
-    const pending = [client.execute("stop"), client.execute("cont"), client.event("STOP")];
-    peer.socket.destroy();
-    for (const each of pending) await rejectsWith(each, "engine_failed", /closed its control socket/);
-    await rejectsWith(client.execute("stop"), "engine_failed", /closed its control socket/);
-    await rejectsWith(client.event("STOP"), "engine_failed", /closed its control socket/);
-    await rejectsWith(client.open(), "engine_failed", /closed its control socket/);
-  },
-);
+test("QmpClient rejects pending and later calls when the connection ends", deadline, async (t) => {
+  const { client, peer } = await connected(t);
+  const pending = [client.execute("stop"), client.execute("cont"), client.event("STOP")];
+  peer.socket.destroy();
+  for (const each of pending) await rejectsWith(each, "engine_failed", /closed its control socket/);
+  await rejectsWith(client.execute("stop"), "engine_failed", /closed its control socket/);
+  await rejectsWith(client.event("STOP"), "engine_failed", /closed its control socket/);
+  await rejectsWith(client.open(), "engine_failed", /closed its control socket/);
+});

@@ -1,0 +1,114 @@
+/** Every failure a caller can meet, in one table; the class that carries them; their form on the wire. Imports nothing. */
+
+/** `status` is HTTP, `exit` is the CLI's exit code. */
+export const errorCodes = {
+  invalid_request: { status: 400, exit: 2, retryable: false },
+  invalid_recipe: { status: 400, exit: 2, retryable: false },
+  invalid_image: { status: 400, exit: 2, retryable: false },
+  unauthenticated: { status: 401, exit: 5, retryable: false },
+  forbidden: { status: 403, exit: 5, retryable: false },
+  not_found: { status: 404, exit: 3, retryable: false },
+  sandbox_not_found: { status: 404, exit: 3, retryable: false },
+  snapshot_not_found: { status: 404, exit: 3, retryable: false },
+  workspace_not_found: { status: 404, exit: 3, retryable: false },
+  exec_not_found: { status: 404, exit: 3, retryable: false },
+  key_not_found: { status: 404, exit: 3, retryable: false },
+  file_not_found: { status: 404, exit: 3, retryable: false },
+  recipe_not_found: { status: 404, exit: 3, retryable: false },
+  method_not_allowed: { status: 405, exit: 2, retryable: false },
+  wrong_state: { status: 409, exit: 4, retryable: true },
+  sandbox_paused: { status: 409, exit: 4, retryable: false },
+  sandbox_dead: { status: 409, exit: 4, retryable: false },
+  snapshot_exists: { status: 409, exit: 4, retryable: false },
+  chain_too_deep: { status: 409, exit: 4, retryable: false },
+  snapshot_writing: { status: 409, exit: 4, retryable: true },
+  snapshot_failed: { status: 409, exit: 4, retryable: false },
+  snapshot_in_use: { status: 409, exit: 4, retryable: false },
+  snapshot_incompatible: { status: 409, exit: 4, retryable: false },
+  already_exists: { status: 409, exit: 4, retryable: false },
+  data_dir_in_use: { status: 409, exit: 4, retryable: false },
+  body_too_large: { status: 413, exit: 2, retryable: false },
+  idempotency_mismatch: { status: 422, exit: 2, retryable: false },
+  guest_refused: { status: 422, exit: 9, retryable: false },
+  capacity_exhausted: { status: 429, exit: 6, retryable: true },
+  rate_limited: { status: 429, exit: 6, retryable: true },
+  cancelled: { status: 499, exit: 7, retryable: true },
+  internal: { status: 500, exit: 1, retryable: false },
+  snapshot_corrupt: { status: 500, exit: 8, retryable: false },
+  unsupported: { status: 501, exit: 2, retryable: false },
+  limit_not_enforceable: { status: 501, exit: 2, retryable: false },
+  agent_unreachable: { status: 502, exit: 8, retryable: true },
+  engine_failed: { status: 502, exit: 8, retryable: true },
+  kernel_failed: { status: 502, exit: 8, retryable: true },
+  host_not_ready: { status: 503, exit: 8, retryable: false },
+  /** the sandbox goes on; the next daemon has it */
+  daemon_stopping: { status: 503, exit: 8, retryable: true },
+  daemon_unreachable: { status: 503, exit: 8, retryable: true },
+  deadline_exceeded: { status: 504, exit: 7, retryable: true },
+  disk_full: { status: 507, exit: 6, retryable: true },
+} as const satisfies Record<string, { status: number; exit: number; retryable: boolean }>;
+
+export type ErrorCode = keyof typeof errorCodes;
+
+/** The one error class that crosses module boundaries. Branch on `code`, never on `message`. */
+export class AppError extends Error {
+  override readonly name: string = "AppError";
+  readonly code: ErrorCode;
+  readonly details: Readonly<Record<string, unknown>>;
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { details?: Record<string, unknown>; cause?: unknown } = {},
+  ) {
+    super(message, "cause" in options ? { cause: options.cause } : undefined);
+    this.code = code;
+    this.details = options.details ?? {};
+  }
+}
+
+/** Its form on the wire; the schema is in error-body.ts. */
+export type ErrorBody = {
+  /** what failed, for a person */
+  error: string;
+  /** stable, from the table */
+  code: string;
+  details: Record<string, unknown>;
+  request_id?: string | undefined;
+};
+
+function isErrorCode(code: string): code is ErrorCode {
+  return Object.hasOwn(errorCodes, code);
+}
+
+/** The wire form of any thrown value; what is not an AppError is `internal`. */
+export function toErrorBody(error: unknown, requestId?: string): ErrorBody & { code: ErrorCode } {
+  const app = toAppError(error);
+  return {
+    error: app.message,
+    code: app.code,
+    details: { ...app.details },
+    ...(requestId !== undefined && { request_id: requestId }),
+  };
+}
+
+export function toAppError(error: unknown): AppError {
+  if (error instanceof AppError) return error;
+  const errno = error instanceof Error && "code" in error ? error.code : undefined;
+  const message = error instanceof Error ? error.message : String(error);
+  if (errno === "ENOSPC" || errno === "EDQUOT") {
+    return new AppError("disk_full", `Cannot write: ${message}. Free some space and try again`, {
+      cause: error,
+    });
+  }
+  return new AppError("internal", message, { cause: error });
+}
+
+/** The error that a wire form describes; a code that this version does not know becomes `internal`. */
+export function fromErrorBody(body: ErrorBody): AppError {
+  const details =
+    body.request_id === undefined ? body.details : { ...body.details, request_id: body.request_id };
+  return isErrorCode(body.code)
+    ? new AppError(body.code, body.error, { details })
+    : new AppError("internal", body.error, { details: { ...details, unknown_code: body.code } });
+}

@@ -1,0 +1,33 @@
+/** Names of events; they are stable. Imports nothing. */
+
+export const eventTypes = [
+  "sandbox.created",
+  "sandbox.paused",
+  "sandbox.resumed",
+  "sandbox.rewound",
+  "sandbox.died",
+  "sandbox.killed",
+  "sandbox.expired",
+  "snapshot.writing",
+  "snapshot.ready",
+  "snapshot.failed",
+  "snapshot.removed",
+  "daemon.stopping",
+  "reset",
+  "overflow",
+  "revoked",
+] as const;
+
+/** Sent to every stream, whatever it filters: they are about the stream itself. */
+export const controlTypes: readonly string[] = ["reset", "overflow", "revoked"];
+
+/** A type, or all of a kind: `sandbox.*`. */
+export function isEventFilter(name: string): boolean {
+  return name === "sandbox.*" || name === "snapshot.*" || (eventTypes as readonly string[]).includes(name);
+}
+
+export function matchesType(type: string, filters: readonly string[]): boolean {
+  return filters.some(
+    (filter) => filter === type || (filter.endsWith(".*") && type.startsWith(filter.slice(0, -1))),
+  );
+}

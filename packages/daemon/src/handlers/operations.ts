@@ -1,0 +1,118 @@
+/** Routes that call one operation of the runtime with their input and nothing else to decide. */
+import type { ParsedOf, RouteName } from "@forkd/contract";
+import {
+  attachExec,
+  branch,
+  chmodFile,
+  cleanup,
+  compact,
+  consoleLog,
+  createWorkspace,
+  deleteWorkspace,
+  dropContext,
+  execInput,
+  execResize,
+  execSignal,
+  fork,
+  gc,
+  getSandbox,
+  getWorkspace,
+  interrupt,
+  kill,
+  killAll,
+  listContexts,
+  listExecs,
+  listFiles,
+  makeDirectory,
+  moveFile,
+  pause,
+  ping,
+  readFile,
+  removeFile,
+  removeSnapshot,
+  resume,
+  resumeWorkspace,
+  rewind,
+  setTimeouts,
+  snapshotInfo,
+  statFile,
+  stats,
+  suspendWorkspace,
+  tree,
+  writeFile,
+  type Runtime,
+} from "@forkd/runtime";
+import type { AnswerOf, ContextOf, Handlers } from "../http/handlers.ts";
+
+type Operations = {
+  readonly [N in RouteName]: (
+    runtime: Runtime,
+    input: ParsedOf<N>,
+    context: ContextOf<N>,
+  ) => AnswerOf<N> | Promise<AnswerOf<N>>;
+};
+
+export const operations = {
+  cleanup,
+
+  snapshotInfo,
+  removeSnapshot,
+  compact,
+  tree,
+  gc,
+
+  fork,
+  killAll,
+  getSandbox,
+  kill,
+  setTtl: setTimeouts,
+  setTimeouts,
+  ping,
+  logs: consoleLog,
+  branch,
+  pause,
+  resume,
+  rewind,
+
+  createWorkspace,
+  getWorkspace,
+  deleteWorkspace,
+  suspendWorkspace,
+  resumeWorkspace,
+
+  listExecs,
+  attachExec,
+  execInput,
+  execSignal,
+  execResize,
+  interrupt,
+  listContexts,
+  dropContext,
+
+  readFile,
+  writeFile: (runtime, input, { content, ...context }) => writeFile(runtime, { ...input, content }, context),
+  listFiles,
+  statFile,
+  makeDirectory,
+  moveFile,
+  removeFile,
+  chmodFile,
+
+  stats,
+} satisfies Partial<Operations>;
+
+type OperationName = keyof typeof operations;
+/** Handlers of all other routes: one that is missing in both tables does not compile. */
+export type DecidingHandlers = Omit<Handlers, OperationName>;
+
+type AnyOperation = (runtime: Runtime, ...rest: never[]) => unknown;
+
+/** The operations, each with its runtime. */
+export function operationHandlers(runtime: Runtime): Pick<Handlers, OperationName> {
+  const bound = Object.entries<AnyOperation>(operations).map(([name, operate]) => [
+    name,
+    (...rest: never[]) => operate(runtime, ...rest),
+  ]);
+  // Each takes and gives what its operation does.
+  return Object.fromEntries(bound) as Pick<Handlers, OperationName>;
+}

@@ -1,0 +1,216 @@
+/** The life of one request: match, identify, check, call the handler, answer, write down. */
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+import type { Logger } from "@forkd/base";
+import { AppError, errorCodes, openapi, routes, toAppError, type Route } from "@forkd/contract";
+import { requireInputScope, requireScope, type Gate, type Via } from "../access/gate.ts";
+import type { Audit, Trail } from "../audit/audit.ts";
+import { Idempotency } from "../idempotency/idempotency.ts";
+import { keyOf } from "../idempotency/key.ts";
+import { closeSoon } from "./answer/close-soon.ts";
+import { sendError } from "./answer/error.ts";
+import { sendJson, sendText } from "./answer/json.ts";
+import { Page } from "./answer/page.ts";
+import { sendResult, statusOf } from "./answer/result.ts";
+import { withContent } from "./body/content.ts";
+import { readInput } from "./body/input.ts";
+import type { BodyPace } from "./body/json-body.ts";
+import type { AnyHandler, Handlers, RequestContext } from "./handlers.ts";
+import { matcher, noSuchRoute, pathOf } from "./match.ts";
+import { requestIdOf } from "./request-id.ts";
+
+export type ExchangeOptions = {
+  readonly handlers: Handlers;
+  readonly version: string;
+  readonly gate: Gate;
+  readonly audit: Audit;
+  readonly log: Logger;
+  /** default: one that forgets when the process ends */
+  readonly idempotency?: Idempotency | undefined;
+  /** how slowly bodies may arrive */
+  readonly pace?: BodyPace | undefined;
+  /** called for every request once it is answered */
+  readonly observe?: ((request: Observed) => void) | undefined;
+};
+export type Observed = {
+  readonly route: string;
+  readonly endless: boolean;
+  readonly status: number;
+  readonly seconds: number;
+  readonly code: string | undefined;
+};
+type Options = ExchangeOptions & { readonly idempotency: Idempotency };
+type Connection = {
+  readonly incoming: IncomingMessage;
+  readonly outgoing: ServerResponse;
+  readonly via: Via;
+};
+type Plan = {
+  /** for the log, the audit log and metrics */
+  readonly name: string;
+  readonly route: Pick<Route, "scope" | "audit" | "log" | "endless">;
+  /** Resolves with a failure that came after the status was sent. */
+  readonly run: (context: RequestContext, trail: Trail) => Promise<AppError | undefined>;
+};
+
+/** Requests that are not in the table of routes */
+const unlisted = { scope: "read", audit: "read", log: "info", endless: false } as const;
+const findRoute = matcher(routes);
+const findDocument = matcher({ openapi: { method: "get", path: "/openapi.json" } });
+
+/** One listener per kind of socket. */
+export function requestListener(given: ExchangeOptions): (via: Via) => RequestListener {
+  const options = { ...given, idempotency: given.idempotency ?? new Idempotency() };
+  return (via) => (incoming, outgoing) => {
+    const path = pathOf(incoming.url ?? "", incoming.headers.host || "localhost");
+    const connection = { incoming, outgoing, via };
+    if (path === undefined) refuseTarget(outgoing);
+    else void exchange(connection, options, planOf(connection, options, path));
+  };
+}
+
+/** Neither logged nor audited, as with bytes that are not HTTP: there is no route to name. */
+function refuseTarget(outgoing: ServerResponse): void {
+  const requestId = requestIdOf(undefined);
+  outgoing.setHeader("x-request-id", requestId);
+  sendError(outgoing, new AppError("invalid_request", "Invalid request: bad URL or Host"), requestId);
+}
+
+function planOf(connection: Connection, options: Options, path: string): Plan {
+  const { incoming, outgoing } = connection;
+  const method = incoming.method ?? "";
+  if (findDocument(method, path).match) {
+    const send = async () => {
+      sendJson(outgoing, 200, openapi(options.version));
+      return undefined;
+    };
+    return { name: "openapi", route: unlisted, run: send };
+  }
+  const { match, allow } = findRoute(method, path);
+  const refuse = () => Promise.reject(noSuchRoute(method, path, allow));
+  if (match === undefined) return { name: "none", route: unlisted, run: refuse };
+  const { name, parameters } = match;
+  const route: Route = routes[name];
+  if (method === "HEAD" && route.kind !== "json" && route.kind !== "text")
+    return { name, route, run: refuse };
+  // Handlers ties each handler to its route, which a name known only at run time cannot show.
+  const handle = options.handlers[name] as unknown as AnyHandler;
+  const served = { name, route, handle, parameters };
+  return { name, route, run: (context, trail) => answer(connection, options, { ...served, context, trail }) };
+}
+
+async function exchange(connection: Connection, options: Options, plan: Plan): Promise<void> {
+  const { incoming, outgoing, via } = connection;
+  const { name, route } = plan;
+  const startedAt = performance.now();
+  const requestId = requestIdOf(incoming.headers["x-request-id"]);
+  outgoing.setHeader("x-request-id", requestId);
+  outgoing.setHeader("x-content-type-options", "nosniff");
+  const abort = new AbortController();
+  outgoing.once("close", () => {
+    if (!outgoing.writableFinished) abort.abort(new AppError("cancelled", "The client went away"));
+  });
+  const trail = options.audit.begin({ incoming, via, requestId, route: name, kind: route.audit });
+  let release = () => {};
+  let failure: AppError | undefined;
+  let revoked: AppError | undefined;
+  const cut = (why: AppError) => {
+    revoked ??= why;
+    outgoing.shouldKeepAlive = false;
+    abort.abort(revoked);
+    // Do not keep the connection open for a client that does not read the error.
+    closeSoon(outgoing);
+  };
+  try {
+    const principal = (trail.principal = options.gate.identify(incoming, via, route.scope));
+    if (principal) release = principal.hold(cut);
+    if (route.scope !== "open") requireScope(principal, route.scope);
+    const log = options.log.child({ requestId });
+    failure = await plan.run({ signal: abort.signal, log, requestId, caller: principal?.caller }, trail);
+  } catch (error) {
+    failure = revoked ?? toAppError(error);
+    // Do not wait for the body of an unknown client.
+    if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
+    sendError(outgoing, failure, requestId);
+  } finally {
+    release();
+  }
+  const isGone = abort.signal.aborted && revoked === undefined;
+  const status = isGone ? errorCodes.cancelled.status : outgoing.statusCode;
+  const durationMs = performance.now() - startedAt;
+  trail.end({ status, durationMs, failure });
+  const { endless } = route;
+  options.observe?.({ route: name, endless, status, seconds: durationMs / 1000, code: failure?.code });
+  const principal = trail.principal?.name;
+  const facts = { route: name, principal, method: incoming.method, via, requestId, status };
+  record(options.log, { facts, durationMs, isGone, failure, level: route.log });
+}
+
+type Call = {
+  readonly name: string;
+  readonly route: Route;
+  readonly handle: AnyHandler;
+  readonly parameters: Record<string, string>;
+  readonly context: RequestContext;
+  readonly trail: Trail;
+};
+
+async function answer(
+  { incoming, outgoing }: Connection,
+  { idempotency, pace }: Options,
+  { name, route, handle, parameters, context, trail }: Call,
+): Promise<AppError | undefined> {
+  const input = await readInput(route, { incoming, outgoing, pace }, parameters);
+  trail.input(route, input);
+  requireInputScope(trail.principal, route, input);
+  const key = keyOf(incoming, route);
+  if (key !== undefined) {
+    const work = async (signal: AbortSignal) => {
+      const made = await handle(input, { ...context, signal });
+      return { status: statusOf(route, made), body: JSON.stringify(made) };
+    };
+    const kept = await idempotency.run({ key, route: name, input, context }, work);
+    if (kept.replayed) outgoing.setHeader("idempotent-replayed", "true");
+    trail.result(JSON.parse(kept.body));
+    sendText(outgoing, kept.body, { status: kept.status });
+    return undefined;
+  }
+  const result = await (route.kind === "upload"
+    ? withContent(incoming, (content) => handle(input, { ...context, content }))
+    : handle(input, route.kind === "sse" ? { ...context, ...lastEventOf(incoming) } : context));
+  trail.result(result instanceof Page ? result.items : result);
+  const { requestId, signal } = context;
+  return sendResult(outgoing, result, { incoming, route, input, requestId, signal });
+}
+
+function lastEventOf(incoming: IncomingMessage): { lastEventId?: string } {
+  const id = incoming.headers["last-event-id"];
+  return typeof id === "string" && id !== "" ? { lastEventId: id } : {};
+}
+
+type Ended = {
+  readonly facts: Readonly<Record<string, unknown>>;
+  readonly durationMs: number;
+  /** the client closed the connection first */
+  readonly isGone: boolean;
+  readonly failure: AppError | undefined;
+  readonly level: Route["log"];
+};
+
+/** The one record of a request. The level follows the outcome. */
+function record(log: Logger, { facts, durationMs, isGone, failure, level }: Ended): void {
+  const fields = {
+    event: "http.request",
+    ...facts,
+    outcome: isGone ? "abandoned" : failure ? "failed" : "ok",
+    durationMs: Math.round(durationMs * 1000) / 1000,
+    ...(failure && { errorCode: failure.code, error: failure.message }),
+  };
+  if (failure && !isGone && isDaemonFault(failure)) log.error({ ...fields, err: failure });
+  else log[level](fields);
+}
+
+/** 501 is about the request: the daemon does not have what it asks for. */
+function isDaemonFault({ code }: AppError): boolean {
+  const { status } = errorCodes[code];
+  return status >= 500 && status !== 501;
+}

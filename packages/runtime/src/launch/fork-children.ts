@@ -1,0 +1,208 @@
+/**
+ * Makes children of a snapshot, for fork, branch and workspaces. A child that fails does not affect the
+ * others.
+ */
+import {
+  AppError,
+  isSandbox,
+  toErrorBody,
+  type AskedLimits,
+  type ForkEntry,
+  type ForkRequest,
+  type SandboxInfo,
+} from "@forkd/contract";
+import type { StoredSnapshot } from "@forkd/store";
+import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
+import { requireEnforceable } from "../admission/limits.ts";
+import type { Context } from "../context.ts";
+import type { Runtime } from "../runtime.ts";
+import type { SandboxTimeouts } from "../sandbox/facts.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { requireCompatible } from "../snapshots/compatibility.ts";
+import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
+import { prepareChild, startChild } from "./child.ts";
+
+/** What a request says about the children, whatever they are forked from. */
+export type ChildrenRequest = Pick<
+  ForkRequest,
+  "n" | "labels" | "env" | "vary" | "ttl_secs" | "idle_timeout_secs" | "on_timeout" | "auto_resume"
+> & {
+  workspace?: string | undefined;
+};
+
+export type ForkPlan = {
+  snapshot: StoredSnapshot;
+  request: ChildrenRequest;
+  limits: AskedLimits | undefined;
+};
+
+/** A plan with the capacity reserved for it. */
+export type AdmittedFork = ForkPlan & { capacity: Reservation };
+
+/**
+ * Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation.
+ */
+export function admitFork(
+  runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates">,
+  plan: ForkPlan,
+  caller: Context["caller"],
+): AdmittedFork {
+  const { snapshot, request, limits } = plan;
+  requireEnforceable(runtime, limits);
+  const { machine, files } = snapshot.manifest;
+  const capacity = runtime.admission.admit({
+    what: `fork ${request.n}`,
+    n: request.n,
+    memoryMib: memoryShare(machine.memory_mib, limits?.memory_mib),
+    expectMib: runtime.memoryEstimates.of(snapshot.id),
+    diskMib: diskShare(files.rootfs.bytes, limits?.disk_mib),
+    caller,
+  });
+  return { ...plan, capacity };
+}
+
+/**
+ * One entry per child, in order: sandbox or error. The caller runs it while the runtime is open. The
+ * reservation is released: a child counts from the moment it is registered.
+ */
+export async function forkChildren(
+  runtime: Runtime,
+  plan: AdmittedFork,
+  context: Context,
+): Promise<ForkEntry[]> {
+  using capacity = plan.capacity;
+  const { snapshot, request } = plan;
+  const { signal, log } = context;
+  const askedAt = performance.now();
+  try {
+    requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+    await runtime.store.verify(snapshot, { signal });
+  } catch (error) {
+    throw await explainMissingSnapshot(runtime, snapshot, error);
+  }
+  // One object for all children: the semaphore takes turns between calls by identity.
+  const call = { caller: context.caller?.name ?? "", signal };
+  const one = async (index: number): Promise<ForkEntry> => {
+    try {
+      using _start = await runtime.starts.take(call);
+      return await forkChild(runtime, plan, { ...context, index, askedAt });
+    } catch (thrown) {
+      const error = await explainMissingSnapshot(runtime, snapshot, thrown);
+      log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
+      const body = toErrorBody(error);
+      runtime.metrics.childFailures.add({ code: body.code });
+      return { ...body, index };
+    } finally {
+      capacity.release();
+    }
+  };
+  const made = await runtime.pool.during(snapshot, () =>
+    Promise.all(Array.from({ length: request.n }, (_, index) => one(index))),
+  );
+  await removeIfAborted(runtime, made, signal);
+  const entries = await Promise.all(made.map((entry) => withoutDead(runtime, entry)));
+  runtime.metrics.forkSeconds.observe((performance.now() - askedAt) / 1000);
+  learnFrom(runtime, snapshot);
+  log.info({
+    event: "sandbox.fork",
+    outcome: "ok",
+    tag: snapshot.tag,
+    n: request.n,
+    failed: entries.filter((entry) => !isSandbox(entry)).length,
+    durationMs: Math.round(performance.now() - askedAt),
+  });
+  return entries;
+}
+
+/** The child is registered and announced when its record is committed, not before. */
+async function forkChild(
+  runtime: Runtime,
+  { snapshot, request, limits }: ForkPlan,
+  { index, askedAt, signal, caller }: Context & { index: number; askedAt: number },
+): Promise<SandboxInfo> {
+  const pooled = runtime.pool.take(snapshot);
+  const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
+  const variation = request.vary[index];
+  const sandbox = await startChild(runtime, child, {
+    index,
+    env: { ...request.env, ...variation?.env },
+    values: variation?.values,
+    labels: request.labels,
+    ttlSecs: request.ttl_secs,
+    workspace: request.workspace,
+    owner: caller?.name,
+    limits,
+    timeouts: timeoutsOf(request),
+    askedAt,
+    pooled: pooled !== undefined,
+  });
+  await commitRecord(runtime, sandbox);
+  runtime.registry.add(sandbox);
+  const info = sandbox.info();
+  runtime.events.sandbox("sandbox.created", info);
+  runtime.metrics.readySeconds.observe(info.ready_ms / 1000);
+  return info;
+}
+
+/** After it a restarted daemon finds the sandbox. If it fails, nothing of the sandbox is left. */
+async function commitRecord(runtime: Pick<Runtime, "log">, sandbox: Sandbox): Promise<void> {
+  try {
+    await sandbox.record.commit();
+    sandbox.requireAlive();
+  } catch (error) {
+    const failure = sandbox.death() ?? error;
+    await sandbox[Symbol.asyncDispose]().catch((left: unknown) =>
+      runtime.log.error({ event: "sandbox.release", sandbox: sandbox.id, error: left }),
+    );
+    throw failure;
+  }
+}
+
+/** A child that died while the others were made becomes an error, and is removed. */
+async function withoutDead(runtime: Pick<Runtime, "registry">, entry: ForkEntry): Promise<ForkEntry> {
+  const sandbox = isSandbox(entry) ? runtime.registry.find(entry.id) : undefined;
+  const death = sandbox?.death();
+  if (!sandbox || !death) return entry;
+  await runtime.registry.remove(sandbox.id);
+  return { ...toErrorBody(death), index: sandbox.facts.index };
+}
+
+/** By default a workspace is paused where other sandboxes are killed. */
+function timeoutsOf(request: ChildrenRequest): SandboxTimeouts {
+  return {
+    idleSecs: request.idle_timeout_secs,
+    onTimeout: request.on_timeout ?? (request.workspace === undefined ? "kill" : "pause"),
+    autoResume: request.auto_resume ?? false,
+  };
+}
+
+/** From the oldest child, which has had the most time to grow. */
+function learnFrom(runtime: Pick<Runtime, "memoryEstimates" | "registry">, snapshot: StoredSnapshot): void {
+  const child = runtime.registry.all().find(({ machineAtWork }) => machineAtWork?.base.id === snapshot.id);
+  const pid = child?.machineAtWork?.machine.process.pid;
+  if (pid !== undefined) void runtime.memoryEstimates.learn(snapshot.id, pid);
+}
+
+/** A caller that has gone cannot own children. */
+async function removeIfAborted(
+  runtime: Pick<Runtime, "registry">,
+  entries: readonly ForkEntry[],
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  if (!signal?.aborted) return;
+  await Promise.all(
+    entries.filter(isSandbox).map(async ({ id }) => {
+      if (runtime.registry.find(id)) await runtime.registry.remove(id);
+    }),
+  );
+  throw new AppError("cancelled", "The fork was cancelled; its children were removed");
+}
+
+/** Throws the error of the first child if none became a sandbox. */
+export function requireSandbox(entries: readonly ForkEntry[]): void {
+  const [first] = entries;
+  if (first === undefined || entries.some(isSandbox) || isSandbox(first)) return;
+  throw new AppError(first.code as AppError["code"], first.error, {
+    details: { ...first.details, children: entries.length },
+  });
+}

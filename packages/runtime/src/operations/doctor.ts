@@ -1,0 +1,54 @@
+/** Checks the host and what earlier daemons left. */
+import type { Check, DoctorReport } from "@forkd/contract";
+import { ok, toCheck, warn, type Finding } from "../doctor/finding.ts";
+import { acceleratorFindings, commonFindings } from "../doctor/findings.ts";
+import { limitsCheck } from "../doctor/limits.ts";
+import { findLeftovers } from "../recovery/leftovers.ts";
+import type { Runtime } from "../runtime.ts";
+import { forkdVersion } from "../version.ts";
+
+/** With `boot` it starts a small guest on each accelerator. */
+export async function doctor(
+  runtime: Runtime,
+  { boot = false }: { boot?: boolean } = {},
+): Promise<DoctorReport> {
+  const { config, accelerator, places } = runtime;
+  const checks: Check[] = [
+    { name: "daemon", outcome: "ok", detail: `version ${forkdVersion}, pid ${process.pid}` },
+    acceleratorCheck(runtime),
+    limitsCheck(runtime),
+    ...[
+      ...(await commonFindings(config)),
+      await leftoverFinding(runtime),
+      ...(await (boot ? runtime.guestBoots.fresh(0) : acceleratorFindings({ config, places }, false))),
+    ].map(toCheck),
+  ];
+  return {
+    ok: checks.every(({ outcome }) => outcome !== "fail"),
+    accelerator: accelerator.accelerator,
+    daemon: { pid: process.pid, version: forkdVersion },
+    checks,
+  };
+}
+
+function acceleratorCheck({ accelerator }: Pick<Runtime, "accelerator">): Check {
+  const detail = `${accelerator.accelerator}: ${accelerator.reason}`;
+  if (accelerator.accelerator === "kvm") return { name: "accelerator", outcome: "ok", detail };
+  return {
+    name: "accelerator",
+    outcome: "warn",
+    detail,
+    remedy: "guests run, slower; use a host with kvm_intel or kvm_amd for full speed",
+  };
+}
+
+async function leftoverFinding(runtime: Pick<Runtime, "cgroups" | "config" | "places">): Promise<Finding> {
+  const { strays, groups } = await findLeftovers(runtime);
+  const found = [
+    ...strays.map(({ kind, name }) => `${kind} ${name}`),
+    ...groups.map((name) => `group ${name}`),
+  ];
+  if (found.length === 0) return ok("leftovers", "none");
+  const names = found.slice(0, 3);
+  return warn("leftovers", `${found.length}, such as ${names.join(", ")}`, "forkd cleanup");
+}

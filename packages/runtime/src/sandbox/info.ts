@@ -1,0 +1,65 @@
+/** A sandbox as the API shows it. */
+import type { SandboxInfo } from "@forkd/contract";
+import { reasonFields } from "./exit-reason.ts";
+import type { SandboxFacts, SandboxTimeouts } from "./facts.ts";
+import { lastAttached, publicState, reasonOf, type SandboxState } from "./states.ts";
+
+/** The parts of a sandbox that are shown. */
+export type ShownSandbox = {
+  readonly facts: SandboxFacts;
+  readonly status: SandboxState;
+  readonly ttlSecs: number | undefined;
+  readonly timeouts: SandboxTimeouts;
+  readonly expiresAt: number | undefined;
+  readonly branchCount: number;
+};
+
+export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
+  const { facts, expiresAt } = sandbox;
+  const { saved, snapshotTag } = sandbox.status.origin;
+  const state = publicState(sandbox.status);
+  // A dead sandbox is still shown with the shape that it had.
+  const machine = lastAttached(sandbox.status)?.machine;
+  const shape = (machine?.base ?? saved?.snapshot)?.manifest;
+  const reason = reasonOf(sandbox.status);
+  return {
+    id: facts.id,
+    snapshot_tag: snapshotTag,
+    state,
+    ...(reason && reasonFields(reason)),
+    created_at_unix: facts.createdAt,
+    ...(expiresAt !== undefined && { expires_at_unix: expiresAt }),
+    ...(machine && state === "running" && { pid: machine.machine.process.pid }),
+    index: facts.index,
+    hostname: facts.identity.hostname,
+    labels: { ...facts.labels },
+    vcpus: shape?.machine.vcpus ?? 0,
+    memory_mib: shape?.machine.memory_mib ?? 0,
+    accelerator: shape?.machine.accelerator ?? "tcg",
+    languages: machine ? machine.languages : (shape?.kernels.map(({ language }) => language) ?? []),
+    ready_ms: Math.round((machine?.readyMs ?? 0) * 10) / 10,
+    pooled: machine?.pooled ?? false,
+    ...(state === "paused" && saved && { paused_at_unix: saved.savedAt }),
+    branch_count: sandbox.branchCount,
+    ...(facts.workspace !== undefined && { workspace: facts.workspace }),
+    ...(facts.owner !== undefined && { owner: facts.owner }),
+    ...limitFields(sandbox),
+    ...(machine && machine.notEnforced.length > 0 && { limits_not_enforced: [...machine.notEnforced] }),
+    ...timeoutFields(sandbox),
+  };
+}
+
+function limitFields({ facts }: ShownSandbox): Partial<SandboxInfo> {
+  if (!facts.limits) return {};
+  const { best_effort: _, ...limits } = facts.limits;
+  return { limits };
+}
+
+function timeoutFields({ timeouts, ttlSecs }: ShownSandbox): Partial<SandboxInfo> {
+  const { idleSecs, onTimeout, autoResume } = timeouts;
+  return {
+    ...(idleSecs !== undefined && { idle_timeout_secs: idleSecs }),
+    ...((idleSecs !== undefined || ttlSecs !== undefined) && { on_timeout: onTimeout }),
+    ...(autoResume && { auto_resume: true }),
+  };
+}
