@@ -80,7 +80,7 @@ test("--json prints the objects of the REST interface", async () => {
     manifest: { machine: { type: string } };
   };
   assert.equal(info.manifest.machine.type, "microvm");
-  const doctor = await forkd(["doctor", "--json"]);
+  const doctor = await forkd(["doctor", "--no-boot", "--json"]);
   assert.equal(doctor.code, 0);
   const report = JSON.parse(doctor.stdout) as { accelerator: string; checks: { name: string }[] };
   assert.ok(
