@@ -1,7 +1,7 @@
 /**
- * Compares the tables of docs/reference/errors.md and docs/reference/events.md with the code: every error code
- * has a row with its status, exit code and whether a retry can help, every event type has a row, and there are
- * no other codes. Needs the compiled contract.
+ * Compares the tables of docs/reference/errors.md and docs/reference/events.md with the code: every error
+ * code has a row with its status, exit code and whether a retry can help, every event type has a row, and
+ * there are no other codes. Needs the compiled contract.
  */
 import { readFileSync } from "node:fs";
 import { errorCodes } from "../packages/contract/dist/src/wire/errors.js";

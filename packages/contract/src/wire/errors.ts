@@ -1,4 +1,4 @@
-/** Every failure a caller can meet, in one table; the class that carries them; their form on the wire. Imports nothing. */
+/** The table of all errors, the error class, and the form of errors on the wire. Imports nothing. */
 
 /** `status` is HTTP, `exit` is the CLI's exit code. */
 export const errorCodes = {
@@ -41,7 +41,7 @@ export const errorCodes = {
   engine_failed: { status: 502, exit: 8, retryable: true },
   kernel_failed: { status: 502, exit: 8, retryable: true },
   host_not_ready: { status: 503, exit: 8, retryable: false },
-  /** the sandbox goes on; the next daemon has it */
+  /** the sandbox keeps running; the next daemon adopts it */
   daemon_stopping: { status: 503, exit: 8, retryable: true },
   daemon_unreachable: { status: 503, exit: 8, retryable: true },
   deadline_exceeded: { status: 504, exit: 7, retryable: true },

@@ -1,6 +1,6 @@
 /**
- * The part of the contract that needs no schema library, as `@forkd/contract/wire`: clients load in half the time. Types come
- * from the main entry, which costs nothing at run time.
+ * The part of the contract that needs no schema library, as `@forkd/contract/wire`, so that clients load in
+ * half the time. Types come from the main entry, which costs nothing at run time.
  */
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
 export { eventTypes } from "./event-types.ts";
