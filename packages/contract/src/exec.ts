@@ -1,5 +1,6 @@
 /** Commands and evals in a sandbox. */
 import { z } from "zod";
+import { errorBodySchema } from "./error-body.ts";
 import { signalNames } from "./names.ts";
 import { contextNameSchema, envSchema, languageSchema } from "./ids.ts";
 
@@ -57,13 +58,7 @@ const outputFields = {
   data: z.string(),
   encoding: z.enum(["utf8", "base64"]),
 };
-const errorEvent = z.object({
-  type: z.literal("error"),
-  error: z.string(),
-  code: z.string(),
-  details: z.record(z.string(), z.unknown()).default({}),
-  request_id: z.string().optional(),
-});
+const errorEvent = z.object({ type: z.literal("error"), ...errorBodySchema.shape });
 
 /** One line of a streamed command. `exit` or `error` is the last. */
 export const execEventSchema = z.discriminatedUnion("type", [

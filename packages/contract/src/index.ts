@@ -1,5 +1,8 @@
 export { errorBodySchema } from "./error-body.ts";
 export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
+export { httpRemedy } from "./http-remedies.ts";
+export type { Remedy, RemedyAction, RemedyBody, RemedyOf, RemedyWording } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export type { ErrorBody, ErrorCode } from "./errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";

@@ -1,5 +1,6 @@
 /** Snapshots: how they are made and what a caller sees. */
 import { z } from "zod";
+import { errorBodySchema } from "./error-body.ts";
 import { envSchema, languageSchema, tagSchema } from "./ids.ts";
 import { acceleratorSchema } from "./sandbox.ts";
 
@@ -104,12 +105,6 @@ export type CreateSnapshotRequest = z.output<typeof createSnapshotSchema>;
 export const buildEventSchema = z.discriminatedUnion("type", [
   z.object({ type: z.literal("progress"), step: z.string(), message: z.string(), elapsed_ms: z.number() }),
   z.object({ type: z.literal("snapshot"), snapshot: snapshotSchema }),
-  z.object({
-    type: z.literal("error"),
-    error: z.string(),
-    code: z.string(),
-    details: z.record(z.string(), z.unknown()).default({}),
-    request_id: z.string().optional(),
-  }),
+  z.object({ type: z.literal("error"), ...errorBodySchema.shape }),
 ]);
 export type BuildEvent = z.output<typeof buildEventSchema>;
