@@ -102,9 +102,9 @@ function killGroup(pid: number | undefined, signal: NodeJS.Signals): void {
 
 function startFailure(program: string, error: Error): Error {
   if (!("code" in error && error.code === "ENOENT")) return error;
-  const remedy = remedyFor(program);
-  return new AppError("host_not_ready", `Cannot run ${program}: it is not installed. Remedy: ${remedy}`, {
-    details: { program, remedy },
+  return new AppError("host_not_ready", `Cannot run ${program}: it is not installed`, {
+    details: { program },
+    remedy: remedyFor(program),
     cause: error,
   });
 }

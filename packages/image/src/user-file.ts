@@ -26,10 +26,16 @@ export async function readHead(path: string): Promise<Uint8Array> {
 export async function requireUnchanged(path: string, before: FileState): Promise<void> {
   const after = await stat(path);
   if (after.size !== before.size || after.mtimeMs !== before.mtimeMs) {
-    throw unusable(path, "it changed while it was read. Try again");
+    throw changed(path);
   }
 }
 
 export function unusable(path: string, why: string, cause?: unknown): AppError {
   return new AppError("invalid_image", `Cannot use ${path}: ${why}`, { cause });
+}
+
+export function changed(path: string): AppError {
+  return new AppError("invalid_image", `Cannot use ${path}: it changed while it was read`, {
+    remedy: { action: "retry_later" },
+  });
 }

@@ -113,5 +113,10 @@ test("ensureInitramfs() needs the modules without which no guest boots, unless t
 test("ensureInitramfs() says how to get the agent", async (t) => {
   const dir = await temporaryDirectory(t);
   const input = { agentPath: join(dir, "none"), modulesDir: null };
-  await rejectsWith(ensureInitramfs(dir, input), "host_not_ready", /Remedy: build it/);
+  await assert.rejects(ensureInitramfs(dir, input), {
+    name: "AppError",
+    code: "host_not_ready",
+    message: `Cannot find the guest agent at ${input.agentPath}`,
+    remedy: { action: "advice", text: "Build it with `make -C guest`." },
+  });
 });

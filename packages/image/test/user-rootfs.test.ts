@@ -15,6 +15,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runCommand } from "@forkd/base";
 import { importRootfs } from "../src/user-rootfs.ts";
+import { AppError } from "@forkd/contract";
 import { namesIn, rejectsWith, temporaryDirectory } from "./support.ts";
 
 async function makeTree(path: string): Promise<string> {
@@ -180,11 +181,14 @@ test("importRootfs() says by how much a disk is too small", async (t) => {
   const dir = await temporaryDirectory(t);
   const tree = await makeTree(join(dir, "tree"));
   await writeFile(join(tree, "big"), Buffer.alloc(80 * 2 ** 20, 1));
-  await rejectsWith(
-    importRootfs(join(dir, "images"), tree, { diskMib: 64 }),
-    "invalid_image",
-    /Raise disk_mib to \d+/,
-  );
+  await assert.rejects(importRootfs(join(dir, "images"), tree, { diskMib: 64 }), (error) => {
+    assert.ok(error instanceof AppError);
+    assert.equal(error.code, "invalid_image");
+    assert.match(error.message, /^Cannot fit \d+ MiB of files into a disk of 64 MiB$/);
+    assert.equal(error.remedy?.action, "advice");
+    assert.match(error.remedy.text, /^Raise disk_mib to \d+ or more\.$/);
+    return true;
+  });
   assert.deepEqual(await namesIn(join(dir, "images", "rootfs")), []);
 });
 

@@ -185,7 +185,9 @@ export class Runtime implements AsyncDisposable {
 
   /** From now on nothing begins that makes or changes machines; what has begun is stopped and waited for. */
   async endWork(): Promise<void> {
-    this.closing.abort(new AppError("daemon_stopping", "The daemon is stopping. Ask the next one"));
+    this.closing.abort(
+      new AppError("daemon_stopping", "The daemon is stopping", { remedy: { action: "retry_later" } }),
+    );
     await Promise.allSettled(this.#underWay);
   }
 

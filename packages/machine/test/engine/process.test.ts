@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { tailOf, VmmProcess } from "../../src/engine/process.ts";
 import { isAlive } from "../../src/host/procfs.ts";
-import { rejectsWith, temporaryDirectory } from "../support.ts";
+import { temporaryDirectory } from "../support.ts";
 
 type Started = { vmm: VmmProcess; dir: string };
 
@@ -105,11 +105,12 @@ test("VmmProcess runs in a session of its own, named by pid and start time", asy
 test("VmmProcess.start() says what is missing", async (t) => {
   const dir = await temporaryDirectory(t);
   const options = { args: [], logPath: join(dir, "log"), consolePath: join(dir, "console") };
-  await rejectsWith(
-    VmmProcess.start({ ...options, program: join(dir, "no-qemu") }),
-    "host_not_ready",
-    /Cannot start .*no-qemu: .*ENOENT.*forkd doctor/,
-  );
+  await assert.rejects(VmmProcess.start({ ...options, program: join(dir, "no-qemu") }), {
+    name: "AppError",
+    code: "host_not_ready",
+    message: /Cannot start .*no-qemu: .*ENOENT/,
+    remedy: { action: "run_doctor" },
+  });
   const unstarted = VmmProcess.start({ ...options, program: "/bin/true", files: [join(dir, "no-state")] });
   await assert.rejects(unstarted, { code: "ENOENT" });
 });

@@ -61,11 +61,7 @@ async function tcg(options: BootOptions): Promise<Finding> {
   const startedAt = performance.now();
   const failure = await tryBoot(options, "tcg");
   if (failure === undefined) return ok("emulation", `a guest ran under TCG (${since(startedAt)})`);
-  return fail(
-    "emulation",
-    failure,
-    "The daemon's log has more: forkd logs --daemon. A busy host may be too slow.",
-  );
+  return fail("emulation", failure, { action: "show_daemon_log" });
 }
 
 async function tryBoot(
@@ -95,11 +91,7 @@ async function tryBoot(
 /** A doctor does not download kernels unless asked to mend. */
 function notTried(config: RuntimeConfig): Finding {
   return {
-    ...warn(
-      "boot",
-      "not tried: no guest kernel has been made yet",
-      "The first build makes one, and so does forkd doctor --fix (from a Debian package).",
-    ),
+    ...warn("boot", "not tried: no guest kernel has been made yet", { action: "make_guest_kernel" }),
     fix: async () => {
       const { version } = await ensureKernel(join(config.dataDir, "images"));
       return `made a guest kernel, ${version}`;

@@ -23,7 +23,7 @@ export async function snapshotFinding(config: RuntimeConfig): Promise<Finding> {
   return warn(
     "snapshots",
     `${broken.length} of ${tags.length} cannot be used: ${broken.slice(0, shownTags).join(", ")}${rest}`,
-    "forkd rmi TAG, and build it again; forkd info --verify TAG reads the contents of one.",
+    { action: "verify_snapshots" },
   );
 }
 

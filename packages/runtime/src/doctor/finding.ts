@@ -1,7 +1,8 @@
 /** The outcome of one check, and what can safely be done about it. */
-import type { Check } from "@forkd/contract";
+import { advice, httpRemedy, type Check, type Remedy } from "@forkd/contract";
 
-export type Finding = Check & {
+export type Finding = Omit<Check, "remedy" | "remedy_data"> & {
+  readonly remedy?: Remedy;
   /** Does what the remedy says and tells what it did. Changes nothing that holds data. */
   readonly fix?: () => Promise<string>;
 };
@@ -10,17 +11,28 @@ export function ok(name: string, detail: string): Finding {
   return { name, outcome: "ok", detail };
 }
 
-export function warn(name: string, detail: string, remedy: string): Finding {
-  return { name, outcome: "warn", detail, remedy };
+/** A remedy that is a text is advice. */
+export function warn(name: string, detail: string, remedy: Remedy | string): Finding {
+  return { name, outcome: "warn", detail, remedy: toRemedy(remedy) };
 }
 
-export function fail(name: string, detail: string, remedy: string): Finding {
-  return { name, outcome: "fail", detail, remedy };
+export function fail(name: string, detail: string, remedy: Remedy | string): Finding {
+  return { name, outcome: "fail", detail, remedy: toRemedy(remedy) };
 }
 
-/** Without the fix, as it crosses the wire. */
+function toRemedy(remedy: Remedy | string): Remedy {
+  return typeof remedy === "string" ? advice(remedy) : remedy;
+}
+
+/** As it crosses the wire: without the fix. */
 export function toCheck({ name, outcome, detail, remedy }: Finding): Check {
-  return { name, outcome, detail, ...(remedy !== undefined && { remedy }) };
+  return {
+    name,
+    outcome,
+    detail,
+    ...(remedy && { remedy: httpRemedy(remedy) }),
+    ...(remedy && remedy.action !== "advice" && { remedy_data: { ...remedy } }),
+  };
 }
 
 /** A check that itself fails is a finding, so that the others are still told. */

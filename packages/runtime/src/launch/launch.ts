@@ -149,10 +149,9 @@ export async function prepareMachine(
   );
   // By now the VMM has opened every file. If the tag was given to another snapshot meanwhile, they may be of both.
   if (!(await runtime.store.isCurrent(snapshot))) {
-    throw new AppError(
-      "wrong_state",
-      `Snapshot "${snapshot.tag}" was replaced while it was forked. Fork again`,
-    );
+    throw new AppError("wrong_state", `Cannot fork snapshot "${snapshot.tag}": it was replaced meanwhile`, {
+      remedy: { action: "fork_another", tag: snapshot.tag },
+    });
   }
   return { id, number, snapshot, paths, machine, imageStamp, scope: scope.keep() };
 }

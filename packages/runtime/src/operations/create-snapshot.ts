@@ -16,7 +16,7 @@ import type { Context } from "../context.ts";
 import { prepareChild, startChild } from "../launch/launch.ts";
 import { agentPath } from "../config.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
-import { dependentsOf } from "../snapshots/lineage.ts";
+import { dependentsOf, orphanRemedy } from "../snapshots/lineage.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
 
@@ -72,8 +72,8 @@ async function refuseOrphans(runtime: Runtime, tag: string): Promise<void> {
   if (dependents.length === 0) return;
   throw new AppError(
     "snapshot_in_use",
-    `Cannot replace snapshot "${tag}": ${dependents.join(", ")} would be orphaned. Build under another tag, or remove them first (forkd rmi --cascade ${tag})`,
-    { details: { tag, dependents } },
+    `Cannot replace snapshot "${tag}": ${dependents.join(", ")} would be orphaned`,
+    { details: { tag, dependents }, remedy: orphanRemedy(tag, dependents) },
   );
 }
 

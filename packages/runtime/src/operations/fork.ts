@@ -2,6 +2,7 @@
 import {
   AppError,
   isSandbox,
+  fromErrorBody,
   toErrorBody,
   type AskedLimits,
   type ForkEntry,
@@ -180,7 +181,5 @@ async function giveBackIfAborted(
 export function requireOne(entries: ForkEntry[]): void {
   const [first] = entries;
   if (first === undefined || entries.some(isSandbox) || isSandbox(first)) return;
-  throw new AppError(first.code as AppError["code"], first.error, {
-    details: { ...first.details, children: entries.length },
-  });
+  throw fromErrorBody({ ...first, details: { ...first.details, children: entries.length } });
 }

@@ -85,11 +85,10 @@ export async function save(runtime: Runtime, sandbox: Sandbox, signal: AbortSign
     const machine = sandbox.leave();
     // Ended before the instant is let go of, which would let it run.
     await machine?.end(
-      new AppError(
-        "sandbox_paused",
-        `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`,
-        { details: { id: sandbox.id } },
-      ),
+      new AppError("sandbox_paused", `${sandbox.id} was paused, with what ran in it`, {
+        details: { id: sandbox.id },
+        remedy: { action: "resume", id: sandbox.id },
+      }),
     );
   });
   if (before) await removeState(runtime, before);
@@ -230,7 +229,10 @@ async function requireLineage(runtime: Runtime, sandbox: Sandbox, target: Stored
   if (chain.some(({ id }) => id === target.id) || (!start && target.tag === sandbox.snapshotTag)) return;
   throw new AppError(
     "wrong_state",
-    `Cannot rewind ${sandbox.id} to "${target.tag}": it is neither an ancestor of the sandbox nor a branch of it. forkd tree shows the lineage; forkd fork --tag ${target.tag} makes a new sandbox`,
-    { details: { id: sandbox.id, to: target.tag, ancestors: chain.map(({ tag }) => tag) } },
+    `Cannot rewind ${sandbox.id} to "${target.tag}": it is neither an ancestor of the sandbox nor a branch of it`,
+    {
+      details: { id: sandbox.id, to: target.tag, ancestors: chain.map(({ tag }) => tag) },
+      remedy: { action: "fork_another", tag: target.tag },
+    },
   );
 }

@@ -2,7 +2,6 @@
 import { stat } from "node:fs/promises";
 import {
   AppError,
-  sandboxIdPattern,
   type GcReport,
   type GcRequest,
   type ParsedOf,
@@ -12,7 +11,7 @@ import {
 } from "@forkd/contract";
 import { memoryBytes, physicalBytes, snapshotDisks, snapshotFile, type StoredSnapshot } from "@forkd/store";
 import type { Context } from "../context.ts";
-import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
+import { dependentsOf, orphanRemedy, sandboxesOn } from "../snapshots/lineage.ts";
 import type { Runtime } from "../runtime.ts";
 import { removeBranches } from "../snapshots/expired-branches.ts";
 import { findStrays, removeStrays } from "../recovery/strays.ts";
@@ -126,23 +125,20 @@ async function refuseUsed(runtime: Runtime, tag: string, doomed: readonly string
   if (users.length > 0) {
     throw new AppError(
       "snapshot_in_use",
-      `Cannot remove snapshot "${tag}": ${users.length} sandboxes run from it. Kill them (forkd kill --tag ${tag}) or use --force, which lets them run on`,
-      { details: { tag, sandboxes: users.slice(0, 20), count: users.length } },
+      `Cannot remove snapshot "${tag}": ${users.length} sandboxes run from it`,
+      {
+        details: { tag, sandboxes: users.slice(0, 20), count: users.length },
+        remedy: { action: "kill_children", tag },
+      },
     );
   }
   const dependents = (await dependentsOf(runtime, tag)).filter((each) => !doomed.includes(each));
   if (dependents.length === 0) return;
   throw new AppError(
     "snapshot_in_use",
-    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned. ${remedyFor(dependents)}, or use --force, which leaves them unusable`,
-    { details: { tag, dependents } },
+    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned`,
+    { details: { tag, dependents }, remedy: orphanRemedy(tag, dependents) },
   );
-}
-
-function remedyFor(dependents: readonly string[]): string {
-  return dependents.some((each) => sandboxIdPattern.test(each))
-    ? "Kill the sandboxes among them (forkd kill) and remove the snapshots (--cascade)"
-    : "Remove them too (--cascade), make them independent (forkd compact)";
 }
 
 /** A copy of the snapshot that needs no other. */

@@ -54,7 +54,7 @@ function acceleratorCheck({ accelerator }: Runtime): Check {
     name: "accelerator",
     outcome: "warn",
     detail,
-    remedy: "guests run, slower; use a host with kvm_intel or kvm_amd for full speed",
+    remedy: "Use a host with kvm_intel or kvm_amd for full speed.",
   };
 }
 
@@ -62,7 +62,7 @@ async function leftoverFinding(runtime: Runtime): Promise<Finding> {
   const { removed } = await cleanup(runtime, { dry_run: true });
   if (removed.length === 0) return ok("leftovers", "none");
   const names = removed.slice(0, 3).map(({ kind, name }) => `${kind} ${name}`);
-  return warn("leftovers", `${removed.length}, such as ${names.join(", ")}`, "forkd cleanup");
+  return warn("leftovers", `${removed.length}, such as ${names.join(", ")}`, { action: "clean_up" });
 }
 
 /** Sandbox directories that are not in the registry or the pool. */

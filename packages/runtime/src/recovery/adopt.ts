@@ -121,9 +121,7 @@ function restoreDamaged(runtime: Runtime, id: string, problem: string): Sandbox 
     ttlSecs: undefined,
     machines: 0,
   });
-  sandbox.condemn(
-    `its record is damaged: ${problem}. What it saved stays until it is killed (forkd kill ${id})`,
-  );
+  sandbox.condemn(`its record is damaged: ${problem}. Its saved state is kept until it is killed`);
   return sandbox;
 }
 

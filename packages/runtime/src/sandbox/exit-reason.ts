@@ -30,9 +30,10 @@ export async function explainEnd(
   const code = reasonCode(reason);
   return new AppError(
     "sandbox_paused",
-    `The machine of ${sandbox.id} ended: ${reason}. It can be resumed from before (forkd resume ${sandbox.id})`,
+    `The machine of ${sandbox.id} ended: ${reason}. Its saved state is kept`,
     {
       details: { id: sandbox.id, reason, ...(code !== undefined && { reason_code: code }), console },
+      remedy: { action: "resume", id: sandbox.id },
       cause: error,
     },
   );

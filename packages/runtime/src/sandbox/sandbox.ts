@@ -7,7 +7,7 @@
  *
  * A dead sandbox has released everything on the host; what is left is the record of why. A paused one has only its saved state.
  */
-import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
+import { advice, AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
 import type { SandboxHome, SandboxPaths } from "./paths.ts";
@@ -112,13 +112,14 @@ export class Sandbox implements AsyncDisposable {
     const reason = this.#deathReason;
     if (reason === undefined) return undefined;
     const code = reasonCode(reason);
-    return new AppError("sandbox_dead", `Cannot use ${this.id}: it is dead (${reason}). Fork another one`, {
+    return new AppError("sandbox_dead", `Cannot use ${this.id}: it is dead (${reason})`, {
       details: {
         id: this.id,
         reason,
         ...(code !== undefined && { reason_code: code }),
         console: this.#console,
       },
+      remedy: { action: "fork_another" },
       cause,
     });
   }
@@ -127,13 +128,10 @@ export class Sandbox implements AsyncDisposable {
   get current(): SandboxMachine {
     this.requireAlive();
     if (!this.#current || this.#isPausing) {
-      throw new AppError(
-        "sandbox_paused",
-        `Cannot use ${this.id}: it is paused. Resume it (forkd resume ${this.id})`,
-        {
-          details: { id: this.id },
-        },
-      );
+      throw new AppError("sandbox_paused", `Cannot use ${this.id}: it is paused`, {
+        details: { id: this.id },
+        remedy: { action: "resume", id: this.id },
+      });
     }
     return this.#current;
   }
@@ -171,8 +169,11 @@ export class Sandbox implements AsyncDisposable {
     const has = languages.join(", ") || "none";
     throw new AppError(
       "unsupported",
-      `Cannot eval ${language ?? "code"} in ${this.id}: its snapshot has no such warm interpreter (it has: ${has}). Add it to "languages" of the recipe`,
-      { details: { language, available: languages } },
+      `Cannot eval ${language ?? "code"} in ${this.id}: its snapshot has no such warm interpreter (it has: ${has})`,
+      {
+        details: { language, available: languages },
+        remedy: advice('Add it to "languages" of the recipe.'),
+      },
     );
   }
 
@@ -344,7 +345,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** The machine runs on for a later daemon; nothing is removed. */
   async letGo(): Promise<void> {
-    const reason = new AppError("daemon_stopping", "The daemon is stopping; the sandbox goes on");
+    const reason = new AppError("daemon_stopping", "The daemon is stopping; the sandbox keeps running");
     const left = this.record.leave();
     await this.leave()?.letGo(reason);
     await left;

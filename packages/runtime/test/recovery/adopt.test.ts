@@ -170,7 +170,9 @@ test("what another version or another user can read is left as it is, and the da
   await killDaemon(first);
   const refuses = async (why: RegExp) => {
     const error = await rejectsWith(follow(t, first), "host_not_ready", why);
-    assert.match(error.message, /left as they are\. Start the forkd that wrote it/);
+    assert.match(error.message, /Nothing was changed$/);
+    assert.equal(error.remedy?.action, "advice");
+    assert.match(error.remedy.text, /^Start the version of the daemon that wrote it/);
     assert.ok(first.engine.machines.some(({ hasEnded }) => !hasEnded));
     assert.ok((await readdir(homeOf(first, running))).includes("0"));
     assert.ok((await readdir(homeOf(first, paused))).includes("state-0"));

@@ -338,7 +338,10 @@ export class KernelClient implements AsyncDisposable {
   #deathOf(exit: AgentExit): AppError {
     const how = exit.signal === undefined ? `exit code ${exit.code}` : `signal ${exit.signal}`;
     const details = { log: this.#stderr.lines(), ...exit };
-    return new AppError("kernel_failed", `Kernel ended with ${how}. Restart it`, { details });
+    return new AppError("kernel_failed", `Kernel ended with ${how}`, {
+      details,
+      remedy: { action: "retry_later" },
+    });
   }
 
   #lossOf(error: unknown): AppError {
@@ -360,5 +363,8 @@ function encoded(encode: () => Buffer): Buffer {
 /** Programming errors pass through. */
 function garbage(error: unknown): AppError {
   if (!(error instanceof KernelGarbage)) throw error;
-  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}. Restart it`, { cause: error });
+  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}`, {
+    remedy: { action: "retry_later" },
+    cause: error,
+  });
 }

@@ -67,11 +67,10 @@ export class QemuEngine implements Engine {
       return new QemuEngine(program, version);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      throw new AppError(
-        "host_not_ready",
-        `Cannot run ${program}: ${why}. Install QEMU (Debian: apt-get install qemu-system-x86) or set FORKD_QEMU_PATH`,
-        { cause: error },
-      );
+      throw new AppError("host_not_ready", `Cannot run ${program}: ${why}`, {
+        remedy: { action: "install", packages: ["qemu-system-x86"], setting: "qemu_path" },
+        cause: error,
+      });
     }
   }
 
