@@ -9,7 +9,7 @@ import type https from "node:https";
 import { dirname } from "node:path";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Logger } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 
 export type TlsFiles = { readonly cert: string; readonly key: string };
 type Pair = SecureContextOptions & { readonly cert: Buffer; readonly key: Buffer };
@@ -36,11 +36,10 @@ export class Tls implements Disposable {
       pair = await readPair(files);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      throw new AppError(
-        "host_not_ready",
-        `Cannot use TLS with ${files.cert} and ${files.key}: ${why}; give a certificate and its key as PEM`,
-        { cause: error },
-      );
+      throw new AppError("host_not_ready", `Cannot use TLS with ${files.cert} and ${files.key}: ${why}`, {
+        remedy: advice("Give a certificate and its key as PEM."),
+        cause: error,
+      });
     }
     const tls = new Tls(files, log, pair);
     tls.#tellExpiry();

@@ -49,11 +49,10 @@ export class AuditLog implements AsyncDisposable {
     } catch (error) {
       if (!isErrno(error, "ENOSPC", "EDQUOT")) {
         const why = error instanceof Error ? error.message : String(error);
-        throw new AppError(
-          "host_not_ready",
-          `Cannot open the audit log: ${why}; correct audit_log (${options.path}), or set it to "off"`,
-          { cause: error },
-        );
+        throw new AppError("host_not_ready", `Cannot open the audit log ${options.path}: ${why}`, {
+          remedy: { action: "change_setting", setting: "audit_log", to: 'another path, or to "off"' },
+          cause: error,
+        });
       }
       audit.#failed(error);
     }

@@ -19,7 +19,11 @@ async function socketFinding(path: string, isRunning: boolean): Promise<Finding>
   if (isRunning) return ok("socket", path);
   const state = await connectTo({ path });
   if (state === "answers")
-    return fail("socket", `another daemon listens on ${path}`, "Choose another runtime_dir.");
+    return fail("socket", `another daemon listens on ${path}`, {
+      action: "change_setting",
+      setting: "runtime_dir",
+      to: "another directory",
+    });
   if (state === "absent") return ok("socket", `${path} is free`);
   return {
     ...ok("socket", `${path} was left by a daemon that is gone; the next one replaces it`),
@@ -39,7 +43,11 @@ async function addressFindings(listen: string): Promise<Finding[]> {
   const failure = await listenOnce(host, port);
   if (failure === undefined) return [ok("address", `${listen} is free`)];
   return [
-    fail("address", `cannot listen on ${listen}: ${failure}`, 'Set listen to another address, or to "off".'),
+    fail("address", `cannot listen on ${listen}: ${failure}`, {
+      action: "change_setting",
+      setting: "listen",
+      to: 'another address, or to "off"',
+    }),
   ];
 }
 
@@ -52,7 +60,11 @@ async function tokenFinding(path: string): Promise<Finding> {
   const mode = facts.mode & 0o777;
   if ((mode & 0o077) === 0) return ok("token", `${path}, for its owner alone`);
   return {
-    ...warn("token", `${path} has mode ${mode.toString(8)}: others may read it`, `chmod 600 ${path}`),
+    ...warn(
+      "token",
+      `${path} has mode ${mode.toString(8)}: others may read it`,
+      `Run \`chmod 600 ${path}\`.`,
+    ),
     fix: async () => {
       await chmod(path, 0o600);
       return `chmod 600 ${path}`;
@@ -69,7 +81,11 @@ async function logFindings(file: string): Promise<Finding[]> {
     );
   if ((await isWritable(file)) || (await isWritable(dirname(file)))) return [ok("log file", file)];
   return [
-    fail("log file", `${file} cannot be written`, "Set log_file to another path, or make its directory."),
+    fail("log file", `${file} cannot be written`, {
+      action: "change_setting",
+      setting: "log_file",
+      to: "another path",
+    }),
   ];
 }
 

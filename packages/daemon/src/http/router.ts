@@ -10,6 +10,7 @@ import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Logger } from "@forkd/base";
 import type { Listener } from "@forkd/runtime";
 import {
+  advice,
   AppError,
   errorCodes,
   openapi,
@@ -294,8 +295,8 @@ const largeBytes = 1024 * 1024;
 const unread = new ByteBudget({
   maxBytes: 256 * 1024 * 1024,
   which: "unread answers",
-  message: (inUse, limit) =>
-    `Too many large answers wait to be read (${inUse} bytes; the limit is ${limit}). Read them first, or ask for a stream`,
+  message: (inUse, limit) => `Too many large answers wait to be read (${inUse} bytes; the limit is ${limit})`,
+  remedy: advice("Read those answers first, or ask for a stream."),
 });
 
 async function sendText(

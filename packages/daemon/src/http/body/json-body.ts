@@ -15,7 +15,8 @@ const large = new ByteBudget({
   maxBytes: maxLargeBytes,
   which: "large requests",
   message: (inUse, limit) =>
-    `Too many large requests are under way (${inUse} bytes; the limit is ${limit}). Try again when they are answered`,
+    `Too many large requests are in progress (${inUse} bytes; the limit is ${limit})`,
+  remedy: { action: "retry_later" },
 });
 
 /** How long a body may take, and how much longer for each piece of so many bytes */
