@@ -7,7 +7,8 @@ import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "../cli.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "./limits.ts";
-import { exitCodeOf, remedyOf } from "../terminal/exit-code.ts";
+import { exitCodeOf } from "../terminal/exit-code.ts";
+import { remedyOf } from "../terminal/remedies.ts";
 import { sandboxColumns } from "../views/sandbox-table.ts";
 import { renderTable } from "../terminal/table.ts";
 
