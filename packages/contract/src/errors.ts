@@ -105,10 +105,15 @@ export function toErrorBody(error: unknown, requestId?: string): ErrorBody & { c
   };
 }
 
+/** What a thrown value says, whatever it is. */
+export function errorMessage(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const errno = error instanceof Error && "code" in error ? error.code : undefined;
-  const message = error instanceof Error ? error.message : String(error);
+  const message = errorMessage(error);
   if (errno === "ENOSPC" || errno === "EDQUOT") {
     return new AppError("disk_full", `Cannot write: ${message}`, {
       remedy: { action: "free_disk" },

@@ -1,5 +1,5 @@
 export { errorBodySchema } from "./error-body.ts";
-export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
 export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { httpRemedy } from "./http-remedies.ts";
 export type { Remedy, RemedyAction, RemedyBody, RemedyOf, RemedyWording } from "./remedies.ts";

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { lstat, readdir, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { advice, AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 import { sha256File } from "./digest.ts";
 import { throwIfCancelled } from "./context.ts";
 
@@ -37,7 +37,7 @@ export async function digestTree(
   } catch (error) {
     throwIfCancelled(signal);
     if (!isErrno(error, "EACCES", "EPERM", "ENOENT")) throw error;
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     throw new AppError("invalid_image", `Cannot import ${root}: ${why}`, {
       remedy: advice("Run the daemon as root, or import a tar archive."),
       cause: error,

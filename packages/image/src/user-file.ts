@@ -1,6 +1,6 @@
 /** Files that a user hands over: read with care, never changed. */
 import { open, stat } from "node:fs/promises";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import { headBytes } from "./file-kind.ts";
 
 export type FileState = { size: number; mtimeMs: number };
@@ -12,11 +12,7 @@ export async function readHead(path: string): Promise<Uint8Array> {
     const { bytesRead, buffer } = await handle.read(Buffer.alloc(headBytes), 0, headBytes, 0);
     return buffer.subarray(0, bytesRead);
   } catch (error) {
-    throw unusable(
-      path,
-      `it cannot be read (${error instanceof Error ? error.message : String(error)})`,
-      error,
-    );
+    throw unusable(path, `it cannot be read (${errorMessage(error)})`, error);
   } finally {
     await handle.close();
   }

@@ -1,4 +1,4 @@
-import { advice, AppError, errorCodes } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, errorCodes } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
@@ -111,7 +111,7 @@ async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
   const startedAt = performance.now();
   const outcome = await sandbox.eval(code, { signal: cli.signal }).then(
     ({ result, error }) => ({ result: result ?? error ?? "", ok: error === null }),
-    (error: unknown) => ({ result: error instanceof Error ? error.message : String(error), ok: false }),
+    (error: unknown) => ({ result: errorMessage(error), ok: false }),
   );
   const eval_ms = performance.now() - startedAt;
   return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome };

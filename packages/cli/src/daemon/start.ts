@@ -7,7 +7,7 @@ import { mkdir, open, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { advice, AppError, fromErrorBody, parseRemedy } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, fromErrorBody, parseRemedy } from "@forkd/contract/wire";
 import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
 import { cliRemedy } from "../terminal/remedies.ts";
@@ -111,7 +111,7 @@ async function explain(error: unknown, path: string, start: number): Promise<App
     .split("\n")
     .slice(-logTailLines);
   const logged = lines.map(parseFailure).findLast((failure) => failure !== undefined);
-  const message = logged?.error ?? (error instanceof Error ? error.message : String(error));
+  const message = logged?.error ?? errorMessage(error);
   const code = logged?.code ?? (error instanceof AppError ? error.code : "internal");
   const details = logged === undefined ? { log: lines.join("\n") } : {};
   const remedy = parseRemedy(logged?.remedy) ?? advice(`The daemon's log is ${path}.`);

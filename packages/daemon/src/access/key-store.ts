@@ -11,6 +11,7 @@ import { Mutex, readJson, writeFileAtomic } from "@forkd/base";
 import {
   advice,
   AppError,
+  errorMessage,
   keyNameSchema,
   keyScopeSchema,
   type CreatedKey,
@@ -128,7 +129,7 @@ export class KeyStore {
     try {
       content = await readJson(file);
     } catch (error) {
-      throw damaged(file, error instanceof Error ? error.message : String(error), error);
+      throw damaged(file, errorMessage(error), error);
     }
     if (content === undefined) return new KeyStore(file, []);
     const parsed = fileSchema.safeParse(content);

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { chmod, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, writeFileAtomic } from "@forkd/base";
-import { advice, AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 
 export type TokenPlace = {
   readonly dataDir: string;
@@ -23,7 +23,7 @@ export async function openToken(place: TokenPlace): Promise<string> {
     text = await readFile(file, "utf8");
   } catch (error) {
     if (isErrno(error, "ENOENT") && place.file === undefined) return makeToken(file);
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     throw new AppError("host_not_ready", `Cannot read the token: ${why}`, {
       remedy: { action: "change_setting", setting: "token_file", to: "a file that the daemon can read" },
       cause: error,

@@ -5,7 +5,7 @@ import https from "node:https";
 import net from "node:net";
 import { dirname } from "node:path";
 import { isErrno, Scope } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
 import { networkOf, plainAddress } from "../access/peer.ts";
@@ -181,7 +181,7 @@ async function listenTcp(server: http.Server, { host, port }: ListenAddress): Pr
     await listening(server, { host, port });
   } catch (error) {
     if (!isErrno(error, "EADDRINUSE", "EACCES", "EADDRNOTAVAIL")) throw error;
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     throw new AppError("host_not_ready", `Cannot listen on ${host} port ${port}: ${why}`, {
       remedy: { action: "change_setting", setting: "listen", to: 'another address, or to "off"' },
       cause: error,

@@ -5,7 +5,7 @@
 import { access, constants, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, nullLogger } from "@forkd/base";
-import type { Accelerator } from "@forkd/contract";
+import { errorMessage, type Accelerator } from "@forkd/contract";
 import { ensureKernel } from "@forkd/image";
 import { kvmObstacle, measureTscKhz, QemuEngine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "../config.ts";
@@ -84,7 +84,7 @@ async function tryBoot(
       ...(places && { places }),
     });
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return errorMessage(error);
   }
 }
 

@@ -2,7 +2,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { tagPattern } from "@forkd/contract";
+import { errorMessage, tagPattern } from "@forkd/contract";
 import { diskName, fileNames, readSnapshot, type StoredSnapshot } from "@forkd/store";
 import type { RuntimeConfig } from "../config.ts";
 import { ok, warn, type Finding } from "./finding.ts";
@@ -31,7 +31,7 @@ async function problemOf(dir: string, tag: string): Promise<string | undefined> 
   try {
     return await missingFile(await readSnapshot(dir, tag));
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return errorMessage(error);
   }
 }
 

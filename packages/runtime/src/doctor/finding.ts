@@ -1,5 +1,5 @@
 /** The outcome of one check, and what can safely be done about it. */
-import { advice, httpRemedy, type Check, type Remedy } from "@forkd/contract";
+import { errorMessage, advice, httpRemedy, type Check, type Remedy } from "@forkd/contract";
 
 export type Finding = Omit<Check, "remedy" | "remedy_data"> & {
   readonly remedy?: Remedy;
@@ -40,7 +40,7 @@ export async function guarded(name: string, run: () => Promise<Finding[]>): Prom
   try {
     return await run();
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     return [warn(name, `could not be checked: ${why}`, "See the message.")];
   }
 }

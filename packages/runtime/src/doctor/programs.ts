@@ -2,6 +2,7 @@
 import { access, constants, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isErrno, nativeTool, runCommand } from "@forkd/base";
+import { errorMessage } from "@forkd/contract";
 import { missingPrograms } from "@forkd/image";
 import { QemuEngine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "../config.ts";
@@ -25,7 +26,7 @@ async function qemu(program: string): Promise<Finding> {
   try {
     return qemuVersion((await QemuEngine.open(program)).version, program);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     return fail("qemu", why, {
       action: "install",
       packages: ["qemu-system-x86"],

@@ -8,7 +8,7 @@
  */
 import { randomInt } from "node:crypto";
 import { withDeadline } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
 import { createDeferred } from "../deferred.ts";
 import { OutputTail } from "../process/output-tail.ts";
@@ -346,7 +346,7 @@ export class KernelClient implements AsyncDisposable {
 
   #lossOf(error: unknown): AppError {
     if (error instanceof AppError && error.code !== "guest_refused") return error;
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     return new AppError("kernel_failed", `Cannot use the kernel: ${why}`, { cause: error });
   }
 }
