@@ -10,10 +10,9 @@ const graceMs = 10_000;
 const maxTimerMs = 2 ** 31 - 1;
 
 function silent(what: string): AppError {
-  return new AppError(
-    "agent_unreachable",
-    `The guest does not answer: ${what}. forkd logs shows its console`,
-  );
+  return new AppError("agent_unreachable", `The guest does not answer: ${what}`, {
+    remedy: { action: "show_logs" },
+  });
 }
 
 /** For requests that an agent answers immediately. */
