@@ -28,7 +28,13 @@ test("DiskGrowth sees an offset that is crossed as soon as it is set", { timeout
     return reply;
   };
   const bytes = 3 * mib;
-  const options = { bytes, reason: "too large", execute, qmp, onExceeded: exceeded.resolve };
+  const options = {
+    bytes,
+    reason: "too large",
+    execute,
+    qmp,
+    onExceeded: (why: string) => exceeded.resolve(why),
+  };
   using growth = new DiskGrowth(options);
   await growth.watch("top", [file]);
   assert.equal(await exceeded.promise, "too large");
