@@ -1,6 +1,6 @@
 /**
- * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair does not work, the
- * old one stays in use. Open connections keep the pair they started with.
+ * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair
+ * does not work, the old one stays in use. Open connections keep the pair they started with.
  */
 import { X509Certificate } from "node:crypto";
 import { watch } from "node:fs";

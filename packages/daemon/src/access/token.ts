@@ -15,7 +15,10 @@ export function tokenFile({ dataDir, file }: TokenPlace): string {
   return file ?? join(dataDir, "token");
 }
 
-/** Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must exist. */
+/**
+ * Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must
+ * exist.
+ */
 export async function openToken(place: TokenPlace): Promise<string> {
   const file = tokenFile(place);
   let text: string;

@@ -166,7 +166,8 @@ test("Tls.open() refuses files that are missing, broken or do not belong togethe
 test("SIGHUP makes a daemon read certificate and token again and reopen the audit log", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
-  // In a directory of their own, and changed in place through another name, so that the watch alone could miss it.
+  // In a directory of their own, and changed in place through another name, so that the watch alone could
+  // miss it.
   const pair = await makePair(dir, "first");
   const second = await makePair(dir, "second");
   const tokenPath = join(dir, "secret");

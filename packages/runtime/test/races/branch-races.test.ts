@@ -1,4 +1,6 @@
-/** What happens to a sandbox while it is branched or paused: killed, rewound, expired, its snapshot removed. */
+/**
+ * What happens to a sandbox while it is branched or paused: killed, rewound, expired, its snapshot removed.
+ */
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
