@@ -13,10 +13,14 @@ import { settingsTable } from "./settings-table.mjs";
 import { avoidedWords } from "./vocabulary.mjs";
 
 /**
- * Directories whose files must use the vocabulary, by the endings of file names. Of code, comments and
- * strings are checked: packages, guest, native, tests, bench, tools with .ts, .mjs, .cjs, .c, .h and .py.
+ * Directories whose files must use the vocabulary, by the endings of file names. Of code, only comments and
+ * strings are checked.
  */
-const vocabularyRoots = [{ dir: ".", endings: [".md"] }];
+const code = [".ts", ".mjs", ".cjs", ".c", ".h", ".py"];
+const vocabularyRoots = [
+  { dir: ".", endings: [".md"] },
+  ...["packages", "guest", "native", "tests", "bench", "tools"].map((dir) => ({ dir, endings: code })),
+];
 /** Files that contain the avoided words for a reason. */
 const vocabularySkips = ["docs/glossary.md", "tools/vocabulary.mjs", "bench/RESULTS.md"];
 

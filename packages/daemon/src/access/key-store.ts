@@ -2,7 +2,7 @@
  * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's
  * lock.
  *
- * Only the SHA-256 of a key is kept. A key is 256 random bits: nobody can guess it, and a slow hash, which
+ * Only the SHA-256 of a key is kept. A key is 256 random bits: it cannot be guessed, and a slow hash, which
  * passwords need, would only make every request slower.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";

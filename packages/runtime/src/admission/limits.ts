@@ -5,7 +5,7 @@
  *   io, disk            the engine, at the guest's disk
  *   net                 nothing: there is no network device to limit
  *
- * Each machine has a group of its own, `<sandbox id>-<number>`: a sandbox that is rewound has two machines
+ * Each machine has its own group, `<sandbox id>-<number>`: a sandbox that is rewound has two machines
  * for a moment.
  */
 import {

@@ -198,7 +198,7 @@ export class EventBus {
       );
     }
     if (epoch !== this.epoch)
-      return { start: now, lost: "The daemon was started anew since that event. List again" };
+      return { start: now, lost: "The daemon was restarted after that event. List again" };
     const start = Number(text) + 1;
     if (start > now) return { start: now, lost: "There is no event with that id yet. List again" };
     if (start < this.#oldest)
