@@ -1,6 +1,7 @@
 export { errorBodySchema } from "./error-body.ts";
 export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./wire/errors.ts";
 export {
+  contextNamePattern,
   isSandbox,
   maxBufferedOutput,
   sandboxIdPattern,

@@ -47,6 +47,7 @@ export { AgentProcess } from "./agent/process/process.ts";
 export type { AgentExit, AgentOutput } from "./agent/wire/replies.ts";
 export type { StartSpec } from "./agent/wire/requests.ts";
 export { protocolVersion as agentProtocolVersion } from "./agent/wire/frames.ts";
+export { fileBounds, frameBounds, kernelBounds } from "./agent/bounds.ts";
 export { KernelClient } from "./agent/kernel/client.ts";
 export type { EvalOutcome } from "./agent/kernel/eval.ts";
 export {

@@ -11,6 +11,7 @@ import { randomBytes, randomInt } from "node:crypto";
 import type { Socket } from "node:net";
 import { nullLogger, type Logger, createDeferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import { frameBounds } from "./bounds.ts";
 import { FrameChannel } from "./channel.ts";
 import { ProtocolError, refusal, unreachable } from "./errors.ts";
 import {
@@ -51,8 +52,6 @@ import {
 } from "./wire/requests.ts";
 
 const defaultHelloTimeoutMs = 10_000;
-/** More than the sum of the agent's limits for unfinished and finished processes. */
-const maxListings = 2048;
 const maxId = 0xffff_ffff;
 
 export interface AgentClientOptions {
@@ -205,7 +204,7 @@ export class AgentClient implements AsyncDisposable {
       "list processes",
       (id) => encodeFrame(frameType.list, id),
       (frame) => {
-        if (frame.type !== frameType.listing || listings.length >= maxListings) return readOk(frame);
+        if (frame.type !== frameType.listing || listings.length >= frameBounds.listings) return readOk(frame);
         listings.push(decodeListing(frame.payload));
         return "more";
       },
