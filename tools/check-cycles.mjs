@@ -1,4 +1,4 @@
-/** Import cycles inside each package, `import type` included. A group of files that import each other needs a reason. */
+/** Refuses import cycles inside a package, `import type` included, except for groups with a reason. */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 

@@ -79,7 +79,7 @@ function anchorsOf(page) {
   );
 }
 
-/** The part of a page between `<!-- name -->` and `<!-- end -->` is what the code gives. */
+/** Checks that the part of a page between `<!-- name -->` and `<!-- end -->` is the generated table. */
 function generated(page, name, table) {
   const path = join(root, page);
   const text = readFileSync(path, "utf8");

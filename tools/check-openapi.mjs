@@ -1,6 +1,6 @@
 /**
- * What is generated from the route table must be what the table gives: docs/reference/openapi.json, and the routes without schemas for
- * clients. `--write` updates both. Needs the compiled contract.
+ * Checks that docs/reference/openapi.json and the routes without schemas for clients match the route table.
+ * `--write` updates both. Needs the compiled contract.
  */
 import { readFile, writeFile } from "node:fs/promises";
 import { format } from "prettier";

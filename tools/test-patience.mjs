@@ -1,15 +1,16 @@
 /**
- * For every test file (node --import): where nothing ends for a long time the test that hangs is named, what the file has started is
- * asked to end, and the file fails. The limit that node:test has itself is for whole files, and names no test.
+ * Loaded into every test file (node --import). If no test starts or ends for a long time, it names the test
+ * that hangs, stops the processes that the file started, and fails the file. The timeout of node:test applies
+ * to whole files and does not name the test.
  */
 import { readFileSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
 import { afterEach, beforeEach } from "node:test";
 
-/** Longer than any one test takes on a host that is very slow. */
+/** Longer than any test takes on a very slow host. */
 const patienceSecs = Number(process.env.FORKD_TEST_PATIENCE_SECS ?? 1200);
 const farewellMs = 30_000;
-/** The real ones: a test may put others in their place. */
+/** The real timers, because a test may mock them. */
 const { setTimeout, clearTimeout } = globalThis;
 
 const running = new Set();
@@ -23,9 +24,9 @@ function childrenOfThis() {
 async function giveUp() {
   const what = running.size === 0 ? "before, between or after the tests" : [...running].join("; ");
   process.stderr.write(
-    `Nothing has ended for ${patienceSecs} s, the file is given up. It hangs in: ${what}\n`,
+    `No test has ended for ${patienceSecs} s, so this test file stops. It hangs in: ${what}\n`,
   );
-  // A daemon that is asked to end ends its machines.
+  // A daemon that gets SIGTERM stops its machines.
   for (const pid of childrenOfThis()) process.kill(pid, "SIGTERM");
   for (const late = Date.now() + farewellMs; Date.now() < late && childrenOfThis().length > 0;)
     await wait(100);
@@ -37,7 +38,7 @@ function rearm() {
   timer = setTimeout(giveUp, patienceSecs * 1000).unref();
 }
 
-// Not in the process that starts the files.
+// Not in the process that starts the test files.
 if (process.env.NODE_TEST_CONTEXT !== undefined) {
   rearm();
   beforeEach((context) => {

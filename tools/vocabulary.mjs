@@ -1,4 +1,4 @@
-/** Words that pages, comments and messages avoid (CONTRIBUTING.md, "Language"), and where they occur in a file. */
+/** Finds words that pages, comments and messages avoid (CONTRIBUTING.md, "Language"). */
 
 /** Pattern → what to write instead. A blank in a pattern also matches a line break inside a comment. */
 const avoided = [

@@ -1,6 +1,7 @@
 /**
- * Bakes the snapshots that the VM tests share, once: `python` and `node` from the bundled recipes, `tiny` from a root file
- * system without Python, bash or any shared library. Rebuilt when the recipe, the agent or the kernels change.
+ * Builds the snapshots that the VM tests share: `python` and `node` from the bundled recipes, `tiny` from a
+ * root file system without Python, bash or any shared library. Builds them again only when their inputs
+ * change.
  */
 import { createHash } from "node:crypto";
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from "node:fs/promises";
@@ -11,7 +12,7 @@ import { guestDir, repository, sharedData, testPrefix } from "./support/places.t
 
 const stampPath = join(sharedData, "stamp.json");
 
-/** What a baked snapshot depends on beyond its recipe. */
+/** Digest of everything that the snapshots depend on. */
 async function stamp(): Promise<string> {
   const hash = createHash("sha256");
   const files = [join(guestDir, "build/forkd-agent"), join(guestDir, "build/reseed.node")];
@@ -32,7 +33,7 @@ async function stamp(): Promise<string> {
   return hash.digest("hex");
 }
 
-/** A root file system of one static program, from Debian's busybox. */
+/** A root file system with one static program, Debian's busybox. */
 async function tinyRootfs(dir: string): Promise<string> {
   const root = join(dir, "tiny");
   await mkdir(join(root, "bin"), { recursive: true });
@@ -99,7 +100,7 @@ async function make(runtime: Runtime, tag: string, request: object): Promise<voi
 
 const wanted = await stamp();
 if (JSON.stringify(await readJson(stampPath)) === JSON.stringify({ stamp: wanted })) {
-  console.error("    unchanged");
+  console.error("    the shared snapshots are up to date");
 } else {
   const dir = await mkdtemp(testPrefix);
   try {

@@ -1,4 +1,4 @@
-/** What a verb is given: output, progress, interrupts and the daemon. */
+/** What a verb works with: output, progress, interrupts and the daemon. */
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { matchSandbox, type Environment } from "./options/arguments.ts";
 import type { Interrupts } from "./terminal/interrupts.ts";
@@ -22,7 +22,7 @@ export class Cli {
     this.environment = parts.environment;
   }
 
-  /** Aborts on Ctrl-C and when nobody reads stdout any more. */
+  /** Aborts on Ctrl-C and when the reader of stdout has closed it. */
   get signal(): AbortSignal {
     return this.interrupts.signal;
   }
@@ -31,24 +31,24 @@ export class Cli {
     const live = process.stderr.isTTY && !this.environment.dumbTerminal;
     const silent = this.out.quiet || this.out.json;
     const progress = new Progress({ stream: process.stderr, live, silent }, message);
-    this.out.makeWay(progress);
+    this.out.hideBeforeWriting(progress);
     return progress;
   }
 
-  /** The daemon, started if it is not running. */
+  /** Connects to the daemon and starts it if it is not running. */
   async daemon(): Promise<Forkd> {
     const { openDaemon } = await import("./daemon/client.ts");
     return openDaemon(this);
   }
 
-  /** The sandbox whose id starts with `prefix`, or whose workspace has that name. */
+  /** Finds the sandbox whose id starts with `prefix`, or whose workspace has that name. */
   async sandbox(prefix: string): Promise<Sandbox> {
     const forkd = await this.daemon();
     const [id = prefix] = await this.sandboxIds(forkd, [prefix]);
     return forkd.sandboxes.get(id);
   }
 
-  /** Full ids for abbreviated ones and for names of workspaces. */
+  /** Resolves prefixes of ids and names of workspaces to full ids. */
   async sandboxIds(forkd: Forkd, prefixes: readonly string[]): Promise<string[]> {
     const { AppError, sandboxIdPattern } = await import("@forkd/contract");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return [...prefixes];
@@ -68,14 +68,14 @@ export class Cli {
   }
 }
 
-/** A verb's work. Resolves to the exit code, or to nothing for 0. */
+/** The function of a verb. Resolves to the exit code, or to nothing for 0. */
 export type Handler<Options, Operands extends readonly unknown[]> = (
   cli: Cli,
   options: Options,
   ...operands: Operands
 ) => Promise<number | void>;
 
-/** Makes a handler into an action of commander. */
+/** Turns a handler into an action of commander. */
 export type ToAction = <Options, Operands extends readonly unknown[]>(
   handler: Handler<Options, Operands>,
 ) => (...args: unknown[]) => Promise<void>;

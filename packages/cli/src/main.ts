@@ -3,7 +3,7 @@ import { main } from "./program.ts";
 
 const exitCode = await main(process.argv.slice(2));
 
-// Open sockets and a stdin that is still read must not keep the process; what was written must be out first.
+// Open sockets and an open stdin must not keep the process alive; written output must be flushed first.
 await Promise.all([process.stdout, process.stderr].map(flush));
 process.exit(exitCode);
 

@@ -25,7 +25,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       const streams = { stdout: process.stdout, stderr: process.stderr };
       const out = new Output({ json, quiet: options.quiet === true, color, ...streams });
       const operands = args.slice(0, -2); // commander adds the options and the command
-      // The types of options and operands are those that the verb's own definition makes commander produce.
+      // Commander produces the types that the verb's definition declares.
       exitCode =
         (await handler(
           new Cli({ out, interrupts, environment }),
@@ -41,17 +41,19 @@ export async function main(argv: readonly string[]): Promise<number> {
     return exitCode;
   } catch (error) {
     if (interrupts.pipeClosed) return 0;
-    if (error instanceof CommanderError && error.exitCode === 0) return 0; // help was asked for
-    if (error instanceof CommanderError && error.code === "commander.help") return 2; // help in place of a subcommand
+    if (error instanceof CommanderError && error.exitCode === 0) return 0; // --help
+    if (error instanceof CommanderError && error.code === "commander.help") return 2; // missing subcommand
     const code = await printFailure(error, { json, verb });
     return interrupts.received === undefined ? code : signalExitCode(interrupts.received);
   }
 }
 
-/** The whole command line as commander sees it, with the options of `selected` only. */
+/** The whole command line for commander, with the options of `selected` only. */
 export async function makeProgram(selected: Verb | undefined, toAction: ToAction): Promise<Command> {
   const program = addCommonOptions(new Command("forkd"))
     .description("fork(2) for virtual machines: warm sandboxes for agents, in milliseconds")
+    .helpOption("-h, --help", "Show help")
+    .helpCommand("help [command]", "Show the help of a command")
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ outputError: () => {} }) // printFailure prints it
@@ -74,7 +76,7 @@ function selectedVerb(argv: readonly string[]): Verb | undefined {
   return findVerb(first === "help" ? second : first);
 }
 
-/** For mistakes that are found before the options are known. */
+/** For usage errors that occur before the options are parsed. */
 function asksForJson(argv: readonly string[]): boolean {
   const end = argv.indexOf("--");
   return argv.slice(0, end === -1 ? argv.length : end).includes("--json");

@@ -1,8 +1,8 @@
-/** The table of verbs. A verb's own module, with its options and its work, is loaded when it is asked for. */
+/** The table of verbs. The module of a verb, with its options and its code, is loaded on demand. */
 import type { Command } from "commander";
 import type { ToAction } from "./cli.ts";
 
-/** What stands for an operand in completions. */
+/** What completes an operand. */
 export type Completes =
   "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "event types";
 
@@ -11,7 +11,7 @@ export type Verb = {
   readonly alias?: string;
   readonly summary: string;
   readonly completes?: Completes;
-  /** words that may follow the verb, and what stands for the operand of each */
+  /** Words that may follow the verb, and what completes the operand of each. */
   readonly subcommands?: Readonly<Record<string, Completes | undefined>>;
   readonly hidden?: true;
   readonly load: () => Promise<{ define: (command: Command, toAction: ToAction) => void }>;
@@ -20,13 +20,13 @@ export type Verb = {
 export const verbs: readonly Verb[] = [
   {
     name: "quickstart",
-    summary: "Check the host, build a snapshot, fork children and compute in each",
+    summary: "Check the host, build a snapshot and fork children from it",
     load: () => import("./commands/quickstart.ts"),
   },
   { name: "up", summary: "Start the daemon in the background", load: () => import("./commands/up.ts") },
   {
     name: "down",
-    summary: "Stop the daemon; sandboxes end or are kept",
+    summary: "Stop the daemon, and stop or keep its sandboxes",
     load: () => import("./commands/down.ts"),
   },
   { name: "serve", summary: "Run the daemon in the foreground", load: () => import("./commands/serve.ts") },
@@ -43,7 +43,7 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "service",
-    summary: "Install forkd as a service of systemd",
+    summary: "Install forkd as a systemd service",
     subcommands: { install: undefined, uninstall: undefined, print: undefined },
     load: () => import("./commands/service.ts"),
   },
@@ -59,15 +59,16 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/snapshot.ts"),
   },
   {
-    name: "snapshot-diff",
-    summary: "Run a command on top of a snapshot and keep the result as another",
-    load: () => import("./commands/snapshot-diff.ts"),
+    name: "derive",
+    alias: "snapshot-diff",
+    summary: "Run a command on a snapshot and save the result as another",
+    load: () => import("./commands/derive.ts"),
   },
   { name: "images", summary: "List snapshots", load: () => import("./commands/images.ts") },
   {
     name: "info",
     alias: "snapshot-info",
-    summary: "Show everything about a snapshot",
+    summary: "Show the details of a snapshot",
     completes: "tags",
     load: () => import("./commands/info.ts"),
   },
@@ -92,7 +93,7 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "run",
-    summary: "Fork a sandbox, run one command in it and kill it",
+    summary: "Fork a sandbox, run one command in it, then kill it",
     completes: "tags",
     load: () => import("./commands/run.ts"),
   },
@@ -104,24 +105,24 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "events",
-    summary: "Follow what happens to sandboxes and snapshots",
+    summary: "Follow the events of sandboxes and snapshots",
     load: () => import("./commands/events.ts"),
   },
   {
     name: "branch",
-    summary: "Capture a running sandbox as a snapshot; it goes on",
+    summary: "Snapshot a running sandbox, which continues",
     completes: "sandboxes",
     load: () => import("./commands/branch.ts"),
   },
   {
     name: "pause",
-    summary: "Save sandboxes to disk and end their machines",
+    summary: "Save sandboxes to disk and stop their machines",
     completes: "sandboxes",
     load: () => import("./commands/pause.ts"),
   },
   {
     name: "resume",
-    summary: "Go on with paused sandboxes",
+    summary: "Resume paused sandboxes",
     completes: "sandboxes",
     load: () => import("./commands/resume.ts"),
   },
@@ -133,13 +134,13 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "timeouts",
-    summary: "Change how long a sandbox may live and be left alone",
+    summary: "Change the timeouts of a sandbox",
     completes: "sandboxes",
     load: () => import("./commands/timeouts.ts"),
   },
   {
     name: "workspace",
-    summary: "Sandboxes with a name: create, ls, suspend, resume, delete",
+    summary: "Manage workspaces: sandboxes that have a name",
     subcommands: {
       create: undefined,
       ls: undefined,
@@ -169,7 +170,7 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "logs",
-    summary: "Print the console of a sandbox, or the log of the daemon",
+    summary: "Print the console of a sandbox, or the daemon's log",
     completes: "sandboxes",
     load: () => import("./commands/logs.ts"),
   },
@@ -182,17 +183,17 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "gc",
-    summary: "Remove flat images, unfinished snapshots and strays that nothing needs",
+    summary: "Remove unused flat images, unfinished snapshots, leftovers",
     load: () => import("./commands/gc.ts"),
   },
   {
     name: "cleanup",
-    summary: "Remove what dead daemons and sandboxes left behind",
+    summary: "Remove leftovers of stopped daemons and sandboxes",
     load: () => import("./commands/cleanup.ts"),
   },
   {
     name: "keys",
-    summary: "Keys for callers over HTTP: create, ls, rm",
+    summary: "Manage keys for callers over HTTP",
     subcommands: { create: undefined, ls: undefined, rm: "keys" },
     load: () => import("./commands/keys.ts"),
   },

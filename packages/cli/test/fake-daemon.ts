@@ -1,4 +1,4 @@
-/** A daemon at the HTTP seam: canned answers on a unix socket, and a record of what was asked. */
+/** A fake daemon: canned answers over HTTP on a unix socket, and a record of the requests. */
 import { EventEmitter, once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
@@ -20,13 +20,13 @@ export type FakeDaemon = AsyncDisposable & {
   readonly socket: string;
   readonly dir: string;
   readonly asked: Asked[];
-  /** Ends the answers that are held, with these lines. */
+  /** Ends the held answers with these lines. */
   release(lines: unknown[]): void;
-  /** Resolves when a request has come whose path ends so. */
+  /** Resolves after a request whose path ends with `ending`. */
   askedFor(ending: string): Promise<void>;
 };
 
-/** Keys of `answers` are such as "GET /v1/sandboxes", without the query. */
+/** Keys of `answers` look like "GET /v1/sandboxes", without the query. */
 export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-cli-"));
   const socket = join(dir, "s");
@@ -47,7 +47,7 @@ export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
       arrivals.emit("request");
       const found = all[`${request.method} ${request.path.split("?")[0]}`];
       const answer = typeof found === "function" ? found(request) : (found ?? unknownRoute(request));
-      // As a daemon that ends in the middle of a request.
+      // Like a daemon that exits during a request.
       if (answer.cut) return void incoming.socket.destroy();
       send(outgoing, answer);
       if (answer.hold) held.push(outgoing);

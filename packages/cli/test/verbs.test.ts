@@ -11,7 +11,7 @@ import { runCli } from "./run-cli.ts";
 
 const twoSandboxes = { "GET /v1/sandboxes": { json: [sandbox(idA), sandbox(idB, 1)] } };
 
-test("ls prints a table, ids with -q and the answer itself with --json", async () => {
+test("ls prints a table, ids with -q and the raw answer with --json", async () => {
   await using daemon = await openFakeDaemon(twoSandboxes);
   const { socket } = daemon;
   const table = await runCli(["ls"], { socket });
@@ -25,7 +25,7 @@ test("ls prints a table, ids with -q and the answer itself with --json", async (
   assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?limit=1000");
 });
 
-test("ls leaves dead sandboxes out unless asked", async () => {
+test("ls hides dead sandboxes without --all", async () => {
   const json = [
     { ...sandbox(idA), state: "paused" },
     { ...sandbox(idB), state: "dead", reason: "killed" },
@@ -38,7 +38,7 @@ test("ls leaves dead sandboxes out unless asked", async () => {
   assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?tag=py&limit=1000");
 });
 
-test("ids may be abbreviated; an ambiguous one names its matches", async () => {
+test("ids can be abbreviated; the error for an ambiguous prefix names the matches", async () => {
   await using daemon = await openFakeDaemon({ ...twoSandboxes, [`DELETE /v1/sandboxes/${idA}`]: {} });
   const { socket } = daemon;
   assert.equal((await runCli(["rm", "aa"], { socket })).stdout, `${idA}\n`);
@@ -59,13 +59,13 @@ test("kill shows each failure and exits with the code of the first", async () =>
   assert.match(stderr, new RegExp(`forkd: ${idA}: gone`));
 });
 
-test("kill --all is one call and prints what was killed", async () => {
+test("kill --all makes one call and prints the killed ids", async () => {
   await using daemon = await openFakeDaemon({ "DELETE /v1/sandboxes": { json: { killed: [idA, idB] } } });
   const { code, stdout } = await runCli(["kill", "--all"], daemon);
   assert.deepEqual([code, stdout], [0, `${idA}\n${idB}\n`]);
 });
 
-test("fork prints the children that were made and exits with the code of the first failure", async () => {
+test("fork prints the children and exits with the code of the first failure", async () => {
   const failure = { index: 1, error: "no room", code: "capacity_exhausted", details: {} };
   await using daemon = await openFakeDaemon({
     "POST /v1/sandboxes": { status: 201, json: [sandbox(idA), failure] },
@@ -102,15 +102,27 @@ test("fork prints the children that were made and exits with the code of the fir
   });
 });
 
-test("errors of the daemon give its exit code, message and a remedy", async () => {
+test("an error of the daemon sets exit code, message and remedy", async () => {
   const body = { error: 'No snapshot has the tag "x"', code: "snapshot_not_found", details: {} };
   await using daemon = await openFakeDaemon({ "GET /v1/snapshots/x/info": { status: 404, json: body } });
   const { code, stderr } = await runCli(["snapshot-info", "x"], daemon);
   assert.equal(code, 3);
-  assert.match(stderr, /^forkd: No snapshot has the tag "x"\n {2}`forkd images`/);
+  assert.match(stderr, /^forkd: No snapshot has the tag "x"\n {2}Run `forkd images`[^\n]*\n$/);
 });
 
-test("build sends the absolute recipe and prints its events with --json", async () => {
+test("an error has one remedy, in the words of the command line", async () => {
+  const remedy = { action: "list_snapshots", text: "GET /v1/snapshots lists the snapshots." };
+  const json = { error: 'Cannot find snapshot "pyhton"', code: "snapshot_not_found", details: {}, remedy };
+  await using daemon = await openFakeDaemon({ "POST /v1/sandboxes": { status: 404, json } });
+  const plain = await runCli(["fork", "pyhton"], daemon);
+  assert.equal(plain.code, 3);
+  const text = "Run `forkd images` to list snapshots.";
+  assert.equal(plain.stderr, `forkd: Cannot find snapshot "pyhton"\n  ${text}\n`);
+  const { stderr } = await runCli(["fork", "pyhton", "--json"], daemon);
+  assert.deepEqual(JSON.parse(stderr), { ...json, remedy: { ...remedy, text } });
+});
+
+test("build sends the absolute path of the recipe and prints events with --json", async () => {
   const lines = [
     { type: "progress", step: "boot", message: "booting", elapsed_ms: 1 },
     { type: "snapshot", snapshot: snapshot("mine") },
@@ -138,7 +150,7 @@ test("build sends the absolute recipe and prints its events with --json", async 
   assert.equal((await runCli(["build", "./absent"], { socket: daemon.socket, cwd: daemon.dir })).code, 3);
 });
 
-test("eval prints the value alone on stdout", async () => {
+test("eval prints only the value to stdout", async () => {
   const result = {
     result: "4",
     result_json: 4,
@@ -182,7 +194,7 @@ test("eval prints the value alone on stdout", async () => {
   assert.equal((await runCli(["eval", idA, "slow"], daemon)).code, 7);
 });
 
-test("cp carries files and trees both ways", async () => {
+test("cp copies files and trees in both directions", async () => {
   const entry = (name: string, type: string, extra = {}) => ({
     name,
     path: `/d/${name}`,
@@ -233,7 +245,7 @@ test("cp carries files and trees both ways", async () => {
   ]);
 });
 
-test("every id and tag that a verb takes is completed", async () => {
+test("completion completes every argument and option that is an id or a tag", async () => {
   const kinds = { id: "sandboxes", tag: "tags" } as const;
   for (const verb of verbs) {
     const command = new Command(verb.name);
@@ -253,11 +265,14 @@ test("every id and tag that a verb takes is completed", async () => {
   }
 });
 
-test("completion asks for verbs, tags, ids and options", async () => {
+test("completion completes verbs, tags, ids and options", async () => {
   await using daemon = await openFakeDaemon(twoSandboxes);
   const complete = async (...words: string[]) =>
     (await runCli(["__complete", "--", ...words], daemon)).stdout.split("\n").filter(Boolean);
   assert.deepEqual(await complete("im"), ["images"]);
+  assert.deepEqual(await complete("der"), ["derive"]);
+  assert.deepEqual(await complete("snapshot-d"), ["snapshot-diff"]);
+  assert.ok(!(await complete("")).includes("snapshot-diff"));
   assert.deepEqual(await complete("kill", "sb-aa"), [idA]);
   assert.deepEqual(await complete("kill", "--ta"), ["--tag"]);
   assert.deepEqual(await complete("top", "--sort", "m"), ["memory"]);
@@ -266,7 +281,7 @@ test("completion asks for verbs, tags, ids and options", async () => {
   assert.match((await runCli(["completion", "bash"])).stdout, /complete -o default -F _forkd forkd/);
 });
 
-test("verbs that need no daemon start none", async () => {
+test("version, down and doctor do not start the daemon", async () => {
   const version = await runCli(["version", "--json"]);
   assert.deepEqual(JSON.parse(version.stdout), { cli: "0.1.0", daemon: null });
   assert.deepEqual(await runCli(["down"]), { code: 0, stdout: "", stderr: "The daemon is not running.\n" });
@@ -274,7 +289,7 @@ test("verbs that need no daemon start none", async () => {
   assert.ok(doctor.checks.some(({ name }) => name === "kvm"));
 });
 
-test("a daemon that cannot start says why", async (t) => {
+test("the error for a daemon that cannot start has the reason", async (t) => {
   const dir = await mkdtemp(join(tmpdir(), "forkd-cli-"));
   t.after(() => rm(dir, { recursive: true }));
   const env = { FORKD_SOCKET: "", FORKD_DATA_DIR: dir, FORKD_RUNTIME_DIR: dir, FORKD_ACCELERATOR: "warp" };
@@ -286,7 +301,7 @@ test("a daemon that cannot start says why", async (t) => {
   );
 });
 
-test("a daemon elsewhere is not started here", async () => {
+test("a daemon that FORKD_URL names is not started", async () => {
   const { code, stderr } = await runCli(["ls"], {
     env: { FORKD_SOCKET: "", FORKD_URL: "http://127.0.0.1:1" },
   });
@@ -294,7 +309,7 @@ test("a daemon elsewhere is not started here", async () => {
   assert.match(stderr, /^forkd: Cannot reach the daemon/);
 });
 
-test("a reader that goes away ends the output quietly", async () => {
+test("ls exits without a message when the reader closes stdout", async () => {
   const many = Array.from({ length: 5000 }, (_, index) => sandbox(idA, index));
   await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json: many } });
   const { code, stderr } = await runCli(["ls"], {
@@ -304,9 +319,9 @@ test("a reader that goes away ends the output quietly", async () => {
   assert.deepEqual([code, stderr], [0, ""]);
 });
 
-test("what a guest says in a message cannot drive the terminal", async () => {
-  const said = "guest: Kernel panic \u001b]52;c;ZXZpbA==\u0007\u009b2J\r\u001b[31m";
-  const json = { error: `Cannot use it: it is dead (${said})`, code: "sandbox_dead", details: { log: said } };
+test("messages that quote a guest contain no control characters", async () => {
+  const text = "guest: Kernel panic \u001b]52;c;ZXZpbA==\u0007\u009b2J\r\u001b[31m";
+  const json = { error: `Cannot use it: it is dead (${text})`, code: "sandbox_dead", details: { log: text } };
   await using daemon = await openFakeDaemon({
     ...twoSandboxes,
     [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },

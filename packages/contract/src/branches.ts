@@ -21,7 +21,7 @@ export const branchRequestSchema = z
       description:
         "live (default): pages are copied to memory and written while the source runs again; diff: written while the source is paused, needs no memory; full: as live, stored without a parent",
     }),
-    /** false: answer as soon as the source runs again; the snapshot is `writing` until it is `ready` or `failed` */
+    /** false: answer once the source runs again; the snapshot is `writing` until it is `ready` or `failed` */
     wait: z.boolean().default(true),
     /** children to fork from the new snapshot in the same call */
     n: z.int().min(0, "must be 0 to 1000").max(1000, "must be 0 to 1000").default(0),

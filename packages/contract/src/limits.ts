@@ -52,7 +52,7 @@ export type OnTimeout = z.output<typeof onTimeoutSchema>;
 export const lifetimeFields = {
   /** the sandbox is killed (or paused) when this many seconds have passed */
   ttl_secs: seconds.optional(),
-  /** … or after this many seconds without a call into it (commands, evals, files); an open stream is a call */
+  /** … or after this many seconds without a call into it (command, eval, file); an open stream is a call */
   idle_timeout_secs: seconds.optional(),
   on_timeout: onTimeoutSchema.optional(),
   /** a call into the paused sandbox resumes it first */

@@ -1,4 +1,4 @@
-/** One route: everything that server, documents and clients know about it. A route without a scope does not compile. */
+/** One route: everything that server, documents and clients know of it. The scope is not optional. */
 import { z } from "zod";
 import type { Scope } from "./wire/names.ts";
 
@@ -24,8 +24,8 @@ type Facts = {
   /** what a caller must be allowed; `open` asks for no token */
   readonly scope: Scope | "open";
   /**
-   * Body of the answer: one JSON value, lines of JSON (`events`), server-sent events (`sse`), raw bytes (`bytes`) or plain text
-   * (`text`). `upload` takes raw bytes in the request and answers with JSON.
+   * Body of the answer: one JSON value, lines of JSON (`events`), server-sent events (`sse`), raw bytes
+   * (`bytes`) or plain text (`text`). `upload` takes raw bytes in the request and answers with JSON.
    */
   readonly kind: "json" | "events" | "bytes" | "upload" | "sse" | "text";
   /** path parameters, and the query (GET, DELETE, PUT) or the JSON body (POST), in one object */
@@ -46,8 +46,9 @@ export type RouteColumns = {
   /** a list that takes `limit` and `cursor` and names the next page in its headers; default: false */
   readonly paged: boolean;
   /**
-   * What the audit log gets. `read`: a line if reads are audited; `change`: always; `command`: as `change`, with a digest of the
-   * command or code; `none`: never. Failures are always audited. Default: `read` for GET, otherwise `change`.
+   * When the audit log gets a line. `read`: if reads are audited; `change`: always; `command`: always, with a
+   * digest of the command or code; `none`: never. Failures are always audited. Default: `read` for GET,
+   * otherwise `change`.
    */
   readonly audit: "read" | "change" | "command" | "none";
   /** level of the log line of a request that succeeds; default: info */
@@ -55,9 +56,9 @@ export type RouteColumns = {
   /** the client decides how long the answer lasts, so that its duration is not measured; default: false */
   readonly endless: boolean;
   /**
-   * `honoured`: a repeated call with the same Idempotency-Key and the same request gets the answer of the first. `refused`: every
-   * call does its work again, so that ignoring the key would mislead the caller; says why. `ignored` (default): a repeated call
-   * changes nothing more.
+   * `honoured`: a repeated call with the same Idempotency-Key and the same request gets the answer of the
+   * first. `refused`, with the reason: every call does its work again, so that ignoring the key would mislead
+   * the caller. `ignored` (default): a repeated call changes nothing more.
    */
   readonly idempotencyKey: "honoured" | "ignored" | { readonly refused: string };
 };

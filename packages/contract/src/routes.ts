@@ -36,7 +36,7 @@ export type RouteName = keyof Routes;
 export type RequestOf<N extends RouteName> = z.input<Routes[N]["input"]>;
 export type ParsedOf<N extends RouteName> = z.output<Routes[N]["input"]>;
 export type ResponseOf<N extends RouteName> = z.output<Routes[N]["output"]>;
-/** One line of an answer that is a stream because the input says `stream: true`; never, where it cannot be. */
+/** One line of a streamed answer (`stream: true`); `never` for routes that cannot stream. */
 export type StreamedOf<N extends RouteName> = Routes[N] extends {
   readonly streamed: infer S extends z.ZodType;
 }

@@ -1,4 +1,4 @@
-/** Settings of the daemon. Read only: they change in the settings file and take effect when the daemon restarts. */
+/** Settings of the daemon, read only: changes to the settings file take effect when the daemon restarts. */
 import { z } from "zod";
 import { route } from "./route.ts";
 

@@ -149,7 +149,10 @@ export type GcRequest = z.output<typeof gcRequestSchema>;
 export const gcSchema = z.object({
   removed: z.array(
     z.object({
-      /** memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a branch that the request selects; others: as in cleanup */
+      /**
+       * memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a
+       * branch that the request selects; others: as in cleanup
+       */
       kind: z.enum(["memory", "failed", "snapshot", "process", "directory", "group"]),
       name: z.string(),
       bytes: z.number(),

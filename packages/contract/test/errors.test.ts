@@ -12,7 +12,7 @@ import { errorBodySchema } from "../src/error-body.ts";
 
 const codes = Object.keys(errorCodes) as ErrorCode[];
 
-test("errorCodes gives every code a status, an exit code and whether to retry", () => {
+test("errorCodes has a status, an exit code and a retry flag for every code", () => {
   assert.ok(codes.length > 30);
   for (const code of codes) {
     const { status, exit, retryable } = errorCodes[code];
@@ -47,18 +47,19 @@ test("fromErrorBody() turns a code of another version into internal and keeps it
   }
 });
 
-test("toAppError() leaves an AppError as it is and knows a full disk", () => {
+test("toAppError() returns an AppError unchanged and turns a full disk into disk_full", () => {
   const error = new AppError("wrong_state", "No");
   assert.equal(toAppError(error), error);
   for (const code of ["ENOSPC", "EDQUOT"]) {
     const full = Object.assign(new Error("write failed"), { code });
     assert.equal(toAppError(full).code, "disk_full");
     assert.equal(toAppError(full).cause, full);
-    assert.match(toAppError(full).message, /write failed.*Free some space/);
+    assert.match(toAppError(full).message, /write failed$/);
+    assert.deepEqual(toAppError(full).remedy, { action: "free_disk" });
   }
 });
 
-test("toAppError() makes anything else internal, whatever was thrown", () => {
+test("toAppError() turns any other thrown value into internal", () => {
   const table: [unknown, string][] = [
     [new TypeError("x is not a function"), "x is not a function"],
     [Object.assign(new Error("no file"), { code: "ENOENT" }), "no file"],

@@ -25,7 +25,7 @@ function operationOf(route: Route): Operation {
   return operation;
 }
 
-/** Paths of members that are undefined: JSON would drop them without a word. */
+/** Paths of members that are undefined, which JSON would drop silently. */
 function undefinedIn(value: unknown, path = ""): string[] {
   if (value === undefined) return [path];
   if (typeof value !== "object" || value === null) return [];
@@ -39,7 +39,7 @@ test("openapi() has every route under its name, and no other", () => {
   assert.equal(document.info.version, "1.2.3");
 });
 
-test("openapi() has no undefined member and survives JSON", () => {
+test("openapi() has no undefined member and is the same after JSON", () => {
   assert.deepEqual(undefinedIn(document), []);
   assert.deepEqual(JSON.parse(JSON.stringify(document)), document);
 });
@@ -77,7 +77,7 @@ test("openapi() puts every input of a route in path, query or body", () => {
   }
 });
 
-test("openapi() describes the answer of every route but those that answer nothing", () => {
+test("openapi() describes the answer of every route that has one", () => {
   for (const [name, route] of all) {
     const { responses } = operationOf(route);
     const statuses = [route.status, route.pendingStatus].filter((status) => status !== undefined);

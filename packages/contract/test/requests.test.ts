@@ -31,7 +31,7 @@ test("sandboxIdSchema and execIdSchema accept only their own form", () => {
   for (const id of ["0", "-1", "1.5", "2147483648", "x"]) assertRefused(execIdSchema, id, "");
 });
 
-test("labelsSchema bounds number, names and values", () => {
+test("labelsSchema limits the number, names and values of labels", () => {
   const many = (n: number) => Object.fromEntries(Array.from({ length: n }, (_, index) => [`k${index}`, ""]));
   assertAccepted(labelsSchema, { "team/job.a-b_c": "any text = fine", empty: "" });
   assertAccepted(labelsSchema, many(32));
@@ -135,7 +135,7 @@ test("createSnapshotSchema names the field that it refuses", () => {
   for (const [value, path, message] of table) assertRefused(createSnapshotSchema, value, path, message);
 });
 
-test("execRequestSchema fills in absent fields and accepts all that a command can need", () => {
+test("execRequestSchema fills in absent fields and accepts every field", () => {
   assert.deepEqual(execRequestSchema.parse({ args: ["ls"] }), {
     args: ["ls"],
     env: {},

@@ -42,7 +42,7 @@ test("route() fills in the columns that a definition leaves out", () => {
   assert.equal(route({ ...facts, method: "get", audit: "none", log: "debug" }).audit, "none");
 });
 
-test("the columns of the table say which routes are exceptions", () => {
+test("only the listed routes differ from the defaults of the table", () => {
   assert.deepEqual(
     namesWhere(({ audit }) => audit === "none"),
     ["health", "metrics"],

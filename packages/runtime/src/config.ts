@@ -47,7 +47,7 @@ export const runtimeSettings = {
     usually: "/var/lib/forkd for root, otherwise forkd in $XDG_DATA_HOME or ~/.local/share",
     meaning:
       "Directory for snapshots, images, sandboxes, the token and config.json; config.json cannot set it.",
-    flag: { value: "dir", help: "directory for snapshots, records and the token" },
+    flag: { value: "dir", help: "Keep snapshots, records and the token here" },
     becomes: (dataDir) => ({ dataDir }),
   }),
   runtime_dir: setting({
@@ -55,7 +55,7 @@ export const runtimeSettings = {
     default: defaultRuntimeDir,
     usually: "/run/forkd for root, otherwise forkd in $XDG_RUNTIME_DIR or /tmp/forkd-UID",
     meaning: "Directory for sockets, with a path of at most 60 characters and best on a tmpfs.",
-    flag: { value: "dir", help: "directory for sockets" },
+    flag: { value: "dir", help: "Keep sockets here" },
     becomes: (runtimeDir) => ({ runtimeDir }),
   }),
   guest_dir: setting({
@@ -69,7 +69,7 @@ export const runtimeSettings = {
     schema: z.enum(["auto", "kvm", "tcg"]),
     default: "auto",
     meaning: "How QEMU runs guests; auto uses KVM if a test guest boots with it.",
-    flag: { value: "name", help: "auto, kvm or tcg" },
+    flag: { value: "name", help: "Run guests with auto, kvm or tcg" },
     becomes: (accelerator) => ({ accelerator }),
   }),
   qemu_path: setting({
@@ -82,7 +82,7 @@ export const runtimeSettings = {
     schema: count(0, 1000),
     default: 4,
     meaning: "VMMs to keep ready for each snapshot in use; 0 for none.",
-    flag: { value: "count", help: "VMMs to keep ready for each snapshot in use" },
+    flag: { value: "count", help: "Keep this many VMMs ready for each snapshot in use" },
     becomes: (poolSize) => ({ poolSize }),
   }),
   fork_parallelism: setting({
@@ -90,21 +90,21 @@ export const runtimeSettings = {
     default: ({ cores }) => Math.max(2, cores),
     usually: "number of cores, at least 2",
     meaning: "Maximum number of children that start at the same time.",
-    flag: { value: "count", help: "maximum number of children starting at once" },
+    flag: { value: "count", help: "Start at most this many children at once" },
     becomes: (forkParallelism) => ({ forkParallelism }),
   }),
   max_sandboxes: setting({
     schema: count(1, 100_000),
     default: 1000,
     meaning: "Maximum number of live sandboxes.",
-    flag: { value: "count", help: "maximum number of live sandboxes" },
+    flag: { value: "count", help: "Allow at most this many live sandboxes" },
     becomes: (maxSandboxes) => ({ maxSandboxes }),
   }),
   branch_concurrency: setting({
     schema: count(1, 1000),
     default: 8,
     meaning: "Maximum number of branches in progress; the daemon refuses one more.",
-    flag: { value: "count", help: "maximum number of branches in progress" },
+    flag: { value: "count", help: "Allow at most this many branches in progress" },
     becomes: (branchConcurrency) => ({ branchConcurrency }),
   }),
   memory_cache_mib: setting({
@@ -112,7 +112,7 @@ export const runtimeSettings = {
     default: 16_384,
     unit: "MiB",
     meaning: "Maximum size on disk of all flat images; the least recently used ones are removed first.",
-    flag: { value: "mib", help: "maximum size of all flat images on disk" },
+    flag: { value: "mib", help: "Limit the size of all flat images on disk" },
     becomes: (memoryCacheMib) => ({ memoryCacheMib }),
   }),
   boot_timeout_secs: setting({
@@ -134,7 +134,7 @@ export const runtimeSettings = {
     default: "keep",
     meaning:
       "What happens to running sandboxes when the daemon stops: keep leaves them for the next daemon to adopt, stop saves workspaces and stops the other sandboxes.",
-    flag: { value: "what", help: "keep or stop running sandboxes when the daemon stops" },
+    flag: { value: "what", help: "Keep or stop running sandboxes when the daemon stops" },
     becomes: (onStop) => ({ onStop }),
   }),
   machines_cgroup: setting({

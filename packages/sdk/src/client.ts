@@ -1,5 +1,5 @@
 /** A route of the table and its input → a request; the answer → a value, lines or bytes. */
-import { AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
+import { advice, AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
 import type { ForkdEvent, RequestOf, ResponseOf, Route, RouteName, StreamedOf } from "@forkd/contract";
 import { fromAnswer } from "./errors.ts";
 import { parseEvents } from "./event-frames.ts";
@@ -19,20 +19,26 @@ export type LineOf<N extends LinesRoute> =
   N extends NamesWith<{ streamed: true }> ? StreamedOf<N> : ResponseOf<N>;
 export type ListRoute = NamesWith<{ paged: true }>;
 
-export type CallOptions = { signal?: AbortSignal | undefined };
-/** Options of calls that make something. */
+/** Options of every call. */
+export type CallOptions = {
+  /** Aborts the call, which then rejects with `cancelled`. */
+  signal?: AbortSignal | undefined;
+};
+/** Options of calls that create something. */
 export type CreateOptions = CallOptions & {
-  /** makes the call safe to repeat: with the same key and the same request the daemon answers as it did the first time */
+  /** Makes the call safe to repeat: the daemon gives its first answer again; default: no key. */
   idempotencyKey?: string | undefined;
 };
 type SendOptions = CreateOptions & { headers?: Readonly<Record<string, string>> };
 /** What to list, and how many at most. */
 export type ListFilter<N extends ListRoute> = Omit<RequestOf<N>, "limit" | "cursor"> & {
+  /** Maximum number of entries; default: all. */
   limit?: number | undefined;
 };
+/** Content of a file: text, bytes, or chunks of bytes. */
 export type Content = string | Uint8Array | AsyncIterable<Uint8Array>;
 
-/** Longest page that the daemon gives */
+/** Longest page that the daemon allows. */
 const pageLength = 1000;
 
 export class Client {
@@ -42,7 +48,7 @@ export class Client {
     this.#transport = transport;
   }
 
-  /** One JSON value; undefined where the route answers with nothing. */
+  /** Returns the JSON value of the answer; undefined if the answer has no body. */
   async call<N extends JsonRoute>(
     name: N,
     input: RequestOf<N>,
@@ -52,7 +58,7 @@ export class Client {
     return parse(name, await response.text());
   }
 
-  /** All entries of a list, page after page; with `limit` that many at most. */
+  /** Reads all pages of a list, up to `limit` entries. */
   async list<N extends ListRoute>(
     name: N,
     { limit = Number.POSITIVE_INFINITY, ...filter }: ListFilter<N>,
@@ -70,7 +76,7 @@ export class Client {
     return all as ResponseOf<N>;
   }
 
-  /** Server-sent events; resolves when the daemon has begun to listen. */
+  /** Opens a stream of server-sent events; resolves when the stream is open. */
   async events(
     input: RequestOf<"events">,
     options: CallOptions & { lastEventId?: string | undefined } = {},
@@ -83,7 +89,7 @@ export class Client {
     return parseEvents((await this.#send("events", input, { signal, headers })).body);
   }
 
-  /** Resolves when the daemon has begun to answer; a failure after that is thrown by the iteration. */
+  /** Resolves when the answer begins; the iteration throws later failures. */
   async lines<N extends LinesRoute>(
     name: N,
     input: RequestOf<N>,
@@ -132,7 +138,7 @@ export class Client {
   }
 }
 
-/** Pure. Path parameters go into the path; the rest into the body (POST) or the query. */
+/** Puts path parameters into the path and the rest into the body (POST) or the query. Pure. */
 export function requestFor(
   route: Pick<Route, "method" | "path">,
   input: object,
@@ -157,19 +163,20 @@ export function requestFor(
   return { ...request, headers: { "content-type": "application/octet-stream" }, body: content };
 }
 
-/** The daemon is of this project and its answers are not checked again: a schema library would double the time a client loads. */
+/** Answers of the daemon are not validated: a schema library would double the load time of a client. */
 function parse<N extends RouteName>(name: N, text: string): ResponseOf<N> {
   if (text === "") return undefined as ResponseOf<N>;
   try {
     return JSON.parse(text) as ResponseOf<N>;
   } catch (error) {
-    throw new AppError("internal", `The daemon's answer to ${name} is not JSON; compare forkd version`, {
+    throw new AppError("internal", `The daemon's answer to ${name} is not JSON`, {
+      remedy: advice("Use the same version of forkd for the client and the daemon."),
       cause: error,
     });
   }
 }
 
-/** Lines are not checked against a schema: a reader switches on `type` and passes over what it does not know. */
+/** Lines are not validated: a reader switches on `type` and ignores unknown types. */
 async function* parseLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<unknown> {
   for await (const line of splitLines(body)) {
     const event = JSON.parse(line) as {

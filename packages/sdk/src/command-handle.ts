@@ -1,11 +1,4 @@
-/**
- * A command that runs. Iterate it for its events, or `wait()` for the whole result, or both: what passes through the
- * iteration is kept (up to a limit) for `wait()`. Only one iteration; stopping it early ends the request, which kills
- * a command made by `start()` and only detaches from one given by `attach()`.
- *
- * A command goes on when the daemon is restarted. The events go on too: where the connection is lost, the command is attached to
- * again from the bytes that have come so far, as soon as a daemon answers.
- */
+/** The handle of a running command. It reconnects after a restart of the daemon. */
 import { AppError } from "@forkd/contract/wire";
 import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
@@ -13,16 +6,26 @@ import { cancelled } from "./errors.ts";
 import { OutputBuffer, outputBytes, toBase64 } from "./output.ts";
 import { pause } from "./sleep.ts";
 
+/** Name of a signal that a command can receive. */
 export type SignalName = NonNullable<RequestOf<"execSignal">["signal"]>;
 
-/** Bytes of one write to stdin; the daemon takes up to 1 MiB of text */
+/** Bytes of one write to stdin; the daemon accepts up to 1 MiB of text. */
 const inputPiece = 512 * 1024;
-/** How long a daemon is waited for that does not answer. */
+/** How long to wait for a daemon that does not answer. */
 const reconnectMs = 30_000;
 const firstRetryMs = 100;
 const longestRetryMs = 2000;
 
+/**
+ * A running command. Iterate it for its events, call `wait()` for the result, or do both: the handle keeps
+ * the output (up to a limit) for `wait()`. It can be iterated once. Leaving the iteration early kills a
+ * command of `start()` and only detaches from one of `attach()`.
+ *
+ * The command keeps running while the daemon restarts. After a lost connection the handle attaches again,
+ * from the last byte it received, as soon as a daemon answers.
+ */
 export class CommandHandle implements AsyncIterable<ExecEvent> {
+  /** Number of the command in its sandbox, for `commands.attach()`. */
   readonly execId: number;
   readonly #client: Client;
   readonly #sandboxId: string;
@@ -30,16 +33,16 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
   readonly #stderr = new OutputBuffer();
   readonly #events: AsyncGenerator<ExecEvent>;
   readonly #signal: AbortSignal | undefined;
-  /** bytes of each stream that have come */
+  /** Bytes received of each stream. */
   readonly #seen: { stdout: number; stderr: number };
   readonly #result: Promise<ExecResult>;
   #settle!: { resolve: (result: ExecResult) => void; reject: (error: unknown) => void };
   #pid: number | undefined;
   #taken = false;
   #lastInput: Promise<unknown> = Promise.resolve();
-  /** made by `start()`: it ends with its reader */
+  /** A command of `start()`: it is killed when its reader stops. */
   readonly #isOwn: boolean;
-  /** the request that made the command is over, so that its end no longer ends the command */
+  /** The request that started the command has ended: closing a later one does not kill the command. */
   #isDetached = false;
   readonly #lost = { since: undefined as number | undefined, attachedAt: 0, waitMs: firstRetryMs };
 
@@ -48,7 +51,7 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     command: {
       sandboxId: string;
       execId: number;
-      /** where the events begin */
+      /** Offsets of the first events. */
       offsets?: { stdout: number; stderr: number };
       signal?: AbortSignal | undefined;
     },
@@ -65,12 +68,12 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     this.#result = new Promise((resolve, reject) => {
       this.#settle = { resolve, reject };
     });
-    // A failure that nobody waits for is not an unhandled one.
+    // Without this, a failure that no caller waits for would be an unhandled rejection.
     this.#result.catch(() => undefined);
     this.#events = this.#follow(first, events);
   }
 
-  /** The handle of a command that begins with these events; waits for the first, which says what has started. */
+  /** Makes a handle from the events of a new command; waits for the first, which has its number. */
   static async started(
     client: Client,
     sandboxId: string,
@@ -85,24 +88,25 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     return new CommandHandle(client, { sandboxId, execId: first.exec_id, signal }, events, first);
   }
 
-  /** process id in the guest; undefined if the daemon did not say, as when attached */
+  /** Process id in the guest; undefined after `attach()`. */
   get pid(): number | undefined {
     return this.#pid;
   }
 
+  /** Iterates the events; works once. */
   [Symbol.asyncIterator](): AsyncGenerator<ExecEvent> {
     if (this.#taken) throw new TypeError("The events of a command can be iterated once");
     this.#taken = true;
     return this.#events;
   }
 
-  /** The result, with the output that this handle has seen. Reads the events itself unless they are being iterated. */
+  /** Resolves to the result and the output received. Reads the events unless the caller iterates them. */
   async wait(): Promise<ExecResult> {
     if (!this.#taken) for await (const _ of this);
     return this.#result;
   }
 
-  /** Writes to stdin, in order of calling. */
+  /** Writes to stdin, in the order of the calls. */
   write(data: string | Uint8Array): Promise<void> {
     return this.#input(async () => {
       const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
@@ -113,19 +117,22 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     });
   }
 
+  /** Closes stdin after all writes. */
   closeStdin(): Promise<void> {
     return this.#input(() => this.#sendInput({ eof: true }));
   }
 
-  /** Signals the process group. */
+  /** Sends a signal to the process group of the command. */
   async signal(name: SignalName): Promise<void> {
     await this.#client.call("execSignal", { ...this.#address(), signal: name });
   }
 
+  /** Kills the process group of the command. */
   async kill(): Promise<void> {
     await this.signal("SIGKILL");
   }
 
+  /** Sets the size of the terminal of a command that has one (`pty`). */
   async resize(rows: number, cols: number): Promise<void> {
     await this.#client.call("execResize", { ...this.#address(), rows, cols });
   }
@@ -140,7 +147,7 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
     return sent;
   }
 
-  /** Waits for a daemon that is being restarted. What may have reached one is not sent again: it could arrive twice. */
+  /** Waits for a daemon that restarts. Does not repeat input that may have arrived: it could arrive twice. */
   async #sendInput(input: Omit<RequestOf<"execInput">, "id" | "exec_id">): Promise<void> {
     const until = performance.now() + reconnectMs;
     for (let waitMs = firstRetryMs; ; waitMs = Math.min(2 * waitMs, longestRetryMs)) {
@@ -175,30 +182,30 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
       this.#settle.reject(error);
       throw error;
     } finally {
-      // No effect after an exit event or a failure: the first cause stays.
+      // Has no effect after an exit event or a failure: the promise is settled.
       this.#settle.reject(new AppError("cancelled", "The events of the command were not read to the end"));
       await rest.return(undefined);
       if (this.#isOwn && this.#isDetached && !isOver) await this.#endUnread();
     }
   }
 
-  /** As the daemon does where the request that made the command ends. */
+  /** Kills the command, as the daemon does when the request that started it ends early. */
   async #endUnread(): Promise<void> {
     const options = { signal: AbortSignal.timeout(longestRetryMs) };
     const request = { ...this.#address(), signal: "SIGKILL" as const };
-    // A command or a daemon that is gone needs no more.
+    // Nothing is left to do if the command or the daemon is gone.
     await this.#client.call("execSignal", request, options).catch(() => undefined);
   }
 
-  /** The events from where they broke off. Throws what broke them off if that is not the daemon's end. */
+  /** Resolves to the missing events. Throws `lost` unless it means that the daemon is gone. */
   async #reattach(lost: unknown): Promise<AsyncGenerator<ExecEvent>> {
     const state = this.#lost;
-    // Streams that end as soon as they begin count as one loss.
+    // Streams that end right after they begin count as one loss.
     if (performance.now() - state.attachedAt > longestRetryMs) this.#isHeard();
     while (isDaemonGone(lost)) {
       this.#isDetached = true;
       state.since ??= performance.now();
-      // A daemon that is not there has no way to say when it will be.
+      // Polls, because a daemon that is not running cannot announce its start.
       await pause(state.waitMs, this.#signal);
       if (this.#signal?.aborted) throw cancelled(this.#signal.reason);
       if (performance.now() - state.since > reconnectMs) break;
@@ -247,10 +254,10 @@ function isDaemonGone(error: unknown): boolean {
   );
 }
 
-/** Nothing listened, so nothing took it. */
+/** True if no process listened, so that nothing was received. */
 function wasNotSent(error: unknown): boolean {
   if (!(error instanceof AppError) || error.code !== "daemon_unreachable") return false;
-  // fetch() hides the reason in the cause of a TypeError.
+  // fetch() puts the reason into the cause of a TypeError.
   for (let cause = error.cause; cause instanceof Error; cause = cause.cause)
     if ("code" in cause && (cause.code === "ECONNREFUSED" || cause.code === "ENOENT")) return true;
   return false;

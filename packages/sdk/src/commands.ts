@@ -1,30 +1,38 @@
-/** Commands in one sandbox. */
+/** The commands of one sandbox. */
 import type { ExecInfo, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
 import { CommandHandle } from "./command-handle.ts";
 import { CommandError } from "./errors.ts";
 
+/** Options of every command. */
 export type CommandOptions = {
+  /** Variables in addition to those of the sandbox; default: none. */
   env?: Record<string, string> | undefined;
+  /** Working directory in the guest; default: the home directory of the user. */
   cwd?: string | undefined;
-  /** name, uid, name:group or uid:gid */
+  /** User as name, uid, name:group or uid:gid; default: root. */
   user?: string | undefined;
-  /** 0 = no limit */
+  /** Kills the command after this time; 0: no limit; default: 30 for `run()`, otherwise no limit. */
   timeoutSecs?: number | undefined;
-  /** text given as input, then end of file */
+  /** Text for stdin, followed by end of file; default: empty. */
   stdin?: string | undefined;
+  /** Aborts the call, which kills a command of `run()` or `start()`. */
   signal?: AbortSignal | undefined;
 };
+/** Options of `commands.run()`. */
 export type RunOptions = CommandOptions & {
-  /** a non-zero exit rejects with CommandError */
+  /** Rejects with CommandError if the exit code is not 0; default: false. */
   check?: boolean | undefined;
 };
+/** Options of `commands.start()` and `commands.background()`. */
 export type StartOptions = CommandOptions & {
+  /** Gives the command a terminal of this size; default: none. */
   pty?: { rows: number; cols: number } | undefined;
-  /** leave stdin open for `write()` */
+  /** Keeps stdin open for `write()`; default: false. */
   stdinOpen?: boolean | undefined;
 };
 
+/** Runs commands in one sandbox. */
 export class Commands {
   readonly #client: Client;
   readonly #id: string;
@@ -34,38 +42,41 @@ export class Commands {
     this.#id = sandboxId;
   }
 
-  /** Runs a command to its end. Abort kills it. */
+  /** Runs a command and resolves when it has exited. Abort kills it. */
   async run(args: readonly string[], options: RunOptions = {}): Promise<ExecResult> {
     const result = await this.#client.call("exec", this.#request(args, options), options);
-    // The daemon answers with the whole result unless `background` is asked for.
+    // The daemon answers with the whole result unless the request has `background`.
     const whole = result as ExecResult;
     if (options.check === true && whole.exit_code !== 0) throw new CommandError(args, whole);
     return whole;
   }
 
-  /** Resolves when the command has started. Abort kills it. */
+  /** Starts a command and resolves to its handle. Abort kills it. */
   async start(args: readonly string[], options: StartOptions = {}): Promise<CommandHandle> {
     const request = { ...this.#request(args, options), stream: true };
     const events = await this.#client.lines("exec", request, options);
     return CommandHandle.started(this.#client, this.#id, events, options.signal);
   }
 
-  /** The command outlives this connection; see `attach()` and `list()`. */
+  /** Starts a command that keeps running after this call; see `attach()` and `list()`. */
   async background(
     args: readonly string[],
     options: StartOptions = {},
   ): Promise<{ exec_id: number; pid: number }> {
     const request = { ...this.#request(args, options), background: true };
-    // The daemon answers with this part alone because `background` is asked for.
+    // The daemon answers with these two fields because the request has `background`.
     return (await this.#client.call("exec", request, options)) as { exec_id: number; pid: number };
   }
 
-  /** Follows a command from given offsets. Abort only detaches. */
+  /** Attaches to a running or recently finished command. Abort only detaches. */
   async attach(
     execId: number,
     options: {
+      /** First byte of stdout to receive; default: 0. */
       stdoutOffset?: number | undefined;
+      /** First byte of stderr to receive; default: 0. */
       stderrOffset?: number | undefined;
+      /** Detaches from the command. */
       signal?: AbortSignal | undefined;
     } = {},
   ): Promise<CommandHandle> {
@@ -81,6 +92,7 @@ export class Commands {
     return new CommandHandle(this.#client, command, events);
   }
 
+  /** Lists running and recently finished commands. */
   list(): Promise<ExecInfo[]> {
     return this.#client.call("listExecs", { id: this.#id });
   }

@@ -1,20 +1,20 @@
-/** What went wrong on the way to the daemon or in its answer, as AppError. */
+/** Failures of requests and answers, as AppError. */
 import { AppError, fromErrorBody } from "@forkd/contract/wire";
-import type { ErrorBody, ErrorCode, ExecResult } from "@forkd/contract";
+import type { ErrorBody, ErrorCode, ExecResult, Remedy } from "@forkd/contract";
 
-/** A child that could not be made; `index` is its position in the fork call. */
+/** A child that could not be forked; `index` is its position in the call. */
 export class ForkError extends AppError {
   override readonly name = "ForkError";
   readonly index: number;
 
   constructor(body: ErrorBody & { index: number }) {
     const error = fromErrorBody(body);
-    super(error.code, error.message, { details: { ...error.details } });
+    super(error.code, error.message, { details: { ...error.details }, remedy: error.remedy });
     this.index = body.index;
   }
 }
 
-/** A command that had to succeed and did not; the message ends with the last lines of its output. */
+/** A command that failed although it had to succeed; the message ends with the last lines of its output. */
 export class CommandError extends AppError {
   override readonly name = "CommandError";
   readonly result: ExecResult;
@@ -35,7 +35,7 @@ export class CommandError extends AppError {
   }
 }
 
-/** The error that an answer with a failure status stands for. */
+/** The error of an answer with a failure status. */
 export function fromAnswer(status: number, text: string): AppError {
   const body = parseJson(text);
   if (isErrorBody(body)) return fromErrorBody({ ...body, details: body.details ?? {} });
@@ -44,7 +44,7 @@ export function fromAnswer(status: number, text: string): AppError {
   });
 }
 
-/** An answer may come from something between the daemon and this client. */
+/** False for an answer that a proxy gave instead of the daemon. */
 function isErrorBody(
   body: unknown,
 ): body is Omit<ErrorBody, "details"> & Partial<Pick<ErrorBody, "details">> {
@@ -67,9 +67,6 @@ function parseJson(text: string): unknown {
   }
 }
 
-const certificateRemedy =
-  "FORKD_CA names the certificate of the daemon or of its authority (PEM); the host in FORKD_URL must be one of its names.";
-
 /** The error for a request that got no answer, or half of one. */
 export function fromFailure(
   error: unknown,
@@ -79,13 +76,16 @@ export function fromFailure(
   if (context.signal?.aborted) return cancelled(context.signal.reason);
   const why = causeOf(error);
   const isCertificate = /certificate|self.signed|altname/i.test(why);
-  const remedy = isCertificate ? "set FORKD_CA to a file with the certificate to trust" : "run forkd up";
+  const remedy: Remedy = { action: isCertificate ? "trust_certificate" : "start_daemon" };
   const message =
     context.phase === "connect"
-      ? `Cannot reach the daemon at ${context.target}: ${why}; ${remedy}`
+      ? `Cannot reach the daemon at ${context.target}: ${why}`
       : `Lost the connection to the daemon at ${context.target} before its answer was complete: ${why}`;
-  const details = { target: context.target, ...(isCertificate && { remedy: certificateRemedy }) };
-  return new AppError("daemon_unreachable", message, { cause: error, details });
+  return new AppError("daemon_unreachable", message, {
+    details: { target: context.target },
+    ...(context.phase === "connect" && { remedy }),
+    cause: error,
+  });
 }
 
 export function cancelled(reason?: unknown): AppError {
@@ -94,6 +94,6 @@ export function cancelled(reason?: unknown): AppError {
 
 function causeOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  // fetch() hides the reason in the cause of a TypeError.
+  // fetch() puts the reason into the cause of a TypeError.
   return error.cause instanceof Error ? error.cause.message : error.message;
 }

@@ -5,7 +5,7 @@ export async function* parseEvents(body: AsyncIterable<Uint8Array>): AsyncGenera
   for await (const data of parseFrames(body)) yield JSON.parse(data) as ForkdEvent;
 }
 
-/** The data of each frame. Comments, other fields and a frame without its end are passed over. */
+/** Yields the data of each frame. Skips comments, other fields and an incomplete last frame. */
 export async function* parseFrames(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let rest = "";

@@ -1,29 +1,31 @@
-/** Events of the daemon, across lost connections. */
+/** Follows the events of the daemon and reconnects after a lost connection. */
 import { AppError } from "@forkd/contract/wire";
 import type { EventType, ForkdEvent, RequestOf } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { cancelled } from "./errors.ts";
 import { pause } from "./sleep.ts";
 
+/** Options of `forkd.events()`. Filters are combined: an event must match all of them. */
 export type EventOptions = CallOptions & {
-  /** default: all; `sandbox.*` and `snapshot.*` are all of a kind */
+  /** Only these types; `sandbox.*` and `snapshot.*` match all of a kind; default: all. */
   types?: readonly (EventType | "sandbox.*" | "snapshot.*")[] | undefined;
+  /** Only events of the sandbox with this id; default: all. */
   sandbox?: string | undefined;
-  /** of the snapshot, or of the one that the sandbox descends from */
+  /** Only events of the snapshot with this tag and of its children; default: all. */
   tag?: string | undefined;
-  /** `name` or `name=value`; all must match */
+  /** Only events of sandboxes with all of these labels, `name` or `name=value`; default: all. */
   labels?: readonly string[] | undefined;
-  /** id of the last event seen */
+  /** Id of an event to continue after; default: only new events. */
   after?: string | undefined;
-  /** how long to try to get a lost connection back, in ms; 0 = not at all */
+  /** How long to try to reconnect, in ms; 0: not at all; default: 30000. */
   retryMs?: number | undefined;
 };
 
 const retry = { firstMs: 100, longestMs: 5000, forMs: 30_000 };
 
 /**
- * Goes on where a lost connection ended. Where that cannot be, because the daemon was started anew or the reader was too slow,
- * the next event is `reset`: what is known should be listed again.
+ * Continues after the last event when it reconnects. If events may be missing, because the daemon restarted
+ * or the reader was too slow, the next event is `reset`: the caller should list again.
  */
 export async function* followEvents(client: Client, options: EventOptions): AsyncGenerator<ForkdEvent> {
   const { signal, retryMs = retry.forMs } = options;
@@ -39,7 +41,7 @@ export async function* followEvents(client: Client, options: EventOptions): Asyn
         last = event.id;
         if (event.type === "revoked")
           throw new AppError("unauthenticated", event.reason ?? "The stream was ended");
-        // The connection ends after it; the one that follows begins with a reset of its own.
+        // The daemon closes the connection now. An unknown id makes the next one begin with `reset`.
         if (event.type === "overflow") last = `${"0".repeat(12)}-0`;
         else yield event;
       }

@@ -1,19 +1,31 @@
-/** Files in one sandbox. Paths are absolute in the guest. */
+/** The files of one sandbox. */
 import type { FileEntry } from "@forkd/contract";
 import type { CallOptions, Client, Content } from "./client.ts";
 import { concat } from "./output.ts";
 
-export type UserOptions = CallOptions & { user?: string | undefined };
-/** `mode` is octal text such as "0644" */
+/** Options of every call on files. */
+export type UserOptions = CallOptions & {
+  /** Acts as this user: name, uid, name:group or uid:gid; default: root. */
+  user?: string | undefined;
+};
+/** Options of `files.write()`. */
 export type WriteOptions = UserOptions & {
+  /** Mode of a new file as octal text, an existing file keeps its mode; default: "0644". */
   mode?: string | undefined;
+  /** Appends to the file instead of replacing it; default: false. */
   append?: boolean | undefined;
-  /** refuse to replace a file that is there */
+  /** Refuses to replace an existing file; default: false. */
   exclusive?: boolean | undefined;
 };
-/** `limit` 0 = to the end */
-export type ReadOptions = UserOptions & { offset?: number | undefined; limit?: number | undefined };
+/** Options of the calls that read a file. */
+export type ReadOptions = UserOptions & {
+  /** First byte to read; default: 0. */
+  offset?: number | undefined;
+  /** Maximum number of bytes to read; default and 0: to the end. */
+  limit?: number | undefined;
+};
 
+/** Reads and changes files of one sandbox. Paths are absolute paths in the guest. */
 export class Files {
   readonly #client: Client;
   readonly #id: string;
@@ -23,22 +35,25 @@ export class Files {
     this.#id = sandboxId;
   }
 
+  /** Reads a file into memory. */
   async read(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
     const chunks: Uint8Array[] = [];
     for await (const chunk of this.readStream(path, options)) chunks.push(chunk);
     return concat(chunks);
   }
 
+  /** Reads a UTF-8 file into memory. */
   async readText(path: string, options: ReadOptions = {}): Promise<string> {
     return new TextDecoder().decode(await this.read(path, options));
   }
 
+  /** Reads a file in chunks. */
   async *readStream(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array> {
     const { offset, limit, user } = options;
     yield* await this.#client.bytes("readFile", { id: this.#id, path, offset, limit, user }, options);
   }
 
-  /** The file is replaced at once when all of the content has arrived, unless it is appended to. */
+  /** Writes a file. Unless it appends, it replaces the file in one step, after all content has arrived. */
   write(path: string, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
     const { mode, append, exclusive, user } = options;
     return this.#client.upload(
@@ -49,16 +64,18 @@ export class Files {
     );
   }
 
+  /** Lists the entries of a directory. */
   list(path: string, options: UserOptions = {}): Promise<FileEntry[]> {
     return this.#client.call("listFiles", { id: this.#id, path, user: options.user }, options);
   }
 
-  /** Facts of the link itself unless `follow`. */
+  /** Describes a file, and with `follow` (default: false) the target of a link. */
   stat(path: string, options: UserOptions & { follow?: boolean | undefined } = {}): Promise<FileEntry> {
     const { follow, user } = options;
     return this.#client.call("statFile", { id: this.#id, path, follow, user }, options);
   }
 
+  /** Makes a directory, and with `parents` (default: true) its missing parents; `mode` is octal text. */
   async mkdir(
     path: string,
     options: UserOptions & { mode?: string | undefined; parents?: boolean | undefined } = {},
@@ -67,15 +84,18 @@ export class Files {
     await this.#client.call("makeDirectory", { id: this.#id, path, mode, parents, user }, options);
   }
 
+  /** Moves or renames a file or directory. */
   async move(from: string, to: string, options: UserOptions = {}): Promise<void> {
     await this.#client.call("moveFile", { id: this.#id, from, to, user: options.user }, options);
   }
 
+  /** Removes a file, and with `recursive` (default: false) a directory with its content. */
   async remove(path: string, options: UserOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
     const { recursive, user } = options;
     await this.#client.call("removeFile", { id: this.#id, path, recursive, user }, options);
   }
 
+  /** Sets the mode (octal text), and with `recursive` (default: false) the mode of everything below. */
   async chmod(
     path: string,
     mode: string,

@@ -1,4 +1,4 @@
-/** A snapshot → children. */
+/** Forks children from a snapshot. */
 import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
 import type { Client, CreateOptions } from "./client.ts";
@@ -6,11 +6,15 @@ import type { ForkError } from "./errors.ts";
 import { lifeFields, type LifeOptions } from "./sandbox-options.ts";
 import { Sandbox, toChildren } from "./sandbox.ts";
 
+/** Options of `fork()` and `forkOne()`. */
 export type ForkOptions = CreateOptions & {
+  /** Environment of each child; default: that of the snapshot. */
   env?: Record<string, string> | undefined;
+  /** Labels of each child; default: none. */
   labels?: Record<string, string> | undefined;
-  /** one entry per child, in order; at most n */
+  /** Own environment and values for the children in order, at most one entry per child; default: none. */
   vary?: RequestOf<"fork">["vary"];
+  /** Time to live of each child in seconds; default: no limit. */
   ttlSecs?: number | undefined;
 } & LifeOptions;
 

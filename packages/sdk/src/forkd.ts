@@ -1,4 +1,4 @@
-/** The daemon as an object. */
+/** The client of a daemon. */
 import type {
   CleanupReport,
   DoctorReport,
@@ -21,10 +21,15 @@ import { Snapshots } from "./snapshots.ts";
 import type { Transport } from "./transport.ts";
 import { Workspaces } from "./workspaces.ts";
 
+/** A client of one daemon. Make one with `connect()` of `@forkd/sdk/node`, or with any transport. */
 export class Forkd {
+  /** Builds, lists and removes snapshots. */
   readonly snapshots: Snapshots;
+  /** Lists, finds and kills sandboxes. */
   readonly sandboxes: Sandboxes;
+  /** Creates, suspends and resumes workspaces: sandboxes that have a name. */
   readonly workspaces: Workspaces;
+  /** Creates, lists and removes keys for callers over HTTP. */
   readonly keys: Keys;
   readonly #client: Client;
 
@@ -36,7 +41,7 @@ export class Forkd {
     this.keys = new Keys(this.#client);
   }
 
-  /** Any route that answers with one JSON value, by its name in the route table. */
+  /** Calls any route that answers with one JSON value, by its name in the route table. */
   call<N extends JsonRoute>(
     name: N,
     input: RequestOf<N>,
@@ -45,7 +50,7 @@ export class Forkd {
     return this.#client.call(name, input, options);
   }
 
-  /** One entry per child; one that could not be made is a ForkError. Rejects when none could. */
+  /** Forks `n` children (default: 1). A child that fails is a ForkError; the call rejects if all fail. */
   fork(
     tag: string,
     options: ForkOptions & { n?: number | undefined } = {},
@@ -53,22 +58,26 @@ export class Forkd {
     return fork(this.#client, tag, options);
   }
 
+  /** Forks one child. */
   forkOne(tag: string, options: ForkOptions = {}): Promise<Sandbox> {
     return forkOne(this.#client, tag, options);
   }
 
-  /** Lineage of snapshots and sandboxes. */
+  /** Returns the lineage of snapshots and sandboxes. */
   tree(options: CallOptions = {}): Promise<Tree> {
     return this.#client.call("tree", {}, options);
   }
 
-  /** Removes what nothing refers to: flat images nobody maps, unfinished snapshots, strays; and branches, if asked to. */
+  /** Removes unused flat images, unfinished snapshots and leftovers, and on request unused branches. */
   gc(
     options: CallOptions & {
+      /** Only reports what it would remove; default: false. */
       dryRun?: boolean | undefined;
-      /** branches that nothing depends on; implied by the two below */
+      /** Also removes branches that nothing depends on or runs from; default: false. */
       branches?: boolean | undefined;
+      /** Removes only branches that are older than this; implies `branches`; default: any age. */
       olderThanSecs?: number | undefined;
+      /** Keeps this many of the newest branches; implies `branches`; default: 0. */
       keepLast?: number | undefined;
     } = {},
   ): Promise<GcReport> {
@@ -77,30 +86,33 @@ export class Forkd {
     return this.#client.call("gc", request, options);
   }
 
-  /** What happens from now on (or after the event `after`), until the signal fires or the iteration ends. */
+  /** Follows events until the caller aborts or leaves the iteration. Reconnects after a lost connection. */
   events(options: EventOptions = {}): AsyncGenerator<ForkdEvent> {
     return followEvents(this.#client, options);
   }
 
-  /** CPU, memory and disk of the sandboxes. */
+  /** Measures CPU, memory and disk of the sandboxes. */
   stats(filter: RequestOf<"stats"> = {}, options: CallOptions = {}): Promise<Stats> {
     return this.#client.call("stats", filter, options);
   }
 
+  /** Describes the running daemon. */
   status(options: CallOptions = {}): Promise<Status> {
     return this.#client.call("status", {}, options);
   }
 
-  /** With `boot` a small guest is started on each accelerator. */
+  /** Checks the host; with `boot` (default: false) it also starts a small guest on each accelerator. */
   doctor(options: CallOptions & { boot?: boolean } = {}): Promise<DoctorReport> {
     const { boot, ...rest } = options;
     return this.#client.call("doctor", boot ? { boot: "true" } : {}, rest);
   }
 
+  /** Removes leftovers of stopped daemons and sandboxes; with `dryRun` (default: false) only reports them. */
   cleanup(options: CallOptions & { dryRun?: boolean | undefined } = {}): Promise<CleanupReport> {
     return this.#client.call("cleanup", { dry_run: options.dryRun }, options);
   }
 
+  /** Returns the version and the pid of the daemon. */
   version(options: CallOptions = {}): Promise<ResponseOf<"version">> {
     return this.#client.call("version", {}, options);
   }
@@ -114,6 +126,7 @@ export class Forkd {
   }
 }
 
+/** Lists, finds and kills sandboxes. */
 export class Sandboxes {
   readonly #client: Client;
 
@@ -121,15 +134,17 @@ export class Sandboxes {
     this.#client = client;
   }
 
-  /** All that match, the oldest first; with `limit` that many at most. */
+  /** Lists the sandboxes that match, the oldest first; default: all. */
   list(filter: ListFilter<"listSandboxes"> = {}, options: CallOptions = {}): Promise<SandboxInfo[]> {
     return this.#client.list("listSandboxes", filter, options);
   }
 
+  /** Returns the sandbox with this id. */
   async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
     return new Sandbox(this.#client, await this.#client.call("getSandbox", { id }, options));
   }
 
+  /** Kills the sandbox with this id. */
   async kill(id: string, options: CallOptions = {}): Promise<void> {
     await this.#client.call("kill", { id }, options);
   }

@@ -1,3 +1,4 @@
+/** The SDK for every JavaScript runtime; `@forkd/sdk/node` adds `connect()`. */
 export { AppError, errorCodes } from "@forkd/contract/wire";
 export type {
   BranchMode,
@@ -17,6 +18,7 @@ export type {
   GcReport,
   KeyInfo,
   Language,
+  Remedy,
   SandboxInfo,
   Scope,
   SandboxStats,
@@ -32,7 +34,7 @@ export type { ForkOptions } from "./fork.ts";
 export type { LifeOptions } from "./sandbox-options.ts";
 export { Snapshots } from "./snapshots.ts";
 export type { Progress } from "./snapshots.ts";
-export type { DiffRequest, OutputEvent } from "./snapshot-diff.ts";
+export type { DeriveRequest, DiffRequest, OutputEvent } from "./derive.ts";
 export { Workspaces } from "./workspaces.ts";
 export { Keys } from "./keys.ts";
 export type { KeyOptions } from "./keys.ts";
@@ -45,6 +47,7 @@ export type { SignalName } from "./command-handle.ts";
 export { Files } from "./files.ts";
 export type { ReadOptions, UserOptions, WriteOptions } from "./files.ts";
 export { CommandError, ForkError } from "./errors.ts";
+export { remedyText } from "./remedies.ts";
 export { outputBytes } from "./output.ts";
 export { fetchTransport } from "./transport.ts";
 export type { Fetch, Transport, TransportRequest, TransportResponse } from "./transport.ts";

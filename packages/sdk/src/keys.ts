@@ -1,17 +1,20 @@
-/** Keys of the daemon: who may call it over TCP, and what for. */
+/** Keys for callers over HTTP. */
 import type { CreatedKey, KeyInfo, Scope } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 
+/** Options of `keys.create()`. */
 export type KeyOptions = CallOptions & {
-  /** default: run */
+  /** What the key may do; default: "run". */
   scope?: Scope | undefined;
-  /** default: never */
+  /** When the key expires; default: never. */
   expiresAt?: Date | undefined;
-  /** what all sandboxes of this key together may be */
+  /** Maximum number of sandboxes of this key; default: no limit. */
   maxSandboxes?: number | undefined;
+  /** Maximum memory of all sandboxes of this key, in MiB; default: no limit. */
   maxMemoryMib?: number | undefined;
 };
 
+/** Creates, lists and removes keys. */
 export class Keys {
   readonly #client: Client;
 
@@ -19,11 +22,12 @@ export class Keys {
     this.#client = client;
   }
 
+  /** Lists keys, without their text. */
   list(options: CallOptions = {}): Promise<KeyInfo[]> {
     return this.#client.call("listKeys", {}, options);
   }
 
-  /** `key` of the answer is told only here. */
+  /** Creates a key; only this answer has its text (`key`). */
   create(name: string, options: KeyOptions = {}): Promise<CreatedKey> {
     const { scope, expiresAt, maxSandboxes, maxMemoryMib } = options;
     const request = {
@@ -36,7 +40,7 @@ export class Keys {
     return this.#client.call("createKey", request, options);
   }
 
-  /** What callers with this key have open is cut off. */
+  /** Removes a key and closes the open requests of its callers. */
   async remove(name: string, options: CallOptions = {}): Promise<void> {
     await this.#client.call("removeKey", { name }, options);
   }

@@ -1,4 +1,4 @@
-/** The Node part: finding the daemon of this user, and a transport over its unix socket (or TCP) with kept connections. */
+/** The part for Node: finds the daemon of this user and talks to it over its unix socket or TCP. */
 import { readFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import {
+  advice,
   AppError,
   defaultDataDir as dataDirOf,
   defaultRuntimeDir as runtimeDirOf,
@@ -16,35 +17,39 @@ import { cancelled, fromFailure } from "./errors.ts";
 import { Forkd } from "./forkd.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
+/** Where a daemon listens. */
 export type Target =
   | { socket: string }
   | {
       url: string;
       token?: string | undefined;
-      /** PEM of the certificates that alone are trusted; default: those that Node trusts */
+      /** PEM text of the only certificates to trust; default: those that Node trusts. */
       ca?: string | undefined;
     };
+/** Options of `connect()`. */
 export type ConnectOptions = {
-  /** unix socket of the daemon */
+  /** Unix socket of the daemon; default: FORKD_SOCKET, or the socket of the daemon of this user. */
   socket?: string | undefined;
+  /** Address of the daemon, such as "https://127.0.0.1:8889"; default: FORKD_URL. */
   url?: string | undefined;
-  /** with `url`; default: FORKD_TOKEN, or for a daemon on this machine the token file in the data directory */
+  /** Token or key for `url`; default: FORKD_TOKEN, or the local daemon's token in its data directory. */
   token?: string | undefined;
-  /** with an https `url`: PEM file with the certificates to trust; default: FORKD_CA */
+  /** PEM file with the certificates to trust for an https `url`; default: FORKD_CA. */
   caFile?: string | undefined;
+  /** Data directory of the daemon; default: FORKD_DATA_DIR, or the directory of this user. */
   dataDir?: string | undefined;
 };
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Idle connections close before the daemon closes them (65 s), so that none is used while it goes away */
+/** Shorter than the daemon's limit (65 s), so that no request uses a connection that is being closed. */
 const idleMs = 55_000;
 
-/** Finds the daemon; does not yet talk to it. */
+/** Finds the daemon of this user; does not contact it yet. */
 export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
   return new Forkd({ transport: nodeTransport(await findDaemon(options, process.env)) });
 }
 
-/** First of: options, FORKD_SOCKET, FORKD_URL, what the daemon wrote into its data directory, the default socket. */
+/** Uses the first of: options, FORKD_SOCKET, FORKD_URL, the daemon's record, the default socket. */
 export async function findDaemon(options: ConnectOptions, env: Environment): Promise<Target> {
   const dataDir = options.dataDir ?? defaultDataDir(env);
   if (options.socket !== undefined) return { socket: options.socket };
@@ -57,12 +62,12 @@ export async function findDaemon(options: ConnectOptions, env: Environment): Pro
   return { socket: socket ?? join(defaultRuntimeDir(env), "forkd.sock") };
 }
 
-/** Where the daemon of this user keeps snapshots unless told otherwise. */
+/** The data directory of this user's daemon unless a setting names another. */
 export function defaultDataDir(env: Environment): string {
   return dataDirOf(factsOf(env));
 }
 
-/** Where the daemon of this user keeps its sockets unless told otherwise. */
+/** The directory for sockets of this user's daemon unless a setting names another. */
 export function defaultRuntimeDir(env: Environment): string {
   return runtimeDirOf(factsOf(env));
 }
@@ -76,18 +81,26 @@ type Sources = { options: ConnectOptions; env: Environment; dataDir: string };
 async function urlTarget(url: string, sources: Sources): Promise<Target> {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (parsed === undefined || !["http:", "https:"].includes(parsed.protocol)) {
-    const message = `"${url}" is no address of a daemon; give one such as https://127.0.0.1:8889`;
-    throw new AppError("invalid_request", message);
+    throw new AppError("invalid_request", `"${url}" is not the address of a daemon`, {
+      remedy: advice("Give an address such as https://127.0.0.1:8889."),
+    });
   }
   const caFile = sources.options.caFile ?? (sources.env["FORKD_CA"] || undefined);
   const token = await findToken(parsed, sources);
   if (parsed.protocol === "http:" || caFile === undefined) return { url, token };
   const ca = await readIfPresent(caFile);
-  if (ca === undefined) throw new AppError("invalid_request", `There is no file ${caFile}; check FORKD_CA`);
+  if (ca === undefined)
+    throw new AppError(
+      "invalid_request",
+      `Cannot read the certificates to trust: there is no file ${caFile}`,
+      {
+        remedy: advice("Set FORKD_CA or `caFile` to a PEM file."),
+      },
+    );
   return { url, token, ca };
 }
 
-/** The token of this machine's daemon goes to no other machine. */
+/** Never sends the token of the local daemon to another machine. */
 async function findToken(url: URL, { options, env, dataDir }: Sources): Promise<string | undefined> {
   const given = options.token ?? (env["FORKD_TOKEN"] || undefined);
   if (given !== undefined) return given;
@@ -96,7 +109,7 @@ async function findToken(url: URL, { options, env, dataDir }: Sources): Promise<
   return (await readIfPresent(record.token_file ?? join(dataDir, "token")))?.trim();
 }
 
-/** Only what the daemon says of itself counts: a port of the loopback may be another user's, or the end of a tunnel. */
+/** Trusts only the daemon's own record: a loopback port may belong to another user or to a tunnel. */
 function isOwnDaemon(url: URL, record: DaemonRecord): boolean {
   const own = record.url !== undefined && URL.canParse(record.url) ? new URL(record.url) : undefined;
   if (own?.host === url.host) return true;
@@ -109,18 +122,20 @@ function isLoopback(hostname: string): boolean {
 
 type DaemonRecord = { socket?: string; url?: string; token_file?: string };
 
-/** What the daemon wrote about itself; empty if none did. */
+/** The record that the daemon wrote; empty if there is none. */
 async function readRecord(dataDir: string): Promise<DaemonRecord> {
   const file = join(dataDir, "daemon.json");
   const text = await readIfPresent(file);
   if (text === undefined) return {};
   try {
-    // Nothing of null and of plain values is a text of their own.
+    // `null` and primitives have no own string entries and yield an empty record.
     const fields = Object.entries((JSON.parse(text) ?? {}) as Record<string, unknown>);
     return Object.fromEntries(fields.filter(([, value]) => typeof value === "string"));
   } catch (error) {
-    const message = `Cannot read ${file}: ${String(error)}; remove it, and start the daemon anew`;
-    throw new AppError("daemon_unreachable", message, { cause: error });
+    throw new AppError("daemon_unreachable", `Cannot read ${file}: ${String(error)}`, {
+      remedy: advice("Remove the file and restart the daemon."),
+      cause: error,
+    });
   }
 }
 
@@ -133,6 +148,7 @@ async function readIfPresent(path: string): Promise<string | undefined> {
   }
 }
 
+/** A transport that keeps its connections open. */
 export function nodeTransport(target: Target): Transport {
   const url = "url" in target ? new URL(target.url) : undefined;
   const secure = url?.protocol === "https:";
@@ -188,7 +204,7 @@ function exchange(
   } else {
     const source = Readable.from(body, { objectMode: false });
     source.once("error", (error) => (sourceFailure ??= { error }));
-    // A failure of either side reaches the "error" listener above; an early answer makes the rest moot.
+    // The "error" listener above sees failures of both sides; after an early answer the rest does not matter.
     pipeline(source, outgoing).catch(() => undefined);
   }
   return answered;
@@ -208,7 +224,7 @@ function answerOf(
         const chunks: Buffer[] = [];
         incoming.on("data", (chunk: Buffer) => chunks.push(chunk));
         incoming.once("end", () => {
-          // An answer that came before the end of the content: nobody wants the rest.
+          // The daemon answered before the end of the content and does not read the rest.
           if (!outgoing.writableEnded) outgoing.destroy();
           resolve(Buffer.concat(chunks).toString("utf8"));
         });

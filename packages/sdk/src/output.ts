@@ -1,7 +1,7 @@
-/** Output of commands: pieces that arrive as events → bytes → text. */
+/** Output of commands: events → bytes → text. */
 import { maxBufferedOutput } from "@forkd/contract/wire";
 
-/** The bytes that a stdout or stderr event carries. */
+/** Returns the bytes of a stdout or stderr event. */
 export function outputBytes(event: { data: string; encoding: "utf8" | "base64" }): Uint8Array {
   return event.encoding === "utf8" ? new TextEncoder().encode(event.data) : fromBase64(event.data);
 }
@@ -12,7 +12,7 @@ export function fromBase64(text: string): Uint8Array {
 
 export function toBase64(bytes: Uint8Array): string {
   let text = "";
-  // Bounded, because the pieces become arguments of one call.
+  // In pieces, because the bytes become arguments of one call.
   for (let at = 0; at < bytes.length; at += 8192)
     text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return btoa(text);

@@ -1,18 +1,19 @@
-/** Times and limits of sandboxes, as options and on the wire. */
+/** Timeouts and limits of sandboxes, as options and on the wire. */
 import type { RequestOf } from "@forkd/contract";
 
-/** How long sandboxes may be left alone, and what each may take of the host. */
+/** Timeouts and limits of a sandbox. */
 export type LifeOptions = {
-  /** seconds without a call into the sandbox */
+  /** Kills or pauses the sandbox after this many seconds without a call into it; default: no limit. */
   idleTimeoutSecs?: number | undefined;
-  /** what follows when a time is over; default: kill, of a workspace: pause */
+  /** What a timeout does; default: "kill", for a workspace "pause". */
   onTimeout?: "kill" | "pause" | undefined;
-  /** a call into it while it is paused resumes it first */
+  /** Resumes the sandbox when a call needs it while it is paused; default: false. */
   autoResume?: boolean | undefined;
+  /** What the sandbox may use of the host; default: the daemon's settings. */
   limits?: RequestOf<"fork">["limits"];
 };
 
-/** Their form on the wire. */
+/** The options as fields of a request. */
 export function lifeFields(
   options: LifeOptions,
 ): Pick<RequestOf<"fork">, "idle_timeout_secs" | "on_timeout" | "auto_resume" | "limits"> {

@@ -1,4 +1,4 @@
-/** One sandbox: commands, code, files, its state and its branches. `await using` kills it at the end of the block. */
+/** One sandbox: commands, code, files, state and branches. */
 import { isSandbox } from "@forkd/contract/wire";
 import type {
   BranchMode,
@@ -16,36 +16,43 @@ import { ForkError } from "./errors.ts";
 import { Files } from "./files.ts";
 import { lifeFields, type LifeOptions } from "./sandbox-options.ts";
 
+/** Options of `eval()` and `evalStream()`. */
 export type EvalOptions = CallOptions & {
-  /** default: the first language of the snapshot */
+  /** Language of the code; default: the first language of the snapshot. */
   language?: Language | undefined;
-  /** name of the set of variables that the code sees */
+  /** Name of the set of variables that the code uses; default: "default". */
   context?: string | undefined;
-  /** 0 = no limit */
+  /** Interrupts the code after this time; 0: no limit; default: 30. */
   timeoutSecs?: number | undefined;
 };
 
+/** Options of `branch()`. Timeouts and limits apply to the children. */
 export type BranchOptions = CreateOptions & {
-  /** default: made from the sandbox and the time */
+  /** Tag of the new snapshot; default: made from the sandbox and the time. */
   tag?: string | undefined;
-  /** default: live */
+  /** When memory is written, and whether the snapshot has a parent; default: "live". */
   mode?: BranchMode | undefined;
-  /** false: resolve as soon as the sandbox runs again; `snapshots.ready(tag)` waits for the rest */
+  /** False: do not wait for the disk; `snapshots.ready()` does; default: true. */
   wait?: boolean | undefined;
-  /** children to fork from the new snapshot */
+  /** Number of children to fork from the new snapshot; default: 0. */
   n?: number | undefined;
-  /** one entry per child, in order; at most n */
+  /** Own environment and values for the children in order, at most one entry per child; default: none. */
   vary?: RequestOf<"branch">["vary"];
-  /** of the children, as are `labels` and `ttlSecs` */
+  /** Environment of each child; default: that of the snapshot. */
   env?: Record<string, string> | undefined;
+  /** Labels of each child; default: none. */
   labels?: Record<string, string> | undefined;
+  /** Time to live of each child in seconds; default: no limit. */
   ttlSecs?: number | undefined;
 } & LifeOptions;
-/** The new snapshot, what taking it cost, and its children; one that could not be made is a ForkError. */
+/** The new snapshot, its timings and its children; a child that failed is a ForkError. */
 export type Branch = Omit<BranchResult, "children"> & { children: (Sandbox | ForkError)[] };
 
+/** A sandbox. `await using` kills it at the end of the block. */
 export class Sandbox implements AsyncDisposable {
+  /** Runs commands in the sandbox. */
   readonly commands: Commands;
+  /** Reads and changes files in the sandbox. */
   readonly files: Files;
   readonly #client: Client;
   #info: SandboxInfo;
@@ -57,50 +64,60 @@ export class Sandbox implements AsyncDisposable {
     this.files = new Files(client, info.id);
   }
 
+  /** Id of the sandbox, such as "sb-3f2a…". */
   get id(): string {
     return this.#info.id;
   }
 
-  /** as last told by the daemon */
+  /** State of the sandbox in the last answer of the daemon. */
   get info(): SandboxInfo {
     return this.#info;
   }
 
-  /** Code that raises is a result (`error`, `exit_code` 1), not a rejection. */
+  /** Evaluates code. Code that raises is a result (`error`, `exit_code` 1), not a rejection. */
   eval(code: string, options: EvalOptions = {}): Promise<EvalResult> {
     return this.#client.call("eval", this.#evalRequest(code, options), options);
   }
 
-  /** Output as it comes; the last event is `result`. */
+  /** Evaluates code and yields its output as it arrives; the last event is `result`. */
   async *evalStream(code: string, options: EvalOptions = {}): AsyncGenerator<EvalEvent> {
     yield* await this.#client.lines("eval", { ...this.#evalRequest(code, options), stream: true }, options);
   }
 
+  /** Interrupts running code; default language: the first of the snapshot. */
   async interrupt(language?: Language): Promise<void> {
     await this.#client.call("interrupt", { id: this.id, language });
   }
 
+  /** Lists the contexts of all languages. */
   contexts(): Promise<{ name: string; language: Language }[]> {
     return this.#client.call("listContexts", { id: this.id });
   }
 
+  /** Removes a context with its variables; default language: the first of the snapshot. */
   async dropContext(name: string, language?: Language): Promise<void> {
     await this.#client.call("dropContext", { id: this.id, name, language });
   }
 
-  /** Console of the guest. */
+  /** Reads the console of the guest. */
   async *logs(
-    options: CallOptions & { follow?: boolean | undefined; tail?: number | undefined } = {},
+    options: CallOptions & {
+      /** Waits for new output at the end; default: false. */
+      follow?: boolean | undefined;
+      /** Starts with this many last lines; default: all. */
+      tail?: number | undefined;
+    } = {},
   ): AsyncGenerator<Uint8Array> {
     const follow = options.follow === true ? "true" : undefined;
     yield* await this.#client.bytes("logs", { id: this.id, follow, tail: options.tail }, options);
   }
 
+  /** Measures a round trip to the agent in the guest. */
   ping(options: CallOptions = {}): Promise<{ ok: boolean; round_trip_ms: number }> {
     return this.#client.call("ping", { id: this.id }, options);
   }
 
-  /** Captures the sandbox as a snapshot; it goes on. */
+  /** Snapshots the running sandbox, which continues. */
   async branch(options: BranchOptions = {}): Promise<Branch> {
     const { tag, mode, wait, n, vary, env, labels, ttlSecs } = options;
     const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
@@ -109,34 +126,37 @@ export class Sandbox implements AsyncDisposable {
     return { ...result, children: toChildren(this.#client, result.children) };
   }
 
-  /** Saves the sandbox to disk and ends its machine; the id stays. */
+  /** Saves the sandbox to disk and stops its machine; the id stays. */
   pause(options: CallOptions = {}): Promise<SandboxInfo> {
     return this.#keep(this.#client.call("pause", { id: this.id }, options));
   }
 
-  /** Goes on with the sandbox where it was paused. */
+  /** Resumes the paused sandbox. */
   resume(options: CallOptions = {}): Promise<SandboxInfo> {
     return this.#keep(this.#client.call("resume", { id: this.id }, options));
   }
 
-  /** Returns the sandbox in place to an ancestor, or to a branch that was taken of it. */
+  /** Puts the sandbox back to one of its ancestors or branches; the id stays. */
   rewind(tag: string, options: CallOptions = {}): Promise<SandboxInfo> {
     return this.#keep(this.#client.call("rewind", { id: this.id, to: tag }, options));
   }
 
+  /** Kills the sandbox. */
   async kill(): Promise<void> {
     await this.#client.call("kill", { id: this.id });
   }
 
-  /** Seconds to live from now; null removes the limit. */
+  /** Sets the time to live from now in seconds; null removes the limit. */
   setTtl(secs: number | null): Promise<SandboxInfo> {
     return this.#keep(this.#client.call("setTtl", { id: this.id, ttl_secs: secs }));
   }
 
-  /** Changes what is given; null removes a time. */
+  /** Changes timeouts; those that are not given stay as they are. */
   setTimeouts(
     changes: {
+      /** Time to live from now in seconds; null removes the limit. */
       ttlSecs?: number | null | undefined;
+      /** Longest time without a call into the sandbox in seconds; null removes the limit. */
       idleTimeoutSecs?: number | null | undefined;
     } & Pick<LifeOptions, "onTimeout" | "autoResume">,
     options: CallOptions = {},
@@ -148,6 +168,7 @@ export class Sandbox implements AsyncDisposable {
     );
   }
 
+  /** Kills the sandbox unless it is gone already. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill().catch(ignoreGone);
   }

@@ -1,4 +1,4 @@
-/** Resolves after `ms`, or as soon as the signal fires; whoever waits looks at the signal. */
+/** Resolves after `ms`, or as soon as the signal fires; the caller checks the signal. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {

@@ -1,12 +1,14 @@
-/** Snapshots of the daemon: made, awaited, flattened, removed. */
+/** The snapshots of the daemon. */
 import { AppError } from "@forkd/contract/wire";
 import type { BuildEvent, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
-import { snapshotDiff, type DiffRequest } from "./snapshot-diff.ts";
+import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
 
+/** A step of a build. */
 export type Progress = Extract<BuildEvent, { type: "progress" }>;
 
+/** Builds, lists and removes snapshots. */
 export class Snapshots {
   readonly #client: Client;
 
@@ -14,20 +16,23 @@ export class Snapshots {
     this.#client = client;
   }
 
-  /** All that match, by tag; with `limit` that many at most. */
+  /** Lists the snapshots that match, ordered by tag; default: all. */
   list({ signal, ...filter }: CallOptions & ListFilter<"listSnapshots"> = {}): Promise<SnapshotInfo[]> {
     return this.#client.list("listSnapshots", filter, { signal });
   }
 
-  /** `verify` reads every byte and compares checksums. */
+  /** Describes a snapshot, and with `verify` (default: false) compares the digests of its files. */
   info(tag: string, options: CallOptions & { verify?: boolean | undefined } = {}): Promise<SnapshotDetail> {
     return this.#client.call("snapshotInfo", { tag, verify: flag(options.verify) }, options);
   }
 
-  /** Builds a snapshot. Abort stops the build and removes what it made. */
+  /** Builds a snapshot. Abort stops the build and removes its files. */
   async build(
     request: RequestOf<"createSnapshot">,
-    options: CallOptions & { onProgress?: ((progress: Progress) => void) | undefined } = {},
+    options: CallOptions & {
+      /** Receives each step; default: steps are not reported. */
+      onProgress?: ((progress: Progress) => void) | undefined;
+    } = {},
   ): Promise<SnapshotInfo> {
     for await (const event of await this.#client.lines("createSnapshot", request, options)) {
       if (event.type === "progress") options.onProgress?.(event);
@@ -39,11 +44,11 @@ export class Snapshots {
     );
   }
 
-  /** Resolves when a branch made with `wait: false` is all on disk; rejects with `snapshot_failed` if it cannot be. */
+  /** Waits until a branch made with `wait: false` is on disk; rejects with `snapshot_failed` if it fails. */
   async ready(tag: string, options: CallOptions = {}): Promise<SnapshotInfo> {
     const early = await this.#settled(tag, options);
     if (early) return early;
-    // Listening begins before the list is read again, so that nothing falls in between.
+    // Opens the stream before it reads the list again, so that it misses no change.
     for (;;) {
       const events = await this.#client.events({ type: "snapshot.*", tag }, options);
       try {
@@ -57,7 +62,7 @@ export class Snapshots {
     }
   }
 
-  /** undefined while it is written */
+  /** Returns the snapshot once it is ready; undefined while it is being written. */
   async #settled(tag: string, options: CallOptions): Promise<SnapshotInfo | undefined> {
     const [snapshot] = (await this.list({ tag, signal: options.signal })).filter(
       (candidate) => candidate.tag === tag,
@@ -73,23 +78,33 @@ export class Snapshots {
     );
   }
 
-  /** Copies a snapshot into one without a parent. */
+  /** Copies a snapshot into a new one (`to`) without a parent. */
   compact(tag: string, to: string, options: CallOptions = {}): Promise<SnapshotInfo> {
     return this.#client.call("compact", { tag, to }, options);
   }
 
   /**
-   * Forks `from`, runs a command in the child and branches it as `tag`. The child is killed in any case. A command that
-   * fails rejects with CommandError and makes no snapshot.
+   * Forks `from`, runs a command in the child, branches the child as `tag` and kills it. If the command
+   * fails, the call rejects with CommandError and makes no snapshot.
    */
-  diff(request: DiffRequest): Promise<Branch> {
-    return snapshotDiff(this.#client, request);
+  derive(request: DeriveRequest): Promise<Branch> {
+    return deriveSnapshot(this.#client, request);
   }
 
-  /** `cascade`: also the layers over it. `force`: whatever depends on it, which makes layers over it unusable. */
+  /** @deprecated Use `derive()`. */
+  diff(request: DeriveRequest): Promise<Branch> {
+    return this.derive(request);
+  }
+
+  /** Removes a snapshot that nothing depends on. */
   async remove(
     tag: string,
-    options: CallOptions & { cascade?: boolean | undefined; force?: boolean | undefined } = {},
+    options: CallOptions & {
+      /** Also removes the layers over it; default: false. */
+      cascade?: boolean | undefined;
+      /** Removes it anyway, which makes the layers over it unusable; default: false. */
+      force?: boolean | undefined;
+    } = {},
   ): Promise<void> {
     const { cascade, force } = options;
     await this.#client.call("removeSnapshot", { tag, cascade: flag(cascade), force: flag(force) }, options);

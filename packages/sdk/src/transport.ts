@@ -1,34 +1,45 @@
-/** How a request reaches the daemon. `fetchTransport` works wherever fetch does; `@forkd/sdk/node` has another. */
+/** Carries requests to the daemon with `fetch`; node.ts has another transport. */
 import { cancelled, fromFailure } from "./errors.ts";
 
+/** A request for a transport. */
 export type TransportRequest = {
+  /** HTTP method, such as "GET". */
   readonly method: string;
-  /** with the query */
+  /** Path with the query. */
   readonly path: string;
+  /** Headers by lower-case name. */
   readonly headers: Readonly<Record<string, string>>;
+  /** Body of the request; default: none. */
   readonly body?: string | Uint8Array | AsyncIterable<Uint8Array> | undefined;
+  /** Aborts the request. */
   readonly signal?: AbortSignal | undefined;
 };
 
-/** Either `text()` or `body` is used, once. */
+/** An answer. The SDK uses either `text()` or `body`, once. */
 export type TransportResponse = {
+  /** HTTP status. */
   readonly status: number;
-  /** by lower-case name; a transport that has none cannot follow pages of lists */
+  /** Headers by lower-case name; without them the SDK reads only the first page of a list. */
   readonly headers?: Readonly<Record<string, string | string[] | undefined>>;
+  /** Reads the whole body as text. */
   text(): Promise<string>;
-  /** a reader that stops early ends the request */
+  /** Chunks of the body; leaving the iteration early closes the request. */
   readonly body: AsyncIterable<Uint8Array>;
 };
 
-/** Rejects with `daemon_unreachable` or `cancelled`; every HTTP status is an answer. */
+/** Sends a request. Resolves for every HTTP status; rejects with `daemon_unreachable` or `cancelled`. */
 export type Transport = (request: TransportRequest) => Promise<TransportResponse>;
 
+/** The part of `fetch` that `fetchTransport()` needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
-/** `url` is the daemon's, such as "http://127.0.0.1:8889". */
+/** A transport for every runtime that has `fetch`, such as browsers. */
 export function fetchTransport(options: {
+  /** Address of the daemon, such as "http://127.0.0.1:8889". */
   url: string;
+  /** Token or key; default: none. */
   token?: string | undefined;
+  /** Replaces `fetch`; default: the global one. */
   fetch?: Fetch | undefined;
 }): Transport {
   const target = options.url.replace(/\/+$/, "");

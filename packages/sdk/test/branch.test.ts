@@ -35,7 +35,7 @@ async function openDaemon(answers: Answers): Promise<Daemon> {
   return { ...server, asked, forkd: new Forkd({ transport: server.transports.unix }) };
 }
 
-test("branch() sends what was asked for and makes objects of the children", async () => {
+test("branch() sends its options and returns the children as objects", async () => {
   const failure = { index: 1, error: "no room", code: "capacity_exhausted", details: {} };
   await using daemon = await openDaemon({
     [`GET /v1/sandboxes/${id}`]: { json: info },
@@ -68,7 +68,7 @@ test("branch() sends what was asked for and makes objects of the children", asyn
   assert.equal(daemon.asked[2], `POST /v1/sandboxes/${id}/branch {"wait":false}`);
 });
 
-test("pause(), resume() and rewind() keep what the daemon says", async () => {
+test("pause(), resume() and rewind() keep the answer as info", async () => {
   await using daemon = await openDaemon({
     [`GET /v1/sandboxes/${id}`]: { json: info },
     [`POST /v1/sandboxes/${id}/pause`]: { json: { ...info, state: "paused" } },
@@ -85,7 +85,7 @@ test("pause(), resume() and rewind() keep what the daemon says", async () => {
   assert.equal(daemon.asked.at(-1), `POST /v1/sandboxes/${id}/rewind {"to":"fan"}`);
 });
 
-test("snapshots.ready() listens, and asks again when something happened", async () => {
+test("snapshots.ready() follows events and reads the list again after each", async () => {
   const states = ["writing", "writing", "ready"];
   const event = { id: "0123456789ab-1", type: "snapshot.ready", at_unix: 1, tag: "fan" };
   await using daemon = await openDaemon({
@@ -101,7 +101,7 @@ test("snapshots.ready() listens, and asks again when something happened", async 
   ]);
 });
 
-test("snapshots.ready() rejects for a snapshot that failed, is not there, or on abort", async () => {
+test("snapshots.ready() rejects for a failed snapshot, a missing one, and on abort", async () => {
   const states: Record<string, string> = { fan: "failed" };
   await using daemon = await openDaemon({
     "GET /v1/snapshots": () => ({
@@ -119,7 +119,7 @@ test("snapshots.ready() rejects for a snapshot that failed, is not there, or on 
   await assert.rejects(pending, { code: "cancelled" });
 });
 
-function diffAnswers(exec: Answer, branch: Answer = { status: 201, json: branched }): Answers {
+function deriveAnswers(exec: Answer, branch: Answer = { status: 201, json: branched }): Answers {
   return {
     "POST /v1/sandboxes": { status: 201, json: [info] },
     [`POST /v1/sandboxes/${id}/exec`]: exec,
@@ -133,11 +133,11 @@ const exit = (exit_code: number) => ({ type: "exit", exit_code, timed_out: false
 const request = { from: "py", tag: "fan", argv: ["make"] };
 const calls = (daemon: Daemon) => daemon.asked.map((line) => line.split(" ").slice(0, 2).join(" "));
 
-test("snapshots.diff() runs, branches and kills", async () => {
+test("snapshots.derive() forks, runs, branches and kills", async () => {
   const lines = [started, output("stdout", "a"), output("stderr", "b"), exit(0)];
-  await using daemon = await openDaemon(diffAnswers({ lines }));
+  await using daemon = await openDaemon(deriveAnswers({ lines }));
   let text = "";
-  const branch = await daemon.forkd.snapshots.diff({
+  const branch = await daemon.forkd.snapshots.derive({
     ...request,
     env: { A: "1" },
     mode: "full",
@@ -155,10 +155,16 @@ test("snapshots.diff() runs, branches and kills", async () => {
   ]);
 });
 
-test("snapshots.diff() of a command that fails carries code and output, and makes no snapshot", async () => {
+test("snapshots.diff() is another name of derive()", async () => {
+  await using daemon = await openDaemon(deriveAnswers({ lines: [started, exit(0)] }));
+  assert.equal((await daemon.forkd.snapshots.diff(request)).tag, "fan");
+  assert.deepEqual(calls(daemon).at(-1), `DELETE /v1/sandboxes/${id}`);
+});
+
+test("snapshots.derive() rejects with code and output of a failed command, and makes no snapshot", async () => {
   const lines = [started, output("stdout", "first\nlast\n"), exit(3)];
-  await using daemon = await openDaemon(diffAnswers({ lines }));
-  await assert.rejects(daemon.forkd.snapshots.diff(request), (error) => {
+  await using daemon = await openDaemon(deriveAnswers({ lines }));
+  await assert.rejects(daemon.forkd.snapshots.derive(request), (error) => {
     assert.ok(error instanceof CommandError);
     assert.equal(error.name, "CommandError");
     assert.equal(error.result.exit_code, 3);
@@ -168,26 +174,26 @@ test("snapshots.diff() of a command that fails carries code and output, and make
   assert.deepEqual(calls(daemon).slice(1), [`POST /v1/sandboxes/${id}/exec`, `DELETE /v1/sandboxes/${id}`]);
 });
 
-test("snapshots.diff() kills when the branch is refused, and leaves the snapshot of that tag alone", async () => {
+test("snapshots.derive() kills when the branch is refused, and keeps the snapshot of that tag", async () => {
   const refused = { status: 409, json: { error: "taken", code: "snapshot_exists", details: {} } };
-  await using daemon = await openDaemon(diffAnswers({ lines: [started, exit(0)] }, refused));
-  await assert.rejects(daemon.forkd.snapshots.diff(request), { code: "snapshot_exists" });
+  await using daemon = await openDaemon(deriveAnswers({ lines: [started, exit(0)] }, refused));
+  await assert.rejects(daemon.forkd.snapshots.derive(request), { code: "snapshot_exists" });
   assert.deepEqual(calls(daemon).at(-1), `DELETE /v1/sandboxes/${id}`);
 });
 
-test("snapshots.diff() kills on abort, and leaves another's snapshot of that tag alone", async () => {
+test("snapshots.derive() kills on abort, and keeps a snapshot of that tag from another sandbox", async () => {
   await using daemon = await openDaemon(
-    diffAnswers({ lines: [started, output("stdout", "go")], hold: true }),
+    deriveAnswers({ lines: [started, output("stdout", "go")], hold: true }),
   );
   const controller = new AbortController();
   const onOutput = () => controller.abort();
-  await assert.rejects(daemon.forkd.snapshots.diff({ ...request, onOutput, signal: controller.signal }), {
+  await assert.rejects(daemon.forkd.snapshots.derive({ ...request, onOutput, signal: controller.signal }), {
     code: "cancelled",
   });
   assert.deepEqual(calls(daemon).slice(2), [`DELETE /v1/sandboxes/${id}`, "GET /v1/snapshots"]);
 });
 
-test("workspaces, lineage and removal have their calls", async () => {
+test("workspaces, tree(), gc(), compact() and remove() send their requests", async () => {
   await using daemon = await openDaemon({
     "GET /v1/workspaces": { json: [workspace] },
     "POST /v1/workspaces": { status: 201, json: workspace },

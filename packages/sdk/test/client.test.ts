@@ -25,7 +25,7 @@ test("requestFor() puts path parameters into the path and the rest into query or
   });
 });
 
-test("requestFor() leaves no parameter in any path", () => {
+test("requestFor() replaces every parameter of every path", () => {
   const input = { id: "i", tag: "t", name: "n", exec_id: 1 };
   for (const route of Object.values<Route>(routes))
     assert.ok(!/[{}]|undefined/.test(requestFor(route, input).path));
@@ -44,7 +44,7 @@ test("splitLines() joins lines and characters across chunks", async () => {
   }
 });
 
-test("splitLines() refuses an end in the middle of a line", async () => {
+test("splitLines() throws when the text ends in the middle of a line", async () => {
   const lines = splitLines(pieces(new TextEncoder().encode('{"a":1}\n{"b"'), 4));
   assert.equal((await lines.next()).value, '{"a":1}');
   await assert.rejects(lines.next(), { code: "daemon_unreachable" });
@@ -56,7 +56,7 @@ test("toBase64() and fromBase64() round-trip every byte", () => {
   assert.deepEqual(outputBytes({ data: "é", encoding: "utf8" }), Uint8Array.of(0xc3, 0xa9));
 });
 
-test("OutputBuffer keeps the first part and says that it cut", () => {
+test("OutputBuffer keeps the first part and reports that it is truncated", () => {
   const buffer = new OutputBuffer();
   buffer.push(new Uint8Array(8 * 1024 * 1024 - 1).fill(97));
   assert.equal(buffer.truncated, false);

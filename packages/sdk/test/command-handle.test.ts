@@ -1,4 +1,4 @@
-/** Commands across a restart of the daemon: a plain HTTP server that goes away and comes back at the same socket. */
+/** Commands while the daemon restarts: a plain HTTP server that closes and then uses the same socket again. */
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
@@ -48,7 +48,7 @@ async function openHost(): Promise<
   };
 }
 
-test("a command goes on after a restart from the bytes that have come", { timeout: 60_000 }, async () => {
+test("a handle continues after a restart from the last byte it received", { timeout: 60_000 }, async () => {
   await using host = await openHost();
   await host.up((outgoing) => {
     outgoing.write(line(started) + line(text("stdout", 0, "é\n")));
@@ -68,14 +68,14 @@ test("a command goes on after a restart from the bytes that have come", { timeou
   assert.equal((await handle.wait()).stdout, "é\nz");
 });
 
-test("input given while the daemon is away reaches the next one, once", { timeout: 60_000 }, async () => {
+test("input written while no daemon runs reaches the next one, once", { timeout: 60_000 }, async () => {
   await using host = await openHost();
   await host.up((outgoing) => void outgoing.write(line(started)));
   const handle = await host.commands.start(["x"], { stdinOpen: true });
   const result = handle.wait();
   await host.down();
   const written = handle.write("typed");
-  // One try at least has failed when this one has.
+  // When this call has failed, at least one attempt to write has failed too.
   await assert.rejects(host.commands.list(), { code: "daemon_unreachable" });
   const inputs: string[] = [];
   let stream: http.ServerResponse | undefined;
@@ -97,7 +97,7 @@ test("input given while the daemon is away reaches the next one, once", { timeou
   );
 });
 
-test("an abort while the daemon is away is cancelled", { timeout: 60_000 }, async () => {
+test("an abort while no daemon runs rejects with cancelled", { timeout: 60_000 }, async () => {
   await using host = await openHost();
   const abort = new AbortController();
   await host.up((outgoing) => void outgoing.write(line(started)));
@@ -109,7 +109,7 @@ test("an abort while the daemon is away is cancelled", { timeout: 60_000 }, asyn
 });
 
 test(
-  "a command that start() made ends with its reader after a restart too",
+  "a command of start() is killed when its reader stops, also after a restart",
   { timeout: 60_000 },
   async () => {
     await using host = await openHost();

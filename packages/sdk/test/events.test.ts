@@ -25,7 +25,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   return found;
 }
 
-test("parseFrames() reads frames however they are cut, and passes over the rest", async () => {
+test("parseFrames() reads frames from any chunks and skips the rest", async () => {
   const text =
     ": hello\n\nid: 1\nevent: a\ndata: {é1}\n\nretry: 5\n\ndata:two\r\ndata: lines\r\n\r\ndata: cut off";
   const expected = ["{é1}", "two\nlines"];
@@ -37,7 +37,7 @@ test("parseFrames() reads frames however they are cut, and passes over the rest"
   assert.deepEqual(await all(parseFrames(single)), expected);
 });
 
-test("events() goes on with Last-Event-ID when the connection is lost", async () => {
+test("events() continues with Last-Event-ID when the connection is lost", async () => {
   const asked: string[] = [];
   const answers = [
     (outgoing: http.ServerResponse) => {
@@ -65,7 +65,7 @@ test("events() goes on with Last-Event-ID when the connection is lost", async ()
   assert.deepEqual(asked, [`${path} undefined`, `${path} 0123456789ab-2`, `${path} 0123456789ab-2`]);
 });
 
-test("events() asks for a reset after an overflow, and does not show the overflow", async () => {
+test("events() requests a reset after an overflow, and does not yield the overflow", async () => {
   const asked: (string | undefined)[] = [];
   await using server = await startServer((incoming, outgoing) => {
     asked.push(incoming.headers["last-event-id"] as string | undefined);
@@ -81,7 +81,7 @@ test("events() asks for a reset after an overflow, and does not show the overflo
   assert.deepEqual(asked, [undefined, "000000000000-0"]);
 });
 
-test("events() fails with the reason when the caller may no longer listen, and does not come back", async () => {
+test("events() throws the reason when the key is revoked, and does not reconnect", async () => {
   let asked = 0;
   await using server = await startServer((_, outgoing) => {
     asked++;
@@ -92,7 +92,7 @@ test("events() fails with the reason when the caller may no longer listen, and d
   assert.equal(asked, 1);
 });
 
-test("events() ends on abort, on a refusal, and when the daemon stays away", async () => {
+test("events() throws on abort, on a refusal, and when no daemon answers", async () => {
   let status = 200;
   await using server = await startServer((_, outgoing) => {
     outgoing.statusCode = status;
@@ -111,7 +111,7 @@ test("events() ends on abort, on a refusal, and when the daemon stays away", asy
   await assert.rejects(all(absent.events({ retryMs: 1 })), { code: "daemon_unreachable" });
 });
 
-test("list() reads page after page, and no further than asked", async () => {
+test("list() reads all pages, and stops at the limit", async () => {
   const asked: string[] = [];
   await using server = await startServer((incoming, outgoing) => {
     asked.push(incoming.url ?? "");
@@ -138,7 +138,7 @@ test("list() reads page after page, and no further than asked", async () => {
   assert.deepEqual(asked, ["/v1/sandboxes?limit=4", "/v1/sandboxes?limit=2&cursor=1"]);
 });
 
-test("calls that make something carry their key", async () => {
+test("calls that create something send their idempotency key", async () => {
   const keys: unknown[] = [];
   await using server = await startServer((incoming, outgoing) => {
     keys.push(incoming.headers["idempotency-key"]);

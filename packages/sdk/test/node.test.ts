@@ -36,7 +36,7 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
   }
 });
 
-test("findDaemon() gives the token of this machine's daemon to no other machine", async () => {
+test("findDaemon() uses the token of the local daemon for no other machine", async () => {
   const dir = await mkdtemp(join(tmpdir(), "forkd-find-"));
   try {
     const env = { FORKD_DATA_DIR: dir };
@@ -45,7 +45,7 @@ test("findDaemon() gives the token of this machine's daemon to no other machine"
     const far = "https://forkd.example:8889";
     assert.deepEqual(await findDaemon({ url: far }, env), { url: far, token: undefined });
     assert.deepEqual(await findDaemon({ url: far }, { ...env, FORKD_TOKEN: "t" }), { url: far, token: "t" });
-    // Nobody has said that this port is the daemon's.
+    // No record says that this port belongs to the daemon.
     const near = "http://127.0.0.1:8889";
     assert.deepEqual(await findDaemon({ url: near }, env), { url: near, token: undefined });
     await writeFile(join(dir, "daemon.json"), JSON.stringify({ url: near }));
@@ -65,7 +65,7 @@ test("findDaemon() gives the token of this machine's daemon to no other machine"
   }
 });
 
-test("findDaemon() reads FORKD_CA for https and refuses what is no address", async () => {
+test("findDaemon() reads FORKD_CA for https and refuses invalid addresses", async () => {
   const dir = await mkdtemp(join(tmpdir(), "forkd-find-"));
   try {
     const ca = join(dir, "ca.pem");
@@ -75,7 +75,10 @@ test("findDaemon() reads FORKD_CA for https and refuses what is no address", asy
     assert.deepEqual(await findDaemon({ url }, env), { url, token: "t", ca: "PEM" });
     const plain = "http://127.0.0.1:1";
     assert.deepEqual(await findDaemon({ url: plain }, env), { url: plain, token: "t" });
-    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), /check FORKD_CA/);
+    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), {
+      message: /there is no file .*none$/,
+      remedy: { action: "advice", text: "Set FORKD_CA or `caFile` to a PEM file." },
+    });
     for (const bad of ["127.0.0.1:8889", "forkd.example", "ftp://x", ""])
       await assert.rejects(findDaemon({ url: bad }, env), { code: "invalid_request" }, bad);
   } finally {

@@ -1,4 +1,4 @@
-/** A plain HTTP server on a unix socket and on TCP, and both transports to it. */
+/** A plain HTTP server on a unix socket and on TCP, and all transports to it. */
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";
 import type { AddressInfo } from "node:net";

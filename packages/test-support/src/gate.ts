@@ -1,5 +1,4 @@
-/** Promises that a test resolves when it wants to. */
-
+/** A promise that a test resolves by calling `open()`. */
 export type Gate = { opened: Promise<void>; open: () => void };
 
 export function gate(): Gate {
@@ -8,7 +7,7 @@ export function gate(): Gate {
   return { opened, open };
 }
 
-/** Resolves after everything that can run now has run. */
+/** Resolves after all work that can run now has run. */
 export function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

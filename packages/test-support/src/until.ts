@@ -1,11 +1,11 @@
-/** Long, for hosts that are very slow; a test that passes does not wait for it. */
-const patienceMs = 120_000;
+/** Long enough for very slow hosts. A passing test does not wait that long. */
+const defaultTimeoutMs = 120_000;
 
-/** Resolves when `isTrue` holds. For conditions that no event announces. */
+/** Resolves when `isTrue()` returns true. For conditions that no event announces. */
 export async function until(
   what: string,
   isTrue: () => boolean | Promise<boolean>,
-  timeoutMs = patienceMs,
+  timeoutMs = defaultTimeoutMs,
 ): Promise<void> {
   const late = performance.now() + timeoutMs;
   while (!(await isTrue())) {

@@ -1,7 +1,4 @@
-/**
- * Every benchmark runs to its end at its smallest size, and writes the rows that
- * bench/src/support/row-shapes.ts documents.
- */
+/** Every benchmark completes at its smallest size and writes rows of the documented shape. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -14,12 +11,12 @@ import { benchNames, checkRowsFile, type BenchName } from "@forkd/bench/row-shap
 import { repository } from "../support/places.ts";
 import { testDir } from "../support/test-dir.ts";
 
-/** Much longer than a run takes on a slow host: a run that needs it hangs. */
+/** Much longer than a run takes on a slow host. A run that exceeds it hangs. */
 const deadlineMs = 600_000;
 
 type TinyRun = { out: string; stdout: string };
 
-/** Runs one benchmark; everything that it makes is below `dir`. */
+/** Runs one benchmark. All files that it writes are below `dir`. */
 async function runTiny(name: BenchName, dir: string): Promise<TinyRun> {
   const out = join(dir, "out");
   const temporary = join(dir, "tmp");
@@ -34,7 +31,7 @@ async function runTiny(name: BenchName, dir: string): Promise<TinyRun> {
   return { out, stdout };
 }
 
-/** The only file of raw rows in the directory. */
+/** The content of the only file of raw rows in the directory. */
 function rowsIn(out: string): string {
   const files = readdirSync(out).filter((name) => name.endsWith(".jsonl"));
   assert.equal(files.length, 1);
@@ -44,12 +41,12 @@ function rowsIn(out: string): string {
 const charts = ["spawn-dark.svg", "spawn-light.svg"];
 
 for (const name of benchNames) {
-  test(`${name} --tiny ends and writes every documented kind of row`, async () => {
+  test(`${name} --tiny completes and writes every documented kind of row`, async () => {
     await using dir = await testDir();
     const { out, stdout } = await runTiny(name, dir.path);
-    assert.deepEqual(checkRowsFile(name, rowsIn(out)), [], "kinds of rows that are missing");
+    assert.deepEqual(checkRowsFile(name, rowsIn(out)), [], "missing kinds of rows");
     const report = readFileSync(join(out, `${name}-report.md`), "utf8");
-    assert.ok(stdout.includes(report.trimEnd()), "the report is printed as it is written");
+    assert.ok(stdout.includes(report.trimEnd()), "the printed report equals the written one");
     const others = readdirSync(out).filter((file) => !file.endsWith(".jsonl"));
     assert.deepEqual(others.sort(), [...(name === "spawn" ? charts : []), `${name}-report.md`].sort());
     for (const chart of others.filter((file) => file.endsWith(".svg"))) {

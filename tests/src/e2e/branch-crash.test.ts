@@ -1,4 +1,4 @@
-/** Processes killed in the middle of a branch: the VMM, the program that reads its memory. */
+/** Processes killed in the middle of a branch: the VMM, and the helper that reads its memory. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { isErrno } from "@forkd/base";
 import type { AppError } from "@forkd/sdk";
-import { assertHonest, assertNothingHalfMade } from "../support/branches.ts";
+import { assertStatusIsTrue, assertNoDrafts } from "../support/branches.ts";
 import { startDaemon } from "../support/daemon.ts";
 import { until } from "@forkd/test-support";
 import { sh } from "../support/sandboxes.ts";
@@ -28,7 +28,7 @@ async function outcomeOf(work: Promise<unknown>, allowed: readonly string[]): Pr
   }
 }
 
-test("a VMM killed at any moment of a branch costs its own sandbox only", async () => {
+test("a VMM killed during a branch stops its own sandbox only", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
   const bystander = await forkd.forkOne("tiny");
@@ -41,19 +41,19 @@ test("a VMM killed at any moment of a branch costs its own sandbox only", async 
     process.kill(victim.info.pid ?? 0, "SIGKILL");
     await branching;
     await until(
-      "the death is seen",
+      "the sandbox is reported dead",
       async () => (await forkd.sandboxes.get(victim.id)).info.state === "dead",
     );
     assert.match((await forkd.sandboxes.get(victim.id)).info.reason ?? "", /SIGKILL/);
-    await assertNothingHalfMade(forkd, daemon.dataDir);
-    await assertHonest(forkd, tag);
+    await assertNoDrafts(forkd, daemon.dataDir);
+    await assertStatusIsTrue(forkd, tag);
     await victim.kill();
   }
   assert.equal(await sh(bystander, "echo alive"), "alive");
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), [bystander.id]);
 });
 
-/** Programs named so among the children of a process. */
+/** The children of a process that run forkd-pages. */
 function helpersOf(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
   return children.map(Number).filter((child) => {
@@ -66,7 +66,7 @@ function helpersOf(pid: number): number[] {
   });
 }
 
-/** How many it has ended: one, or none if it ended by itself. */
+/** Returns how many processes it killed: 1, or 0 if the process had already exited. */
 function kill(pid: number): number {
   try {
     process.kill(pid, "SIGKILL");
@@ -77,14 +77,14 @@ function kill(pid: number): number {
   }
 }
 
-test("a helper killed at any moment costs the branch only: the source runs on", async () => {
+test("a killed helper process fails its branch only, and the source keeps running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
   const source = await forkd.forkOne("tiny");
   await sh(source, "echo marked > /root/marker");
   const moments = [0, 3, 6, 10, 16, 24, 36, 50, 80];
   let killed = 0;
-  // A host that looks away at the wrong moments may miss every helper: then it tries again.
+  // A busy host may miss every helper. Then try again.
   for (let index = 0; index < moments.length || killed === 0; index++) {
     const tag = `helper-${index}`;
     const mode = modes[index % modes.length];
@@ -92,14 +92,14 @@ test("a helper killed at any moment costs the branch only: the source runs on", 
     const branching = outcomeOf(source.branch({ tag, mode }), ["engine_failed", "internal"]).finally(
       () => (isOver = true),
     );
-    // There is no event on the birth of a process.
+    // No event announces the start of a process.
     while (helpersOf(daemon.process.pid ?? 0).length === 0 && !isOver) await pause(1);
     await pause(moments[index % moments.length] ?? 0);
     for (const pid of helpersOf(daemon.process.pid ?? 0)) killed += kill(pid);
     const outcome = await branching;
     assert.equal(await sh(source, "cat /root/marker"), "marked");
-    await assertNothingHalfMade(forkd, daemon.dataDir);
-    assert.equal(await assertHonest(forkd, tag), outcome === "done" ? "ready" : "absent");
+    await assertNoDrafts(forkd, daemon.dataDir);
+    assert.equal(await assertStatusIsTrue(forkd, tag), outcome === "done" ? "ready" : "absent");
   }
   assert.equal((await source.branch({ tag: "after" })).status, "ready");
 });

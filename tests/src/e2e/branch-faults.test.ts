@@ -1,4 +1,4 @@
-/** What can be wrong around a branch: no room, damaged files, missing parents, a caller that goes away. */
+/** Faults around a branch: a full disk, damaged files, missing parents, a caller that disconnects. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { runProgram } from "@forkd/base";
 import type { Forkd, Sandbox } from "@forkd/sdk";
-import { assertNothingHalfMade } from "../support/branches.ts";
+import { assertNoDrafts } from "../support/branches.ts";
 import { startDaemon } from "../support/daemon.ts";
 import { linkSnapshots, ownFile } from "../support/data-dir.ts";
 import { until, rejectsWith } from "@forkd/test-support";
@@ -31,19 +31,19 @@ async function tagsOf(forkd: Forkd): Promise<string[]> {
   return (await forkd.snapshots.list()).map(({ tag }) => tag);
 }
 
-test("a disk that is full during a branch costs the branch and nothing else", async () => {
+test("a branch on a full disk fails and affects nothing else", async () => {
   await using dir = await testDir();
   await using disk = await ownDisk(dir.path, { tmpfs: "420m" }, ["tiny"]);
   await using daemon = await startDaemon({ dataDir: disk.dataDir });
   const { forkd } = daemon;
   const source = await forkd.forkOne("tiny");
-  // More in memory than there will be room for, and a file that must stay readable.
+  // More memory than the disk will have room for, and a file that must stay readable.
   await sh(source, "yes abcdefg | head -c 10000000 > /dev/shm/big; echo kept > /root/kept; sync");
   for (const mode of modes) {
     const filler = await fillUp(disk.dataDir, 2 * mib);
     const error = await rejectsWith(source.branch({ tag: mode, mode }), "disk_full");
     assert.match(error.message, /space/i);
-    await assertNothingHalfMade(forkd, disk.dataDir);
+    await assertNoDrafts(forkd, disk.dataDir);
     assert.equal(await sh(source, "cat /root/kept"), "kept");
     assert.deepEqual(
       (await tagsOf(forkd)).filter((tag) => tag === mode),
@@ -57,13 +57,13 @@ test("a disk that is full during a branch costs the branch and nothing else", as
     await forkd.gc();
   }
 
-  // Nobody waits for this one: the list tells.
+  // No call waits for this branch, so the list of snapshots reports its failure.
   const filler = await fillUp(disk.dataDir, 2 * mib);
   await source.branch({ tag: "later", wait: false });
   await rejectsWith(forkd.snapshots.ready("later"), "snapshot_failed", /later/);
   await rejectsWith(forkd.fork("later"), "snapshot_failed", /space/i);
   await rejectsWith(source.pause(), "disk_full");
-  await assertNothingHalfMade(forkd, disk.dataDir);
+  await assertNoDrafts(forkd, disk.dataDir);
   assert.equal((await forkd.sandboxes.get(source.id)).info.state, "running");
   assert.equal(await sh(source, "cat /root/kept"), "kept");
   await rm(filler);
@@ -73,7 +73,7 @@ test("a disk that is full during a branch costs the branch and nothing else", as
   assert.equal(await sh(source, "cat /root/kept"), "kept");
 });
 
-test("one changed byte in any file of a branch or in its parent's memory is found, named, and starts nothing", async () => {
+test("fork() refuses a branch after one byte of it or of its parent's memory changed, and names the file", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const source = await daemon.forkd.forkOne("tiny");
   await sh(source, "echo one > /root/one; sync");
@@ -127,7 +127,7 @@ async function digestOf(path: string): Promise<string> {
   return hash.digest("hex");
 }
 
-test("a cached image that was changed while no daemon ran is made again", async () => {
+test("a cached image that changed while no daemon ran is built again", async () => {
   await using dir = await testDir();
   const dataDir = join(dir.path, "data");
   await linkSnapshots(dataDir, ["tiny"]);
@@ -148,7 +148,7 @@ test("a cached image that was changed while no daemon ran is made again", async 
   assert.equal(await digestOf(image), sound);
 });
 
-test("a branch whose caller goes away leaves the source running and nothing half made", async () => {
+test("a branch whose caller disconnects leaves no draft, and the source keeps running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const source = await daemon.forkd.forkOne("tiny");
   let cancelled = 0;
@@ -164,18 +164,18 @@ test("a branch whose caller goes away leaves the source running and nothing half
         cancelled++;
       },
     );
-    await assertNothingHalfMade(daemon.forkd, daemon.dataDir);
+    await assertNoDrafts(daemon.forkd, daemon.dataDir);
     assert.equal(await sh(source, "echo here"), "here");
   }
   assert.ok(cancelled > 0);
-  await until("nothing but what is complete is left", async () =>
+  await until("every snapshot that is left is ready", async () =>
     (await daemon.forkd.snapshots.list()).every(({ status }) => status === "ready"),
   );
   const branch = await source.branch({ tag: "after", n: 1 });
   assert.equal(await sh(branch.children[0] as Sandbox, "echo here"), "here");
 });
 
-test("where files can share blocks, the image of a branch takes up what differs only", async () => {
+test("the image of a branch takes space for changed blocks only when files can share blocks", async () => {
   await using dir = await testDir();
   await using disk = await ownDisk(dir.path, { xfs: "1g" }, ["tiny"]);
   await using daemon = await startDaemon({ dataDir: disk.dataDir });
@@ -202,5 +202,5 @@ test("where files can share blocks, the image of a branch takes up what differs 
   await runProgram("sync", ["-f", disk.dataDir]);
   const grown = used() - before;
   const whole = (await daemon.forkd.snapshots.info("tiny")).memory_physical_bytes;
-  assert.ok(grown < whole, `three branches took ${grown} bytes, and one image has ${whole}`);
+  assert.ok(grown < whole, `three branches took ${grown} bytes, one image has ${whole}`);
 });

@@ -1,4 +1,4 @@
-/** BRANCH of sandboxes in the middle of their work: what goes on, what is the child's own, how many at once. */
+/** Branches of busy sandboxes: what continues, what is separate in each child, concurrent branches. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
@@ -12,8 +12,13 @@ let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "tiny"] });
 });
-// A test that failed half-way is no reason for the next ones to fail.
-afterEach(() => daemon.forkd.call("killAll", {}));
+/** ids of sandboxes that subtests share */
+const kept = new Set<string>();
+// A test that fails must not leave sandboxes to the next tests. This also runs after every subtest.
+afterEach(async () => {
+  for (const { id } of await daemon.forkd.sandboxes.list())
+    if (!kept.has(id)) await daemon.forkd.sandboxes.kill(id);
+});
 after(() => daemon[Symbol.asyncDispose]());
 
 const loop = `
@@ -28,6 +33,12 @@ while not os.path.exists('/root/stop'):
 ['ended', count]
 `;
 
+function keepDuringSubtests(sandboxes: readonly Sandbox[]): Disposable {
+  for (const { id } of sandboxes) kept.add(id);
+  return { [Symbol.dispose]: () => kept.clear() };
+}
+
+/** The lines that the loop has logged, one for each turn. */
 async function turns(sandbox: Sandbox): Promise<string[]> {
   const lines = (await sandbox.files.readText("/root/loop.log")).split("\n");
   return lines.slice(0, -1);
@@ -42,52 +53,86 @@ function allDiffer(values: readonly unknown[], what: string): void {
   assert.equal(new Set(values).size, values.length, `${what} repeats: ${JSON.stringify(values)}`);
 }
 
-test("children go on in the middle of a Python loop, each by itself; the source notices nothing", async () => {
+/** The numbers of turns that each sandbox has logged. */
+function turnCounts(sandboxes: readonly Sandbox[]): Promise<number[]> {
+  return Promise.all(sandboxes.map(async (sandbox) => (await turns(sandbox)).length));
+}
+
+/** Stops the loop of a child and returns its last count. */
+async function stopLoop(child: Sandbox): Promise<number> {
+  await child.files.write("/root/stop", "");
+  await until("the loop ends", async () => (await child.eval("count")).error === null);
+  return (await child.eval("count")).result_json as number;
+}
+
+test("children of a branch continue in the middle of a Python loop", async (t) => {
   await using source = await daemon.forkd.forkOne("python");
   const running = source.eval(loop, { timeoutSecs: 600 });
-  await until("the loop has begun", () =>
+  // If a step fails, the source is killed before the loop ends.
+  running.catch(() => undefined);
+  await until("the loop has started", () =>
     turns(source).then(
       (lines) => lines.length > 5,
       () => false,
     ),
   );
   const { branch, children } = await branchInto(source, { tag: "loop", n: 3 });
-  assert.deepEqual([branch.status, branch.mode, branch.parent_tag], ["ready", "live", "python"]);
-  assert.equal(branch.branched_from, source.id);
-  const everyone = [source, ...children];
-  // What was drawn before a child was handed out may be what the others drew.
-  const handedOut = Math.max(
-    ...(await Promise.all(everyone.map(async (each) => (await turns(each)).length))),
-  );
-  await until("everyone goes on", async () => {
-    const lengths = await Promise.all(everyone.map(async (each) => (await turns(each)).length));
-    return Math.min(...lengths) >= handedOut + 40;
+  const all = [source, ...children];
+  using _all = keepDuringSubtests(all);
+  // Random numbers that a child drew before the fork returned may be those of the others.
+  const turnsAtFork = Math.max(...(await turnCounts(all)));
+  const ends: number[] = [];
+
+  await t.test("branch() returns status, mode, parent and source", () => {
+    assert.deepEqual([branch.status, branch.mode, branch.parent_tag], ["ready", "live", "python"]);
+    assert.equal(branch.branched_from, source.id);
   });
 
-  // Each is told to end at another time.
-  const ends: number[] = [];
-  for (const child of children) {
-    await child.files.write("/root/stop", "");
-    await until("the loop ends", async () => (await child.eval("count")).error === null);
-    const { result_json: count } = await child.eval("count");
-    ends.push(count as number);
-    // Only what was told to end has ended.
-    await moreTurns(source, 5);
-    assert.equal((await child.eval("count += 1000; count")).result_json, (count as number) + 1000);
-  }
-  await source.files.write("/root/stop", "");
-  const result = await running;
-  assert.deepEqual([result.error, (result.result_json as unknown[])[0]], [null, "ended"]);
-  ends.push((result.result_json as number[])[1] ?? 0);
+  await t.test("the loop keeps running in the source and in every child", () =>
+    until("40 more turns in each", async () => Math.min(...(await turnCounts(all))) >= turnsAtFork + 40),
+  );
 
-  const logs = await Promise.all(everyone.map(turns));
-  for (const [index, lines] of logs.entries()) {
-    assertConsecutive(lines, 1);
-    assert.equal(lines.length, ends.at(index - 1), `turns of ${index}`);
-  }
+  await t.test("the loop of one child ends without an effect on the source", async () => {
+    for (const child of children) {
+      const count = await stopLoop(child);
+      ends.push(count);
+      await moreTurns(source, 5);
+      assert.equal((await child.eval("count += 1000; count")).result_json, count + 1000);
+    }
+    await source.files.write("/root/stop", "");
+    const result = await running;
+    assert.deepEqual([result.error, (result.result_json as unknown[])[0]], [null, "ended"]);
+    ends.push((result.result_json as number[])[1] ?? 0);
+  });
+
+  const logs = await Promise.all(all.map(turns));
+  await t.test("no log loses or repeats a turn", () => {
+    for (const [index, lines] of logs.entries()) {
+      assertConsecutive(lines, 1);
+      assert.equal(lines.length, ends.at(index - 1), `turns of ${index}`);
+    }
+  });
+
+  await t.test("the logs are equal up to the branch, and their random numbers differ after it", () =>
+    assertLogsDiverge(logs, turnsAtFork),
+  );
+
+  await t.test("every sandbox has its own random numbers and identity", () => assertOwnIdentity(all));
+
+  await t.test("every sandbox has its own disk", async () => {
+    const [first, ...others] = children;
+    assert.ok(first);
+    await sh(first, "echo mine > /root/own; sync");
+    for (const other of [source, ...others])
+      await rejectsWith(other.files.read("/root/own"), "file_not_found");
+  });
+  await Promise.all(children.map((child) => child.kill()));
+});
+
+function assertLogsDiverge(logs: readonly string[][], turnsAtFork: number): void {
   const shared = logs[0]?.findIndex((line, at) => logs.slice(1).some((lines) => lines[at] !== line)) ?? -1;
-  assert.ok(shared > 5, `the logs part at ${shared}`);
-  for (let at = handedOut + 1; at < handedOut + 40; at++) {
+  assert.ok(shared > 5, `the logs differ from turn ${shared}`);
+  for (let at = turnsAtFork + 1; at < turnsAtFork + 40; at++) {
     const drawn = logs.map((lines) => lines[at]?.split(" ") ?? []);
     for (const column of [0, 1, 2])
       allDiffer(
@@ -95,23 +140,21 @@ test("children go on in the middle of a Python loop, each by itself; the source 
         `number ${column} of turn ${at}`,
       );
   }
-  const randoms = await Promise.all(everyone.map((each) => each.eval("os.urandom(16).hex()")));
+}
+
+async function assertOwnIdentity(sandboxes: readonly Sandbox[]): Promise<void> {
+  const randoms = await Promise.all(sandboxes.map((each) => each.eval("os.urandom(16).hex()")));
   allDiffer(
     randoms.map((each) => each.result),
     "os.urandom",
   );
-  const identities = await Promise.all(everyone.map(identityOf));
+  const identities = await Promise.all(sandboxes.map(identityOf));
   for (const column of [0, 1, 2])
     allDiffer(
       identities.map((values) => values[column]),
       `identity ${column}`,
     );
-
-  await sh(everyone[1]!, "echo mine > /root/own; sync");
-  for (const other of [everyone[0]!, everyone[2]!, everyone[3]!])
-    await rejectsWith(other.files.read("/root/own"), "file_not_found");
-  await Promise.all(children.map((child) => child.kill()));
-});
+}
 
 const talk = `
 import os, socket, threading
@@ -136,7 +179,7 @@ said
 test("a TCP connection inside the guest stays open in source and children", async () => {
   await using source = await daemon.forkd.forkOne("python");
   const running = source.eval(talk, { timeoutSecs: 600 });
-  await until("it talks", async () => / 01 /.test(await sh(source, "cat /proc/net/tcp")));
+  await until("the connection is open", async () => / 01 /.test(await sh(source, "cat /proc/net/tcp")));
   const children: Sandbox[] = [];
   for (const mode of ["live", "diff", "full"] as const)
     children.push(...(await branchInto(source, { tag: `tcp-${mode}`, mode, n: 1 })).children);
@@ -146,7 +189,7 @@ test("a TCP connection inside the guest stays open in source and children", asyn
     heard.push((await child.eval("said", { timeoutSecs: 600 })).result_json);
     await child.kill();
   }
-  // Its own connection goes on beyond what the first child has heard.
+  // The connection of the source continues beyond the last number of the first child.
   await source.files.write("/root/stop", String(heard[0]));
   const result = await running;
   assert.equal(result.error, null);
@@ -160,7 +203,7 @@ test("a TCP connection inside the guest stays open in source and children", asyn
 const count = (prefix: string) =>
   `i=0; while [ ! -e /root/stop ]; do i=$((i+1)); echo ${prefix} $i >> /root/${prefix}.log; echo ${prefix} $i; sleep 0.01; done`;
 
-test("streams, terminals and background commands lose and double nothing over ten branches", async () => {
+test("streams, terminals and background commands lose and repeat no line over ten branches", async () => {
   await using source = await daemon.forkd.forkOne("tiny");
   const piped = new Lines(await source.commands.start(["sh", "-c", count("pipe")]));
   const pty = new Lines(
@@ -195,7 +238,7 @@ test("streams, terminals and background commands lose and double nothing over te
   for (let index = 0; index < 10; index++) await daemon.forkd.snapshots.remove(`lines-${index}`);
 });
 
-test("clocks of source and children are right after many branches", async () => {
+test("the clocks of source and children are correct after several branches", async () => {
   await using source = await daemon.forkd.forkOne("tiny");
   await assertClockAfter(
     async () => {
@@ -210,7 +253,7 @@ test("clocks of source and children are right after many branches", async () => 
   );
 });
 
-test("a branch of a branch of a branch has what each of them had", async () => {
+test("a branch of a branch of a branch has the state of all three", async () => {
   let sandbox = await daemon.forkd.forkOne("python");
   const path: string[] = [];
   for (const name of ["one", "two", "three"]) {
@@ -232,7 +275,7 @@ test("a branch of a branch of a branch has what each of them had", async () => {
   await sandbox.kill();
 });
 
-test("one sandbox twice and two sandboxes at once: every branch is there, and each is of its own source", async () => {
+test("concurrent branches of one or two sandboxes have the state of their own source", async () => {
   await using a = await daemon.forkd.forkOne("tiny", { labels: { name: "a" } });
   await using b = await daemon.forkd.forkOne("tiny");
   await Promise.all([sh(a, "echo a > /root/who"), sh(b, "echo b > /root/who")]);
@@ -263,21 +306,22 @@ test("one sandbox twice and two sandboxes at once: every branch is there, and ea
   );
 });
 
-test("one branch more than may be under way is refused at once, with what to do", async () => {
+test("branch() refuses more concurrent branches than the limit and names the setting", async () => {
   await using small = await startDaemon({ snapshots: ["tiny"], env: { FORKD_BRANCH_CONCURRENCY: "1" } });
   const [a, b] = await Promise.all([small.forkd.forkOne("tiny"), small.forkd.forkOne("tiny")]);
-  // A machine that stands still keeps its branch under way.
+  // The branch of a stopped VMM stays in progress.
   process.kill(a.info.pid ?? 0, "SIGSTOP");
   const first = a.branch({ tag: "one" });
   try {
-    await until("the first is under way", async () =>
+    await until("the first branch is in progress", async () =>
       (await small.forkd.snapshots.list()).some(({ tag, status }) => tag === "one" && status === "writing"),
     );
-    await rejectsWith(
+    const { remedy } = await rejectsWith(
       b.branch({ tag: "two" }),
       "capacity_exhausted",
-      /1 branches are under way and the limit is 1.*FORKD_BRANCH_CONCURRENCY/,
+      /1 branches are in progress and the limit is 1$/,
     );
+    assert.deepEqual(remedy, { action: "retry_later", setting: "branch_concurrency" });
   } finally {
     process.kill(a.info.pid ?? 0, "SIGCONT");
   }
@@ -293,17 +337,17 @@ test("one branch more than may be under way is refused at once, with what to do"
   );
 });
 
-test("a branch that is not waited for is unusable until it is ready", async () => {
+test("a branch with wait: false cannot be forked until it is ready", async () => {
   await using source = await daemon.forkd.forkOne("python");
   await source.eval("x = 'early'");
   const branch = await source.branch({ tag: "later", wait: false });
   assert.deepEqual([branch.status, branch.bootable, branch.children], ["writing", false, []]);
-  // Unless it is complete already, whoever asks for it is told.
+  // A fork fails with the reason, unless the branch is already complete.
   const early = await daemon.forkd.fork("later").catch((error: unknown) => error);
   if (!Array.isArray(early)) {
     await rejectsWith(Promise.reject(early as Error), "snapshot_writing", /later/);
     const { code } = await source.branch({ tag: "later" }).then(
-      () => assert.fail("there are two of one tag"),
+      () => assert.fail("two snapshots have the same tag"),
       (error: unknown) => error as AppError,
     );
     assert.ok(["snapshot_writing", "snapshot_exists"].includes(code), code);
@@ -316,7 +360,7 @@ test("a branch that is not waited for is unusable until it is ready", async () =
 
 const modes = ["live", "diff", "full"] as const;
 
-test("all modes give the same children, and full needs no parent", async () => {
+test("all modes make equal children, and mode full needs no parent", async () => {
   await using own = await startDaemon({ snapshots: ["python"] });
   const { forkd } = own;
   const source = await forkd.forkOne("python");
@@ -353,7 +397,7 @@ function diskLayers(info: { manifest: Record<string, unknown> }): number {
   return (info.manifest["files"] as { disks: unknown[] }).disks.length;
 }
 
-test("a disk layer is frozen only when there are writes, and many are collapsed without loss", async () => {
+test("a branch adds a disk layer only after writes, and many layers are merged without loss", async () => {
   await using source = await daemon.forkd.forkOne("tiny");
   const layersOf = async (tag: string) => diskLayers(await daemon.forkd.snapshots.info(tag));
   await sh(source, "sync");

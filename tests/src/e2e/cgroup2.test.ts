@@ -1,6 +1,6 @@
 /**
- * Control groups of version 2 on a real kernel: that of a guest. The code of the daemon is put into a sandbox and run there, in groups
- * as a service manager makes them.
+ * Control groups of version 2 on a real kernel, the kernel of a guest. The daemon's code is copied into a
+ * sandbox and runs there, in groups like those that a service manager makes.
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { repository } from "../support/places.ts";
 import { sh } from "../support/sandboxes.ts";
 
-/** What the driver needs of the packages, and no more. */
+/** The modules of each package that the driver needs. */
 const parts = {
   base: ["atomic-file"],
   machine: [
@@ -43,7 +43,7 @@ before(async () => {
     await write(join(home, "package.json"), JSON.stringify({ type: "module", exports: "./index.js" }));
   }
   await write("main.mjs", await readFile(join(repository, "tests/dist/support/in-guest-groups.js"), "utf8"));
-  // As a service manager has it: every controller for the groups of services, and a group for each.
+  // Like a service manager: all controllers are enabled for services, and each service has a group.
   await sh(
     guest,
     "cd /sys/fs/cgroup && echo +memory +cpu +pids > cgroup.subtree_control && mkdir unit service machines shared",
@@ -51,19 +51,19 @@ before(async () => {
 });
 after(() => daemon[Symbol.asyncDispose]());
 
-/** Runs a function of the driver in the guest; rejects with what it threw. */
+/** Runs a function of the driver in the guest; fails with the error that it throws. */
 async function run(name: string): Promise<void> {
   const code = `await (await import("${driver}/main.mjs")).${name}(); "held"`;
   const { result, error, stderr } = await guest.eval(code, { language: "node", timeoutSecs: 300 });
   assert.equal(result, "'held'", `${JSON.stringify(error, undefined, 2)}${stderr}`);
 }
 
-test("below its own group a daemon holds machines to every limit, and the next one takes them up", () =>
-  run("own"));
+test("a daemon limits machines below its own group, and the next daemon adopts them", () => run("own"));
 
-test("with a group for machines alone a daemon starts where it started before, while machines live", () =>
+test("with a separate group for machines, a daemon restarts in its own group while machines run", () =>
   run("given"));
 
-test("a group that others are in too is left as it was, with the reason", () => run("shared"));
+test("a group that holds other processes stays unchanged, and the daemon reports the reason", () =>
+  run("shared"));
 
-test("a group that can hold only threads is a reason too", () => run("refused"));
+test("a threaded group cannot hold machines, and the daemon reports the reason", () => run("refused"));

@@ -12,7 +12,7 @@ let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "tiny"] });
 });
-// A test that failed half-way is no reason for the next ones to fail.
+// A test that fails must not leave sandboxes to the next tests.
 afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -37,7 +37,7 @@ async function forkId(tag: string): Promise<string> {
   return (JSON.parse(stdout) as { id: string }[])[0]?.id ?? "";
 }
 
-test("fork, ls, eval, exec, cp and kill work together, ids may be shortened", async () => {
+test("fork, ls, eval, exec, cp and kill accept the beginning of an id", async () => {
   const id = await forkId("python");
   assert.match(id, /^sb-[0-9a-f]{24}$/);
   const short = id.slice(3, 9);
@@ -64,7 +64,7 @@ test("fork, ls, eval, exec, cp and kill work together, ids may be shortened", as
   assert.equal((await forkd(["exec", id, "--", "true"])).code, 3);
 });
 
-test("run forks, prints, kills, and exits with the guest's code", async () => {
+test("run forks a sandbox, prints the output, kills the sandbox and exits with the command's code", async () => {
   const run = await forkd(["run", "tiny", "-e", "A=1", "--", "sh", "-c", "echo $A; exit 5"]);
   assert.deepEqual([run.code, run.stdout], [5, "1\n"]);
   assert.deepEqual(JSON.parse((await forkd(["ls", "--json"])).stdout), []);
@@ -80,7 +80,7 @@ test("--json prints the objects of the REST interface", async () => {
     manifest: { machine: { type: string } };
   };
   assert.equal(info.manifest.machine.type, "microvm");
-  const doctor = await forkd(["doctor", "--json"]);
+  const doctor = await forkd(["doctor", "--no-boot", "--json"]);
   assert.equal(doctor.code, 0);
   const report = JSON.parse(doctor.stdout) as { accelerator: string; checks: { name: string }[] };
   assert.ok(
@@ -94,7 +94,7 @@ test("--json prints the objects of the REST interface", async () => {
   );
 });
 
-test("fork with vary gives each child its own input", async () => {
+test("fork --vary gives each child its own input", async () => {
   const vary = join(daemon.dir, "vary.json");
   writeFileSync(vary, JSON.stringify([{ env: { X: "a" } }, { env: { X: "b" } }]));
   const { stdout } = await forkd([
@@ -119,7 +119,13 @@ test("fork with vary gives each child its own input", async () => {
   assert.deepEqual(JSON.parse((await forkd(["ls", "--json"])).stdout), []);
 });
 
-test("usage errors exit 2 and name what is wrong", async () => {
+test("a tag that does not exist exits 3 with one remedy", async () => {
+  const { code, stderr } = await forkd(["fork", "pyhton"]);
+  assert.equal(code, 3);
+  assert.equal(stderr, 'forkd: Cannot find snapshot "pyhton"\n  Run `forkd images` to list snapshots.\n');
+});
+
+test("usage errors exit with code 2 and a message", async () => {
   for (const args of [
     ["fork", "--tag", "tiny", "-n", "0"],
     ["fork", "--tag", "bad tag"],
@@ -133,7 +139,7 @@ test("usage errors exit 2 and name what is wrong", async () => {
   }
 });
 
-test("snapshot builds from a directory without Python or shell, and the agent works in it", async () => {
+test("snapshot builds from a directory without Python or a shell, and the agent works in it", async () => {
   const root = join(daemon.dir, "bare");
   mkdirSync(join(root, "etc"), { recursive: true });
   const built = await forkd([

@@ -1,4 +1,4 @@
-/** deploy/: what its files name exists. No container engine runs here; this is what can be said without one. */
+/** Everything that files in deploy/ refer to exists. These checks need no container engine. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { access, readFile } from "node:fs/promises";
@@ -15,7 +15,7 @@ const yamlFiles = ["docker/compose.yaml", "docker/compose.kvm.yaml", "kubernetes
 const shellFiles = ["supervise/forkd-run", "docker/healthy", "runit/run", "openrc/forkd"];
 
 type Named = { name: string };
-/** The fields of the cluster's parts that are looked at. */
+/** The fields of Kubernetes objects that the tests read. */
 type Part = {
   kind: string;
   spec: {
@@ -36,13 +36,13 @@ type Part = {
   };
 };
 
-/** Lines of a Dockerfile with their continuations. */
+/** Instructions of the Dockerfile, each on one line. */
 async function dockerLines(): Promise<string[]> {
   const text = (await read("deploy/docker/Dockerfile")).replaceAll(/^#.*\n/gm, "");
   return text.replaceAll("\\\n", " ").split("\n");
 }
 
-test("the image copies what the tree has", async () => {
+test("the image copies files that exist", async () => {
   const copies = (await dockerLines()).filter(
     (line) => line.startsWith("COPY ") && !line.includes("--from="),
   );
@@ -64,7 +64,7 @@ test("the image installs packages that Debian has", async () => {
     assert.match(stdout, new RegExp(`^${name.replaceAll("+", "\\+")}:\n.*\n +Candidate: \\d`, "m"), name);
 });
 
-test("the image has what tools/setup installs", async () => {
+test("the image installs every package that tools/setup installs", async () => {
   const setup = await read("tools/setup");
   const needs =
     /^needs="([^"]*)"/m
@@ -93,7 +93,7 @@ test("every variable that deploy/ sets is a setting", async () => {
   }
 });
 
-test("the YAML files are valid, and the cluster's parts fit together", async () => {
+test("the YAML files are valid, and the Kubernetes objects refer to each other", async () => {
   for (const file of yamlFiles) {
     for (const document of parseAllDocuments(await read(`deploy/${file}`))) {
       assert.deepEqual([...document.errors, ...document.warnings], [], file);
@@ -105,7 +105,7 @@ test("the YAML files are valid, and the cluster's parts fit together", async () 
   assert.deepEqual(
     parts.map(({ kind }) => kind).sort(),
     ["NetworkPolicy", "Service", "StatefulSet"],
-    "and no Secret",
+    "there is no Secret",
   );
   const find = (kind: string) => parts.find((part) => part.kind === kind)?.spec ?? assert.fail(kind);
   const { template, volumeClaimTemplates = [] } = find("StatefulSet");
@@ -121,12 +121,12 @@ test("the YAML files are valid, and the cluster's parts fit together", async () 
     );
   assert.equal(container.securityContext.privileged, false);
   const { periodSeconds, failureThreshold } = container.livenessProbe;
-  assert.ok(periodSeconds * failureThreshold >= 300, "a slow daemon is not a dead one");
+  assert.ok(periodSeconds * failureThreshold >= 300, "a slow daemon is not restarted");
 });
 
-test("shell scripts are plain sh and logrotate's file names the daemon's record", async () => {
+test("shell scripts are plain sh, and the logrotate script reads the pid from the daemon's record", async () => {
   for (const file of shellFiles) await run("dash", ["-n", join(repository, "deploy", file)]);
-  // The expression of the postrotate script against a record as the daemon writes it.
+  // Runs the expression of the postrotate script on a record like the daemon's.
   const script = /pid=\$\((sed .*?) \/var/.exec(await read("deploy/logrotate/forkd"))?.[1];
   assert.ok(script);
   const record = JSON.stringify({ pid: 4711, start_time: 1 }, undefined, 2);

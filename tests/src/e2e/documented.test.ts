@@ -1,7 +1,7 @@
 /**
- * What the documentation shows works as it stands: every command of a page is run in order, in one shell, as its reader would;
- * every program in TypeScript is checked and run. How a page marks what cannot be run, or what else is to expect:
- * support/documented/blocks.ts.
+ * Examples in the documentation work as shown. The commands of a page run in order, in one shell, as a reader
+ * would run them; every TypeScript program is compiled and run. support/documented/blocks.ts describes how a
+ * page marks commands that are not run or that have an expected exit code.
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ import { Reader } from "../support/documented/reader.ts";
 import { difference } from "../support/documented/shape.ts";
 import { compile, programOf } from "../support/documented/typescript.ts";
 
-/** The baked snapshot that stands for `python-numpy` on each page; `tiny` where none of its programs matters. */
+/** The shared snapshot that is used as `python-numpy` on each page; `tiny` if the page needs no Python. */
 const pages: Readonly<Record<string, "python" | "tiny">> = {
   "README.md": "python",
   "docs/operate/auth.md": "tiny",
@@ -30,11 +30,11 @@ const pages: Readonly<Record<string, "python" | "tiny">> = {
   "docs/operate/operating.md": "tiny",
   "docs/operate/restarts.md": "tiny",
 };
-/** Some two hundred commands, which take longer than all the others: they are run when asked for (npm run test:cli-docs). */
+/** About 200 commands, which take longer than all other pages together. `npm run test:cli-docs` runs them. */
 const longest = "docs/reference/cli.md";
-const skipLong = process.env["FORKD_TEST_CLI_DOCS"] === "1" ? false : "it takes long: npm run test:cli-docs";
-/** So many blocks of all pages may be left out. */
-const fewNotRun = 8;
+const skipLong = process.env["FORKD_TEST_CLI_DOCS"] === "1" ? false : "takes long; run npm run test:cli-docs";
+/** How many blocks of all pages may be marked as not run. */
+const maxNotRun = 8;
 
 const isShell = ({ language }: Block) => language === "sh" || language === "console";
 const shellBlocks = (page: string) => blocksOf(page).filter(isShell);
@@ -45,7 +45,7 @@ function stepsOfPage(page: string): Step[] {
     .flatMap(stepsOf);
 }
 
-/** Follows every step, so that one that fails does not hide the others. */
+/** Runs every step, so that a failing step does not hide later ones. */
 async function followAll(reader: Reader, steps: readonly Step[]): Promise<void> {
   const failures: unknown[] = [];
   for (const step of steps) await reader.follow(step).catch((error: unknown) => failures.push(error));
@@ -53,15 +53,15 @@ async function followAll(reader: Reader, steps: readonly Step[]): Promise<void> 
   throw new Error(failures.map((each) => (each instanceof Error ? each.message : String(each))).join("\n\n"));
 }
 
-test("what is printed is held to what is shown", () => {
+test("difference() compares printed output with shown output", () => {
   const shown = '{"id":"sb-…","n":1,"state":"running","more":{…},"list":[1,…]}';
   const printed = { id: "sb-1", n: 2, state: "running", more: { a: 1 }, list: [3, 4] };
   const problem = (change: object) => difference(JSON.stringify({ ...printed, ...change }), shown);
   assert.equal(problem({}), undefined);
   assert.match(problem({ id: "x" }) ?? "", /\.id is "x"/);
-  assert.match(problem({ n: "2" }) ?? "", /\.n is no number/);
+  assert.match(problem({ n: "2" }) ?? "", /\.n is not a number/);
   assert.match(problem({ state: "dead" }) ?? "", /\.state is "dead"/);
-  assert.match(problem({ more: undefined }) ?? "", /\.more is no object/);
+  assert.match(problem({ more: undefined }) ?? "", /\.more is not an object/);
   assert.match(problem({ list: [] }) ?? "", /\.list has 0 elements/);
   assert.match(problem({ extra: 1 }) ?? "", /also has extra/);
   assert.equal(difference("a\nb   12 MiB\nc\n", "…\nb 3 MiB\n…"), undefined);
@@ -71,7 +71,7 @@ test("what is printed is held to what is shown", () => {
 
 describe("the documentation", { concurrency: 2 }, () => {
   for (const [page, baked] of Object.entries(pages)) {
-    test(page, { skip: page === longest && skipLong }, async () => {
+    test(`commands of ${page} work as shown`, { skip: page === longest && skipLong }, async () => {
       const steps = stepsOfPage(page);
       assert.ok(steps.length > 0, `${page} shows no command`);
       await using reader = await Reader.open({ "python-numpy": baked });
@@ -83,7 +83,7 @@ describe("the documentation", { concurrency: 2 }, () => {
   }
 
   for (const page of ["README.md", "docs/guide/sdk-typescript.md"]) {
-    test(`${page}: TypeScript`, async () => {
+    test(`TypeScript of ${page} compiles and runs`, async () => {
       const blocks = blocksOf(page).filter(({ language }) => language === "ts");
       assert.ok(blocks.length > 0);
       await using reader = await Reader.open({ "python-numpy": "python" });
@@ -92,14 +92,14 @@ describe("the documentation", { concurrency: 2 }, () => {
     });
   }
 
-  test("examples of every verb's help", { skip: skipLong }, async () => {
+  test("examples in every help text run", { skip: skipLong }, async () => {
     const snapshots = { base: "tiny", "old-tag": "tiny", "step-9": "tiny", a: "tiny", b: "tiny" };
     await using reader = await Reader.open({ "python-numpy": "python", ...snapshots });
     mkdirSync(join(reader.workDir, "src"));
     mkdirSync(join(reader.env["HOME"] ?? "", ".config/fish/completions"), { recursive: true });
     writeFileSync(join(reader.workDir, "script.py"), "40 + 2\n");
     await followAll(reader, [
-      // A workspace may stand where the help has the beginning of an id.
+      // The help has the beginning of an id; the name of a workspace is accepted there too.
       stepFrom(
         "setup",
         "for name in 3f2a 9c1d; do forkd workspace create $name --snapshot python-numpy; done",
@@ -108,19 +108,19 @@ describe("the documentation", { concurrency: 2 }, () => {
     ]);
   });
 
-  test("little of it is left out", () => {
+  test("few blocks are marked as not run", () => {
     const left = Object.keys(pages).flatMap((page) =>
       shellBlocks(page).filter(({ notRun }) => notRun !== undefined),
     );
-    assert.ok(left.length <= fewNotRun, `${left.length} blocks are not run`);
+    assert.ok(left.length <= maxNotRun, `${left.length} blocks are not run`);
   });
 });
 
-/** The page has an example for every route that curl has called with success. */
+/** Asserts that curl has called every route with success, so that the page has an example of each. */
 function assertEveryRoute(reader: Reader, steps: readonly Step[]): void {
   const called = new Set<string>();
   for (const { route, status, user_agent } of reader.requests()) {
-    // 499: the client went away, which is how a stream of events ends.
+    // 499: the client disconnected, which is how a stream of events ends.
     const answered = status < 400 || (status === 499 && route === "events");
     if (answered && user_agent?.startsWith("curl/")) called.add(route);
   }

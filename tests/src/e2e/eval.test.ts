@@ -1,4 +1,4 @@
-/** Warm interpreters through REST: state, contexts, errors, interrupts. */
+/** Warm interpreters over HTTP: state, contexts, errors, interrupts. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -16,7 +16,7 @@ before(async () => {
 });
 after(() => daemon[Symbol.asyncDispose]());
 
-test("eval() keeps state, returns value and JSON, and separates output", async () => {
+test("eval() keeps state, returns the value as text and JSON, and separates stdout and stderr", async () => {
   const result = await python.eval(
     "import sys\nx = 20\nprint('out'); print('err', file=sys.stderr)\nx * 2 + 2",
   );
@@ -65,9 +65,9 @@ test("a timeout interrupts endless code in both languages and keeps the state", 
   assert.equal((await node.eval("kept")).result, "1");
 });
 
-test("interrupt() stops what runs", async () => {
+test("interrupt() stops the running code", async () => {
   const running = python.eval("import time\nfor i in range(600): time.sleep(0.1)", { timeoutSecs: 120 });
-  await until("it can be interrupted", async () => {
+  await until("the code is interrupted", async () => {
     await python.interrupt();
     return Promise.race([
       running.then(() => true),
@@ -77,10 +77,10 @@ test("interrupt() stops what runs", async () => {
   assert.equal((await running).interrupted, true);
 });
 
-test("evalStream() gives output while the code runs", async () => {
+test("evalStream() yields output while the code runs", async () => {
   let text = "";
   let last = "";
-  // It goes on only when what it has printed has come.
+  // The code continues only after its first output has arrived.
   for await (const event of python.evalStream(
     "import os, time\nprint('begun')\nwhile not os.path.exists('/root/go'): time.sleep(0.01)\nprint('on')\n'end'",
   )) {
@@ -93,21 +93,21 @@ test("evalStream() gives output while the code runs", async () => {
   assert.equal(last, "result");
 });
 
-test("endless output of an eval is bounded", async () => {
+test("eval() truncates long output", async () => {
   const result = await python.eval("for i in range(2000): print('x' * 5000)", { timeoutSecs: 120 });
   assert.equal(result.truncated, true);
   assert.equal(result.stdout.length, 8 * 1024 * 1024);
 });
 
-test("a kernel that dies is reported and started again without its state", async () => {
+test("a kernel that exits is reported, and starts again without its state", async () => {
   await python.eval("state = 1");
   await rejectsWith(python.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /signal 9/);
   assert.match((await python.eval("state")).error ?? "", /NameError/);
 });
 
-test("a kernel that does not come back costs an eval its own time, and a caller that leaves nothing", async () => {
+test("a kernel that does not start again fails an eval at its timeout, and a caller can cancel an eval", async () => {
   const slow = await daemon.forkd.forkOne("python");
-  // What the kernel is started with again never gets ready.
+  // The program that the kernel starts with the next time never gets ready.
   const program = (await slow.eval("import sys; sys.executable")).result?.replaceAll("'", "") ?? "";
   await sh(
     slow,
@@ -124,7 +124,7 @@ test("a kernel that does not come back costs an eval its own time, and a caller 
   await slow.kill();
 });
 
-test("eval() in a sandbox without the language says what it has", async () => {
+test("eval() in a sandbox without the language names the languages that it has", async () => {
   const tiny = await daemon.forkd.forkOne("tiny");
   await rejectsWith(tiny.eval("1"), "unsupported", /it has: none/);
   await rejectsWith(python.eval("1", { language: "node" }), "unsupported", /it has: python/);

@@ -1,4 +1,4 @@
-/** What a real daemon tells about real machines: events, metrics, stats; and that a repeated fork makes nothing twice. */
+/** Events, metrics and stats of a real daemon with real machines, and repeated forks with the same key. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -34,9 +34,9 @@ function get(path: string): Promise<{ text: string; type: string | undefined }> 
   });
 }
 
-/** Listens in the background; `next` gives the event after the last one given. */
+/** Listens for events; `next` returns them one by one. */
 async function follow(signal: AbortSignal): Promise<{ next: () => Promise<ForkdEvent> }> {
-  // An id that no daemon gave makes a first event, so that it is known when listening has begun.
+  // An unknown id makes the daemon send a first event, which shows that the stream is open.
   const events = daemon.forkd.events({ signal, after: "000000000000-0" });
   const next = async () => {
     const { value, done } = await events.next();
@@ -47,7 +47,7 @@ async function follow(signal: AbortSignal): Promise<{ next: () => Promise<ForkdE
   return { next };
 }
 
-test("the life of machines is seen as events, metrics and stats", async () => {
+test("fork, pause, branch and kill appear in events, metrics and stats", async () => {
   const stop = new AbortController();
   const { next } = await follow(stop.signal);
   const { forkd } = daemon;
@@ -101,31 +101,31 @@ test("the life of machines is seen as events, metrics and stats", async () => {
   assert.equal(valueOf(metrics, "forkd_exec_seconds_count"), 1);
   assert.equal(valueOf(metrics, "forkd_branch_pause_seconds_count"), 1);
   assert.equal(valueOf(metrics, "forkd_requests_total", { route: "fork", code: "201" }), 2);
-  assert.ok(!text.includes("sb-"), "no sandbox is named");
+  assert.ok(!text.includes("sb-"), "metrics contain no sandbox id");
   assertDashboard(metrics);
   stop.abort();
 });
 
-/** Every metric that the dashboard asks for is one that the daemon gives, with the labels that it asks by. */
+/** Asserts that the daemon has every metric that the dashboard queries. */
 function assertDashboard(metrics: ReturnType<typeof parseMetrics>): void {
   const dashboard = readFileSync(join(repository, "deploy/grafana/forkd.json"), "utf8");
   const used = new Set(dashboard.match(/\bforkd_[a-z_]+\b/g));
   assert.ok(used.size > 15);
   for (const name of used) {
     const family = metrics.get(name) ?? metrics.get(name.replace(/_(bucket|sum|count)$/, ""));
-    assert.ok(family, `the dashboard asks for ${name}`);
+    assert.ok(family, `the dashboard queries ${name}, which does not exist`);
     if (name !== family.name) assert.equal(family.type, "histogram", name);
   }
 }
 
-test("a fork that was answered is answered the same after the daemon was killed", async () => {
+test("fork() with the same idempotency key gets the same answer after the daemon was killed", async () => {
   const [made] = await daemon.forkd.fork("tiny", { idempotencyKey: "fork-2" });
   assert.ok(made instanceof Sandbox);
   daemon.process.kill("SIGKILL");
   await once(daemon.process, "exit");
   await using next = await startDaemon({
     dataDir: daemon.dataDir,
-    env: { FORKD_RUNTIME_DIR: join(daemon.dir, "run") }, // so that it ends the machines of the one before
+    env: { FORKD_RUNTIME_DIR: join(daemon.dir, "run") }, // so that it adopts the machines of the first daemon
   });
   const [again] = await next.forkd.fork("tiny", { idempotencyKey: "fork-2" });
   assert.ok(again instanceof Sandbox);

@@ -1,4 +1,4 @@
-/** Commands: streams, input, limits, terminals, background, and what a hostile command can do. */
+/** Commands: streams, input, limits, terminals, background commands, and hostile commands. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => daemon[Symbol.asyncDispose]());
 
-test("run() returns output, code and signal", async () => {
+test("run() returns output, exit code and signal", async () => {
   const result = await sandbox.commands.run(["sh", "-c", "echo out; echo err >&2; exit 7"]);
   assert.deepEqual(
     [result.stdout, result.stderr, result.exit_code, result.timed_out],
@@ -35,7 +35,7 @@ test("run() honours stdin, env, cwd and user", async () => {
   assert.match((await sandbox.commands.run(["id"], { user: "12:34" })).stdout, /uid=12 gid=34/);
 });
 
-test("run() says what could not start", async () => {
+test("run() reports why a command cannot start", async () => {
   await rejectsWith(sandbox.commands.run(["no-such-program"]), "guest_refused", /no-such-program/);
   await rejectsWith(
     sandbox.commands.run(["true"], { cwd: "/nowhere" }),
@@ -47,12 +47,12 @@ test("run() says what could not start", async () => {
   await rejectsWith(sandbox.commands.run(["a\0b"]), "invalid_request", /args/);
 });
 
-test("run() ends a command and its children at the timeout", async () => {
+test("run() kills a command and its children at the timeout", async () => {
   for (const timeoutSecs of [1, 5, 60]) {
     const args = ["sh", "-c", "echo begun; sleep 1000 & sleep 1000"];
     const result = await sandbox.commands.run(args, { timeoutSecs });
     assert.deepEqual([result.timed_out, result.signal], [true, "SIGKILL"]);
-    // A slow guest may not have come that far in a second.
+    // A slow guest may not have printed yet after a second.
     if (result.stdout === "" && timeoutSecs < 60) continue;
     assert.equal(result.stdout, "begun\n");
     break;
@@ -72,7 +72,7 @@ test("an aborted run() kills the command in the guest", async () => {
   await until("it is gone", async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "0");
 });
 
-test("start() streams as output happens, takes input and signals", async () => {
+test("start() streams output at once and accepts input and signals", async () => {
   const handle = await sandbox.commands.start(
     ["sh", "-c", "while read line; do echo got $line; done; echo end"],
     { stdinOpen: true },
@@ -94,7 +94,7 @@ test("start() streams as output happens, takes input and signals", async () => {
   assert.equal((await sleeper.wait()).signal, "SIGINT");
 });
 
-test("a PTY is a terminal with a size that can change", async () => {
+test("a PTY is a terminal whose size can change", async () => {
   const handle = await sandbox.commands.start(
     ["sh", "-c", "stty size; read x; stty size; test -t 0 && echo tty"],
     { pty: { rows: 30, cols: 100 }, stdinOpen: true },
@@ -133,7 +133,7 @@ test("a background command outlives its caller and can be followed from an offse
   await rejectsWith(sandbox.commands.attach(999_999), "exec_not_found");
 });
 
-test("gigabytes of output are bounded: cut when buffered, paced when streamed", async () => {
+test("long output is truncated when buffered and throttled when streamed", async () => {
   const result = await sandbox.commands.run(["sh", "-c", "head -c 100000000 /dev/zero; echo done >&2"], {
     timeoutSecs: 600,
   });
@@ -147,14 +147,14 @@ test("gigabytes of output are bounded: cut when buffered, paced when streamed", 
     if (bytes > 4_000_000) break;
   }
   await until(
-    "a reader that stops ends the command",
+    "the command exits after its reader stops",
     async () => (await sh(sandbox, "ps | grep -c '[y]es' || true")) === "0",
   );
   const rss = residentBytes(daemon.process.pid) / 1024 ** 2;
   assert.ok(rss < 400, `daemon RSS ${rss} MiB`);
 });
 
-test("many commands, one after another and at once, leave nothing behind in the guest", async () => {
+test("500 commands, 20 at a time, leave no process in the guest", async () => {
   const lanes = Array.from({ length: 20 }, async (_, lane) => {
     for (let i = 0; i < 25; i++) {
       const { stdout } = await sandbox.commands.run(["echo", `${lane}.${i}`], { timeoutSecs: 600 });
@@ -169,10 +169,10 @@ test("many commands, one after another and at once, leave nothing behind in the 
   assert.equal(await sh(sandbox, "ps | grep -c ' [Z] ' || true"), "0");
 });
 
-test("the console is readable", async () => {
+test("logs() returns the console", async () => {
   await sh(sandbox, "echo console-marker > /dev/console");
-  // The guest's kernel passes it on when it has time.
-  await until("the console has it", async () => {
+  // The guest's kernel writes to the console with a delay.
+  await until("the console has the marker", async () => {
     let text = "";
     for await (const bytes of sandbox.logs()) text += Buffer.from(bytes).toString();
     return text.includes("console-marker");

@@ -1,4 +1,4 @@
-/** Bad input and faults around snapshots, builds and the daemon itself. */
+/** Invalid input, and faults of snapshots, builds and the daemon. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -21,7 +21,7 @@ async function flipByte(path: string, offset: number): Promise<void> {
   await file.write(byte, 0, 1, offset);
 }
 
-test("one changed byte in any file of a snapshot is found, named, and starts nothing", async () => {
+test("fork() refuses a snapshot with one changed byte, names the file and starts no machine", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   for (const name of ["memory", "devices", "disk-0.qcow2", "rootfs.ext4"]) {
     const path = await ownFile(daemon.dataDir, "tiny", name);
@@ -32,7 +32,7 @@ test("one changed byte in any file of a snapshot is found, named, and starts not
   }
 });
 
-test("a snapshot changed after its first use is found too", async () => {
+test("fork() refuses a snapshot that changed after its first use", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   await (await daemon.forkd.forkOne("tiny")).kill();
   await flipByte(await ownFile(daemon.dataDir, "tiny", "devices"), 100);
@@ -40,7 +40,7 @@ test("a snapshot changed after its first use is found too", async () => {
   await rejectsWith(daemon.forkd.snapshots.info("tiny", { verify: true }), "snapshot_corrupt", /"devices"/);
 });
 
-test("a missing or unreadable manifest makes a failed snapshot, not a crash", async () => {
+test("a snapshot with a missing or invalid manifest is listed as failed", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const path = await ownFile(daemon.dataDir, "tiny", "manifest.json");
   await writeFile(path, "{ not json");
@@ -51,7 +51,7 @@ test("a missing or unreadable manifest makes a failed snapshot, not a crash", as
   assert.deepEqual([listed?.status, listed?.bootable], ["failed", false]);
 });
 
-test("a snapshot of another QEMU, CPU or clock is refused with what differs", async () => {
+test("fork() refuses a snapshot of another QEMU, CPU or clock and names the differences", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const path = await ownFile(daemon.dataDir, "tiny", "manifest.json");
   const manifest = JSON.parse(await readFile(path, "utf8")) as {
@@ -71,7 +71,7 @@ test("a snapshot of another QEMU, CPU or clock is refused with what differs", as
   assert.match((await daemon.forkd.snapshots.list())[0]?.warning ?? "", /TSC frequency/);
 });
 
-test("a snapshot directory can be renamed and moved", async () => {
+test("a snapshot directory can be renamed", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   await rename(join(daemon.dataDir, "snapshots/tiny"), join(daemon.dataDir, "snapshots/renamed"));
   const child = await daemon.forkd.forkOne("renamed");
@@ -79,7 +79,7 @@ test("a snapshot directory can be renamed and moved", async () => {
   await child.kill();
 });
 
-test("rmi refuses while sandboxes run, and with force lets them run on", async () => {
+test("remove() refuses a snapshot with running sandboxes; with force they keep running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const child = await daemon.forkd.forkOne("tiny");
   await rejectsWith(daemon.forkd.snapshots.remove("tiny"), "snapshot_in_use", /1 sandboxes/);
@@ -92,7 +92,7 @@ test("rmi refuses while sandboxes run, and with force lets them run on", async (
   assert.deepEqual(readdirSync(join(daemon.dataDir, "snapshots")), []);
 });
 
-test("builds refuse missing and broken recipes and images of the wrong kind", async () => {
+test("build() refuses missing recipes, invalid recipes and images of the wrong kind", async () => {
   await using daemon = await startDaemon();
   await using dir = await testDir();
   const build = (request: object) => daemon.forkd.snapshots.build({ tag: "t", ...request });
@@ -117,14 +117,14 @@ test("builds refuse missing and broken recipes and images of the wrong kind", as
   assert.deepEqual(readdirSync(join(daemon.dataDir, "snapshots")), []);
 });
 
-test("a guest that does not boot, and one whose warm-up fails, leave nothing", async () => {
+test("a build whose guest does not boot or whose warm-up fails leaves nothing behind", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   await using dir = await testDir();
   const root = join(dir.path, "root");
   await mkdir(join(root, "bin"), { recursive: true });
   const request = { tag: "late", rootfs: root, memory_mib: 96, disk_mib: 16, boot_wait_secs: 1 };
   const building = daemon.forkd.snapshots.build(request);
-  // A host that boots a guest in less than a second has nothing to say here.
+  // A fast host boots the guest within a second, and the build succeeds.
   const isLate = await building.then(
     () => false,
     () => true,
@@ -146,7 +146,7 @@ test("a guest that does not boot, and one whose warm-up fails, leave nothing", a
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
 });
 
-test("a build that is cancelled in its boot leaves nothing", async () => {
+test("a build that is cancelled during boot leaves nothing behind", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   await using dir = await testDir();
   await mkdir(join(dir.path, "root/bin"), { recursive: true });
@@ -157,14 +157,14 @@ test("a build that is cancelled in its boot leaves nothing", async () => {
   );
   await rejectsWith(building, "cancelled");
   await until(
-    "all is undone",
+    "sandbox and snapshot are removed",
     () =>
       readdirSync(join(daemon.dataDir, "sandboxes")).length === 0 &&
       readdirSync(join(daemon.dataDir, "snapshots")).length === 1,
   );
 });
 
-test("a full disk is an error with its code, and nothing half made is left", async () => {
+test("a build on a full disk fails with disk_full and leaves nothing behind", async () => {
   await using dir = await testDir();
   const dataDir = join(dir.path, "small");
   await mkdir(dataDir);
@@ -189,7 +189,7 @@ test("a full disk is an error with its code, and nothing half made is left", asy
   }
 });
 
-test("a daemon without QEMU says so and does not start", async () => {
+test("a daemon without QEMU reports it and does not start", async () => {
   await assert.rejects(
     startDaemon({ env: { FORKD_QEMU_PATH: "/no/such/qemu" } }),
     /host_not_ready|Cannot run \/no\/such\/qemu/,
@@ -202,7 +202,7 @@ test("a second daemon on the same data directory is refused", async () => {
   assert.equal((await daemon.forkd.version()).api, "v1");
 });
 
-test("shutdown ends sandboxes and daemon and leaves no socket", async () => {
+test("shutdown() stops the sandboxes and the daemon and removes the socket", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const child = await daemon.forkd.forkOne("tiny");
   assert.deepEqual(await daemon.forkd.shutdown(), { stopped: 1, kept: 0 });

@@ -1,4 +1,4 @@
-/** Files: any size, atomic, with permissions, and clear errors. */
+/** Files of any size: atomic writes, permissions, errors. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
@@ -16,7 +16,7 @@ before(async () => {
 });
 after(() => daemon[Symbol.asyncDispose]());
 
-test("write() makes parents and keeps the mode; read() returns the bytes", async () => {
+test("write() creates parent directories and sets the mode; read() returns the bytes", async () => {
   const entry = await sandbox.files.write("/tmp/a/b/c.txt", "text\n", { mode: "0640" });
   assert.deepEqual([entry.size, entry.mode.slice(-3), entry.type], [5, "640", "file"]);
   assert.equal(await sandbox.files.readText("/tmp/a/b/c.txt"), "text\n");
@@ -28,7 +28,7 @@ test("write() makes parents and keeps the mode; read() returns the bytes", async
   assert.equal(part, "mo");
 });
 
-test("a file of 24 MiB survives the round trip and is streamed", async () => {
+test("a streamed file of 24 MiB is read back unchanged", async () => {
   const content = randomBytes(24 * 1024 * 1024);
   const sha = createHash("sha256").update(content).digest("hex");
   async function* pieces() {
@@ -53,13 +53,13 @@ test("an aborted write changes nothing", async () => {
   }
   await assert.rejects(sandbox.files.write("/tmp/kept", endless(), { signal: abort.signal }));
   await until(
-    "what was written is removed",
+    "the partial file is removed",
     async () => (await sh(sandbox, "ls -A /tmp | grep -v -e kept -e '^a$' | wc -l")) === "0",
   );
   assert.equal(await sandbox.files.readText("/tmp/kept"), "old");
 });
 
-test("list, stat, mkdir, move, remove and chmod do what they say", async () => {
+test("list(), stat(), mkdir(), move(), remove() and chmod() work on files and directories", async () => {
   const { files } = sandbox;
   await files.mkdir("/tmp/d/e");
   await files.write("/tmp/d/f", "x");
@@ -90,7 +90,7 @@ test("errors name the path and the reason", async () => {
   await rejectsWith(files.read("/tmp/private", { user: "user" }), "guest_refused", /denied/i);
 });
 
-test("a full disk in the guest is an error, and the old file stays", async () => {
+test("write() fails with disk_full when the guest's disk is full, and keeps the old file", async () => {
   await sandbox.files.write("/root/kept", "old");
   const content = (async function* () {
     for (let i = 0; i < 1600; i++) yield new Uint8Array(65536).fill(i);

@@ -1,4 +1,4 @@
-/** Fork: what children share, what they must not share, and how they end. */
+/** Fork: what children share, what they must not share, and how they stop. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
@@ -13,7 +13,7 @@ let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "node", "tiny"], env: { FORKD_MAX_SANDBOXES: "120" } });
 });
-// A test that failed half-way is no reason for the next ones to fail.
+// A test that fails must not leave sandboxes to the next tests.
 afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -25,7 +25,7 @@ function allDiffer(values: readonly unknown[], what: string): void {
   );
 }
 
-test("fork() gives children whose randomness, identity and memory are their own", async () => {
+test("fork() gives each child its own random numbers, identity and memory", async () => {
   const children = await forkAll(daemon.forkd, "python", 5);
   const facts = await Promise.all(
     children.map(async (child) => {
@@ -50,7 +50,7 @@ test("fork() gives children whose randomness, identity and memory are their own"
   await Promise.all(children.map((child) => child.kill()));
 });
 
-test("fork() re-seeds Node's generators", async () => {
+test("fork() reseeds the random generators of Node", async () => {
   const children = await forkAll(daemon.forkd, "node", 3);
   const facts = await Promise.all(
     children.map(
@@ -70,7 +70,7 @@ test("fork() re-seeds Node's generators", async () => {
   await Promise.all(children.map((child) => child.kill()));
 });
 
-test("fork() gives each child a private disk: no child and no later fork sees a file of another", async () => {
+test("fork() gives each child a private disk", async () => {
   const [a, b] = await forkAll(daemon.forkd, "tiny", 2);
   assert.ok(a && b);
   await sh(a, "echo secret > /root/of-a; sync");
@@ -81,14 +81,14 @@ test("fork() gives each child a private disk: no child and no later fork sees a 
   await Promise.all([a, b, later].map((child) => child.kill()));
 });
 
-test("fork() sets the wall clock to the host's although the snapshot is old", async () => {
+test("fork() sets the guest's clock to the host's time although the snapshot is old", async () => {
   await assertClockAfter(
     () => daemon.forkd.forkOne("tiny"),
     (child) => child,
   );
 });
 
-test("fork() hands env, vary and values to the right child", async () => {
+test("fork() passes env, vary and values to the right child", async () => {
   const children = await forkAll(daemon.forkd, "python", 2, {
     env: { COMMON: "c", MODE: "default" },
     vary: [{ env: { MODE: "zero" }, values: { prompt: ["a", 1] } }, {}],
@@ -111,7 +111,7 @@ test("fork() hands env, vary and values to the right child", async () => {
   await Promise.all(children.map((child) => child.kill()));
 });
 
-test("kill() leaves no process, socket or directory of a sandbox", async () => {
+test("kill() removes the process, the sockets and the directory of a sandbox", async () => {
   const child = await daemon.forkd.forkOne("tiny");
   assert.ok(processExists(child.info.pid));
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), [child.id]);
@@ -122,18 +122,18 @@ test("kill() leaves no process, socket or directory of a sandbox", async () => {
   await rejectsWith(child.ping(), "sandbox_not_found");
 });
 
-test("a time-to-live ends the sandbox by itself", async () => {
+test("a sandbox stops when its time to live is over", async () => {
   const child = await daemon.forkd.forkOne("tiny", { ttlSecs: 1 });
   assert.ok(child.info.expires_at_unix);
   await until("the sandbox expires", async () => (await daemon.forkd.sandboxes.list()).length === 0);
   await until("its VMM is gone", () => !processExists(child.info.pid));
 });
 
-test("a VMM killed from outside is noticed, named, and hurts no other", async () => {
+test("a VMM killed from outside is reported with its signal and affects no other sandbox", async () => {
   const [victim, other] = await forkAll(daemon.forkd, "python", 2);
   assert.ok(victim?.info.pid && other);
   const followed = await victim.commands.start(["sleep", "60"]);
-  // One begins, and one may be told before it has begun: both are told why.
+  // `running` may not have started in the guest yet. It fails with the same reason.
   const running = victim.commands.run(["sleep", "60"], { timeoutSecs: 60 });
   const evals = victim.evalStream("print('on', flush=True)\nimport time; time.sleep(60)");
   assert.equal((await evals.next()).value?.type, "stdout");
@@ -142,7 +142,7 @@ test("a VMM killed from outside is noticed, named, and hurts no other", async ()
   await rejectsWith(followed.wait(), "sandbox_dead", /SIGKILL/);
   await rejectsWith(evals.next(), "sandbox_dead", /SIGKILL/);
   await until(
-    "the death is seen",
+    "the sandbox is reported dead",
     async () => (await daemon.forkd.sandboxes.get(victim.id)).info.state === "dead",
   );
   const { info } = await daemon.forkd.sandboxes.get(victim.id);
@@ -152,11 +152,11 @@ test("a VMM killed from outside is noticed, named, and hurts no other", async ()
   await Promise.all([victim, other].map((child) => child.kill()));
 });
 
-test("a kernel panic in the guest is reported as such, with the console", async () => {
+test("a kernel panic in the guest is reported with the console output", async () => {
   const child = await daemon.forkd.forkOne("tiny");
   await child.commands.run(["sh", "-c", "echo c > /proc/sysrq-trigger"]).catch(() => undefined);
   await until(
-    "the death is seen",
+    "the sandbox is reported dead",
     async () => (await daemon.forkd.sandboxes.get(child.id)).info.state === "dead",
   );
   const { info } = await daemon.forkd.sandboxes.get(child.id);
@@ -166,7 +166,7 @@ test("a kernel panic in the guest is reported as such, with the console", async 
   await child.kill();
 });
 
-test("fork() refuses bad input with the field, before anything is started", async () => {
+test("fork() refuses invalid input, names the field and starts no machine", async () => {
   const { forkd } = daemon;
   await rejectsWith(forkd.fork("no-such"), "snapshot_not_found", /no-such/);
   await rejectsWith(forkd.fork("../etc"), "invalid_request", /snapshot_tag/);
@@ -183,7 +183,7 @@ test("fork() refuses bad input with the field, before anything is started", asyn
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
 });
 
-test("a fork whose caller goes away leaves no children", async () => {
+test("a fork whose caller disconnects leaves no children", async () => {
   for (let attempt = 0; ; attempt++) {
     const abort = new AbortController();
     const pending = daemon.forkd.fork("tiny", { n: 20, signal: abort.signal });
@@ -191,7 +191,7 @@ test("a fork whose caller goes away leaves no children", async () => {
     const answered = pending.then(() => (isAnswered = true));
     answered.catch(() => undefined);
     await until("the fork has begun", () => readdirSync(join(daemon.dataDir, "sandboxes")).length > 0);
-    // An answer that is here already is taken: then nobody has gone away, and this was too late.
+    // If the answer has already arrived, the abort would be too late. Then try again.
     await new Promise((resolve) => setImmediate(resolve));
     if (isAnswered && attempt < 10) {
       await daemon.forkd.call("killAll", {});
@@ -201,11 +201,11 @@ test("a fork whose caller goes away leaves no children", async () => {
     await rejectsWith(pending, "cancelled");
     break;
   }
-  await until("all is undone", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
+  await until("every child is removed", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
   assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
 });
 
-test("a hundred children are there and each answers", async () => {
+test("fork() makes a hundred children that all answer", async () => {
   const children = await forkAll(daemon.forkd, "python", 100);
   const results = await Promise.all(
     children.map((child) => child.eval("numpy.zeros(5).tolist()", { timeoutSecs: 600 })),
@@ -222,7 +222,7 @@ test("a hundred children are there and each answers", async () => {
   assert.ok(rss < 300, `daemon RSS ${rss} MiB`);
 });
 
-test("processes started ahead are used, replaced, and gone after kill --all", async () => {
+test("forks use VMMs of the pool, the pool fills again, and killAll empties it", async () => {
   await using pooled = await startDaemon({ snapshots: ["tiny"], env: { FORKD_POOL_SIZE: "2" } });
   const first = await pooled.forkd.forkOne("tiny");
   assert.equal(first.info.pooled, false);

@@ -1,6 +1,6 @@
 /**
- * Ten thousand requests that a seed decides against one daemon: whatever is sent, the answer is one that the OpenAPI document
- * promises, and the daemon and its sandboxes go on. `FORKD_FUZZ_SEED` repeats a run.
+ * Sends ten thousand random requests to one daemon. Every answer must match the OpenAPI document, and the
+ * daemon and its sandboxes must keep running. `FORKD_FUZZ_SEED` repeats a run.
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
@@ -22,14 +22,14 @@ import { forkAll, residentBytes, sh } from "../support/sandboxes.ts";
 
 const seed = Number(process.env["FORKD_FUZZ_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 const total = Number(process.env["FORKD_FUZZ_COUNT"] ?? 10_000);
-/** on a host that is very slow */
+/** for very slow hosts */
 const timeout = 900_000;
 const raw = Math.round(total / 20);
 const atOnce = 24;
-/** Longer than any answer takes that is not a stream or a command. */
-const patienceMs = 300_000;
-/** Commands and streams may take for ever: their client leaves. */
-const shortPatienceMs = 400;
+/** Longer than any answer takes, except streams and commands. */
+const timeoutMs = 300_000;
+/** Commands and streams may never end, so the client disconnects. */
+const shortTimeoutMs = 400;
 const mib = 1024 * 1024;
 
 function openFiles(pid: number): number {
@@ -50,7 +50,7 @@ async function documentOf(options: SendOptions): Promise<Document> {
   return JSON.parse(answer?.body.toString() ?? "") as Document;
 }
 
-/** A sandbox to which anything may be done; another one when it is gone. */
+/** A sandbox that any request may change or kill; replaced when it is gone. */
 class Victims {
   readonly #daemon: TestDaemon;
   #current = "sb-000000000000000000000000";
@@ -64,7 +64,7 @@ class Victims {
     return this.#current;
   }
 
-  /** Also keeps room for the forks that the run makes. */
+  /** Also kills other sandboxes, so that the run's forks stay below the limit. */
   renew(keepers: readonly string[]): Promise<void> {
     this.#renewing ??= this.#renew(keepers).finally(() => (this.#renewing = undefined));
     return this.#renewing;
@@ -79,7 +79,7 @@ class Victims {
     const fresh = await this.#daemon.forkd
       .forkOne("tiny", { labels: { fuzz: "1" } })
       .catch((error: unknown) => {
-        // The run's own forks may have taken the place that was made: the next time, then.
+        // Forks of the run may have used up the capacity again. The next call tries again.
         if (error instanceof AppError && error.code === "capacity_exhausted") return undefined;
         throw error;
       });
@@ -87,7 +87,7 @@ class Victims {
   }
 }
 
-test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { timeout }, async (t) => {
+test(`every answer matches the OpenAPI document (FORKD_FUZZ_SEED=${seed})`, { timeout }, async (t) => {
   await using daemon = await startDaemon({
     snapshots: ["tiny", "python"],
     env: { FORKD_MAX_SANDBOXES: "10", FORKD_LOG_LEVEL: "warn" },
@@ -95,10 +95,10 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
   const pid = daemon.process.pid ?? 0;
   daemon.process.once(
     "exit",
-    (code) => code !== 0 && t.diagnostic(`the daemon ended: ${daemon.log().slice(-3000)}`),
+    (code) => code !== 0 && t.diagnostic(`the daemon exited: ${daemon.log().slice(-3000)}`),
   );
   const agent = new Agent({ keepAlive: true, maxSockets: atOnce });
-  const options = { socketPath: daemon.socket, agent, patienceMs };
+  const options = { socketPath: daemon.socket, agent, timeoutMs };
   const judge = new Judge(await documentOf(options));
   const [kept] = await forkAll(daemon.forkd, "tiny", 1);
   const [python] = await forkAll(daemon.forkd, "python", 1);
@@ -116,7 +116,7 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
     const target = named(request.target);
     const body = request.body === undefined ? undefined : named(request.body);
     const short = judge.mayStream(request.method, target);
-    const tell = (fault: string) =>
+    const addFault = (fault: string) =>
       faults.push(
         `#${index} ${request.method} ${target.slice(0, 300)} ${body?.slice(0, 300) ?? ""}\n      → ${fault}`,
       );
@@ -124,24 +124,24 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
     try {
       const answer = await send(
         { ...request, target, body },
-        { ...options, patienceMs: short ? shortPatienceMs : patienceMs },
+        { ...options, timeoutMs: short ? shortTimeoutMs : timeoutMs },
       );
-      if (answer === undefined) return void (short ? count("left") : tell("no answer"));
+      if (answer === undefined) return void (short ? count("left") : addFault("no answer"));
       count(String(answer.status));
       const fault = judge.fault(request.method, target, answer);
-      if (fault !== undefined) tell(fault);
+      if (fault !== undefined) addFault(fault);
     } catch (error) {
-      // What the client itself refuses to send is no test of the daemon.
+      // The client itself refused to send the request.
       if (error instanceof TypeError) return count("not sent");
-      // A fault that the parser finds is answered before it is known that HEAD wants no body.
+      // The parser answers an invalid request before it knows the method, so that even HEAD gets a body.
       if (request.method === "HEAD" && String(error).includes("Data after")) return count("400");
-      tell(`connection: ${String(error)}`);
+      addFault(`connection: ${String(error)}`);
     }
   };
   const attack = async (): Promise<void> => {
     const random = new Random(seed + 1);
     await mapPool([...rawAttacks(raw, random)], 8, async ({ name, bytes, replies }) => {
-      const wait = replies === undefined ? { patienceMs: 50 } : { patienceMs, replies };
+      const wait = replies === undefined ? { timeoutMs: 50 } : { timeoutMs, replies };
       const answers = await sendRaw(daemon.socket, bytes, wait);
       if (replies !== undefined && answers.length < replies)
         faults.push(`${name}: ${answers.length} of ${replies} answers`);
@@ -159,7 +159,7 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
     });
   };
 
-  // What is used at all is loaded and warm before the measure.
+  // Load all code before memory is measured.
   await mapPool([...requests(judge.operations, 300, new Random(seed + 2))], atOnce, one);
   const before = { memory: residentBytes(pid), files: openFiles(pid) };
   const all = [...requests(judge.operations, total - raw, new Random(seed))];
@@ -172,8 +172,8 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
   assert.equal((await python.eval("6 * 7")).result, "42");
 
   agent.destroy();
-  // What clients have left behind ends when the daemon has seen that they are gone; some of it ends by its own time to live.
-  await until("only what is kept is left", async () => {
+  // Work of disconnected clients stops when the daemon notices; some sandboxes stop at their time to live.
+  await until("only the kept sandboxes are left", async () => {
     for (const { name } of await daemon.forkd.workspaces.list())
       await daemon.forkd.workspaces.remove(name).catch(unlessGone);
     for (const { id } of await daemon.forkd.sandboxes.list())
@@ -183,8 +183,8 @@ test(`the API keeps its word whatever is sent (FORKD_FUZZ_SEED=${seed})`, { time
   await until("files are closed", () => openFiles(pid) <= before.files + 2);
   const grown = residentBytes(pid) - before.memory;
   t.diagnostic(
-    `the daemon's memory: ${Math.round(before.memory / mib)} MiB, then ${Math.round(grown / mib)} MiB more`,
+    `the daemon's memory grew from ${Math.round(before.memory / mib)} MiB by ${Math.round(grown / mib)} MiB`,
   );
-  assert.ok(grown < 200 * mib, `the daemon has ${Math.round(grown / mib)} MiB more than before`);
+  assert.ok(grown < 200 * mib, `the daemon's memory grew by ${Math.round(grown / mib)} MiB`);
   assert.doesNotMatch(daemon.log(), /"level":60|unhandled/i);
 });

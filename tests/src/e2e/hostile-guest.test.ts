@@ -1,4 +1,4 @@
-/** Root in a guest may do what it likes to the guest: the daemon, and every other sandbox, go on. */
+/** Root in a guest can damage that guest only: the daemon and every other sandbox keep running. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -26,7 +26,7 @@ const attacks: readonly (readonly [name: string, script: string])[] = [
   ["a gigabyte of output", "head -c 1000000000 /dev/zero"],
 ];
 
-/** An answer or an error of ours; what the guest does to itself is its own affair. */
+/** The call must succeed or fail with one of the expected codes. */
 async function attack(victim: Sandbox, script: string): Promise<void> {
   try {
     await victim.commands.run(["sh", "-c", script], { timeoutSecs: 3 });
@@ -37,7 +37,7 @@ async function attack(victim: Sandbox, script: string): Promise<void> {
   }
 }
 
-test("whatever root does in a guest, only that sandbox suffers", async () => {
+test("attacks by root in a guest affect only that sandbox", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
   const [bystander, ...victims] = await forkAll(forkd, "tiny", attacks.length + 1);
@@ -59,8 +59,8 @@ test("whatever root does in a guest, only that sandbox suffers", async () => {
   await until("the machines are gone", async () => (await forkd.sandboxes.list()).length === 1);
   assert.equal(await sh(bystander, "echo well"), "well");
   const grown = residentBytes(daemon.process.pid) - before;
-  // The 8 MiB of output that an answer may have are 48 MiB of JSON if they are NULs, some of it twice.
-  assert.ok(grown < 300 * mib, `the daemon has ${Math.round(grown / mib)} MiB more`);
+  // An answer may have 8 MiB of output, which is 48 MiB of JSON if all bytes are NUL, and parts exist twice.
+  assert.ok(grown < 300 * mib, `the daemon's memory grew by ${Math.round(grown / mib)} MiB`);
   assert.equal(daemon.process.exitCode, null);
   assert.doesNotMatch(daemon.log(), /unhandled/i);
 });

@@ -1,4 +1,4 @@
-/** Keys, scopes and the audit log of a real daemon, with a real sandbox. */
+/** Keys, scopes and the audit log of a real daemon with a real sandbox. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -27,7 +27,7 @@ async function lines(name = "audit.jsonl"): Promise<Record<string, unknown>[]> {
     .map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
-test("a key makes sandboxes that are its own; removing it cuts off its command; all of it is written down", async () => {
+test("a key owns its sandboxes, its removal ends its open calls, and the audit log has all of it", async () => {
   const reader = await daemon.forkd.keys.create("reader", { scope: "read" });
   const runner = await daemon.forkd.keys.create("runner", { scope: "run", maxSandboxes: 5 });
   const asReader = await connect({ url, token: reader.key });
@@ -50,9 +50,9 @@ test("a key makes sandboxes that are its own; removing it cuts off its command; 
 
   const own = await daemon.forkd.sandboxes.get(sandbox.id);
   await own.kill();
-  // Lines are written behind the answers.
+  // The daemon writes audit lines after it has answered.
   let written: Record<string, unknown>[] = [];
-  await until("the lines of the kill and of what was cut off", async () => {
+  await until("the audit log has the kill and the ended command", async () => {
     written = await lines();
     return (
       written.some(({ route }) => route === "kill") &&
@@ -73,11 +73,11 @@ test("a key makes sandboxes that are its own; removing it cuts off its command; 
   assert.ok(!JSON.stringify(written).includes(runner.key));
 });
 
-test("a rotated audit log goes on under the old name", async () => {
+test("SIGHUP makes the daemon write the audit log to a new file after rotation", async () => {
   const file = join(daemon.dataDir, "audit.jsonl");
   await rename(file, `${file}.1`);
   daemon.process.kill("SIGHUP");
-  await until("the signal is heard", () => daemon.log().includes('"daemon.hangup"'));
+  await until("the daemon has handled the signal", () => daemon.log().includes('"daemon.hangup"'));
   await daemon.forkd.status();
   const status = await daemon.forkd.status();
   assert.deepEqual(status.audit, { ok: true, dropped: 0 });

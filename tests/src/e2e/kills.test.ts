@@ -1,8 +1,8 @@
 /**
- * The daemon is killed at random moments of everything that changes something. Whatever the moment: what was handed out is there
- * and answers, nothing half made is seen, nothing is left behind.
+ * Kills the daemon at random moments of every operation. The next daemon must have every sandbox and snapshot
+ * that a caller received, and no drafts or leftovers.
  *
- * FORKD_TEST_KILLS says how often, FORKD_TEST_SEED repeats a run.
+ * FORKD_TEST_KILLS sets the number of kills, FORKD_TEST_SEED repeats a run.
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
@@ -10,7 +10,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { Forkd, Sandbox } from "@forkd/sdk";
-import { assertHonest, assertNothingHalfMade } from "../support/branches.ts";
+import { assertStatusIsTrue, assertNoDrafts } from "../support/branches.ts";
 import { endDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
 import { until, rejectsWith } from "@forkd/test-support";
 import { processesOf, sh } from "../support/sandboxes.ts";
@@ -27,35 +27,35 @@ function* randomNumbers(from: number): Generator<number, never> {
 }
 
 type Round = { daemon: TestDaemon; subject: Sandbox };
-type Act = {
+type Operation = {
   name: string;
-  /** about how long it takes, in ms */
+  /** typical duration in ms */
   takes: number;
   begin(round: Round): Promise<unknown>;
-  /** What must hold with the next daemon; `done` tells whether the caller had its answer. */
+  /** Checks the state with the next daemon; `done`: the caller had its answer. */
   check(forkd: Forkd, subject: Sandbox, done: boolean): Promise<void>;
 };
 
-/** As it was handed out, in whatever state it may be. */
-async function assertWhole(forkd: Forkd, id: string, states: readonly string[]): Promise<void> {
+/** The sandbox is in one of the states and has its files. Resumes it if it is paused. */
+async function assertIntact(forkd: Forkd, id: string, states: readonly string[]): Promise<void> {
   const sandbox = await forkd.sandboxes.get(id);
   assert.ok(states.includes(sandbox.info.state), `${sandbox.info.state}: ${sandbox.info.reason}`);
   if (sandbox.info.state === "paused") await sandbox.resume();
   assert.equal(await sh(sandbox, "cat /root/marker"), "marked");
 }
 
-const branchAct = (mode: "live" | "diff" | "full"): Act => ({
+const branchIn = (mode: "live" | "diff" | "full"): Operation => ({
   name: `branch ${mode}`,
   takes: 250,
   begin: ({ subject }) => subject.branch({ tag: "new", mode }),
   check: async (forkd, subject, done) => {
-    const status = await assertHonest(forkd, "new");
+    const status = await assertStatusIsTrue(forkd, "new");
     if (done) assert.equal(status, "ready");
-    await assertWhole(forkd, subject.id, ["running"]);
+    await assertIntact(forkd, subject.id, ["running"]);
   },
 });
 
-const acts: readonly Act[] = [
+const operations: readonly Operation[] = [
   {
     name: "fork",
     takes: 600,
@@ -64,19 +64,19 @@ const acts: readonly Act[] = [
       const made = await forkd.sandboxes.list({ label: "made=yes" });
       if (done) assert.equal(made.length, 2);
       for (const { id } of made) {
-        await assertWhole(forkd, id, ["running"]);
+        await assertIntact(forkd, id, ["running"]);
         await forkd.sandboxes.kill(id);
       }
     },
   },
-  branchAct("live"),
+  branchIn("live"),
   {
     name: "kill",
     takes: 40,
     begin: ({ subject }) => subject.kill(),
     check: async (forkd, { id }, done) => {
       const found = (await forkd.sandboxes.list()).some((each) => each.id === id);
-      if (found && !done) return assertWhole(forkd, id, ["running"]);
+      if (found && !done) return assertIntact(forkd, id, ["running"]);
       await rejectsWith(forkd.sandboxes.get(id), "sandbox_not_found");
     },
   },
@@ -84,19 +84,19 @@ const acts: readonly Act[] = [
     name: "pause",
     takes: 200,
     begin: ({ subject }) => subject.pause(),
-    check: (forkd, { id }, done) => assertWhole(forkd, id, done ? ["paused"] : ["paused", "running"]),
+    check: (forkd, { id }, done) => assertIntact(forkd, id, done ? ["paused"] : ["paused", "running"]),
   },
   {
     name: "compact",
     takes: 250,
     begin: ({ daemon }) => daemon.forkd.snapshots.compact("layer", "new"),
     check: async (forkd, { id }, done) => {
-      const status = await assertHonest(forkd, "new");
+      const status = await assertStatusIsTrue(forkd, "new");
       if (done) assert.equal(status, "ready");
-      await assertWhole(forkd, id, ["running"]);
+      await assertIntact(forkd, id, ["running"]);
     },
   },
-  branchAct("diff"),
+  branchIn("diff"),
   {
     name: "pause and resume",
     takes: 700,
@@ -104,18 +104,18 @@ const acts: readonly Act[] = [
       await subject.pause();
       await subject.resume();
     },
-    check: (forkd, { id }) => assertWhole(forkd, id, ["paused", "running"]),
+    check: (forkd, { id }) => assertIntact(forkd, id, ["paused", "running"]),
   },
-  branchAct("full"),
+  branchIn("full"),
   {
     name: "rewind",
     takes: 500,
     begin: ({ subject }) => subject.rewind("layer"),
-    check: (forkd, { id }) => assertWhole(forkd, id, ["running"]),
+    check: (forkd, { id }) => assertIntact(forkd, id, ["running"]),
   },
 ];
 
-test(`a daemon killed at any of ${kills} moments costs nothing that was handed out (seed ${seed})`, async () => {
+test(`${kills} kills of the daemon lose no sandbox or snapshot of a caller (seed ${seed})`, async () => {
   const random = randomNumbers(seed);
   await withDaemons(["tiny"], async (start, dataDir) => {
     let daemon = await start();
@@ -125,24 +125,24 @@ test(`a daemon killed at any of ${kills} moments costs nothing that was handed o
     await first.kill();
     const bystander = await daemon.forkd.forkOne("layer");
     for (let round = 0; round < kills; round++) {
-      const act = acts[round % acts.length] as Act;
+      const operation = operations[round % operations.length] as Operation;
       const subject = await daemon.forkd.forkOne("layer");
       let done = false;
-      const acting = act.begin({ daemon, subject }).then(
+      const running = operation.begin({ daemon, subject }).then(
         () => (done = true),
         () => undefined,
       );
-      const ms = random.next().value * act.takes * 1.2;
+      const ms = random.next().value * operation.takes * 1.2;
       await new Promise((resolve) => setTimeout(resolve, ms));
       const hadAnswer = done;
       await endDaemon(daemon, "SIGKILL");
-      await acting;
+      await running;
       try {
         daemon = await start();
         const { forkd } = daemon;
-        await assertNothingHalfMade(forkd, dataDir);
-        await assertWhole(forkd, bystander.id, ["running"]);
-        await act.check(forkd, subject, hadAnswer);
+        await assertNoDrafts(forkd, dataDir);
+        await assertIntact(forkd, bystander.id, ["running"]);
+        await operation.check(forkd, subject, hadAnswer);
         for (const { id } of await forkd.sandboxes.list())
           if (id !== bystander.id) await forkd.sandboxes.kill(id);
         assert.deepEqual(
@@ -152,7 +152,9 @@ test(`a daemon killed at any of ${kills} moments costs nothing that was handed o
         assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), [bystander.id]);
         await until("only the bystander's VMM is left", () => processesOf(dataDir).length === 1);
       } catch (error) {
-        throw new Error(`round ${round}: ${act.name}, killed after ${ms.toFixed(1)} ms`, { cause: error });
+        throw new Error(`round ${round}: ${operation.name}, killed after ${ms.toFixed(1)} ms`, {
+          cause: error,
+        });
       }
     }
   });

@@ -1,4 +1,4 @@
-/** Snapshots that stand on one another: stacking, lineage, compacting, removing, collecting. */
+/** Chains of layers: building, lineage, compaction, removal, garbage collection. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => daemon[Symbol.asyncDispose]());
 
-/** Installs a module, as a package manager would. */
+/** Command that installs a Python module, as a package manager would. */
 const install = (name: string) => [
   "sh",
   "-c",
@@ -32,10 +32,10 @@ async function seenIn(tag: string): Promise<unknown> {
   return seen;
 }
 
-test("layers over layers have all that is below, can be compacted, and are not orphaned", async () => {
+test("a chain of layers keeps everything below it, can be compacted, and cannot lose its parent", async () => {
   const { snapshots } = daemon.forkd;
   let output = "";
-  const first = await snapshots.diff({
+  const first = await snapshots.derive({
     from: "python",
     tag: "first",
     argv: install("first"),
@@ -43,7 +43,7 @@ test("layers over layers have all that is below, can be compacted, and are not o
   });
   assert.match(output, /installed first/);
   assert.deepEqual([first.parent_tag, first.status], ["python", "ready"]);
-  await snapshots.diff({ from: "first", tag: "second", argv: install("second"), mode: "diff" });
+  await snapshots.derive({ from: "first", tag: "second", argv: install("second"), mode: "diff" });
   assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
   assert.deepEqual(await seenIn("second"), expected);
   await using one = await daemon.forkd.forkOne("first");
@@ -73,7 +73,7 @@ test("layers over layers have all that is below, can be compacted, and are not o
     ],
   );
 
-  // Images are made again when they are asked for.
+  // Flat images are built again when a fork needs them.
   const dry = await daemon.forkd.gc({ dryRun: true });
   assert.ok(dry.removed.some(({ kind, name }) => kind === "memory" && name === top?.id));
   assert.ok(existsSync(join(daemon.dataDir, "cache/memory", top?.id ?? "")));
@@ -102,7 +102,7 @@ test("layers over layers have all that is below, can be compacted, and are not o
   assert.deepEqual(await seenIn("alone"), expected);
 });
 
-test("an image that machines map is not collected", async () => {
+test("gc() keeps an image that a machine maps", async () => {
   await using source = await daemon.forkd.forkOne("tiny");
   await sh(source, "echo here > /root/x");
   const { tag } = await source.branch({ tag: "mapped" });
@@ -113,15 +113,15 @@ test("an image that machines map is not collected", async () => {
   assert.equal(await sh(child, "cat /root/x"), "here");
 });
 
-test("a layer whose command fails is not made", async () => {
-  const failing = daemon.forkd.snapshots.diff({
+test("derive() makes no layer when its command fails", async () => {
+  const failing = daemon.forkd.snapshots.derive({
     from: "tiny",
     tag: "no",
     argv: ["sh", "-c", "echo why >&2; exit 3"],
   });
   await assert.rejects(failing, (error) => error instanceof CommandError && error.result.exit_code === 3);
   await rejectsWith(
-    daemon.forkd.snapshots.diff({ from: "nowhere", tag: "no", argv: ["true"] }),
+    daemon.forkd.snapshots.derive({ from: "nowhere", tag: "no", argv: ["true"] }),
     "snapshot_not_found",
   );
   assert.ok((await daemon.forkd.snapshots.list()).every(({ tag }) => tag !== "no"));

@@ -1,4 +1,4 @@
-/** What a sandbox may take and how long it may be left alone, with real machines and one daemon. */
+/** Limits and timeouts of sandboxes, with real machines and one daemon. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -20,7 +20,7 @@ before(async () => {
   const { checks } = await daemon.forkd.doctor();
   canGroup = checks.some(({ name, outcome }) => name === "limits" && outcome === "ok");
 });
-// A test that failed half-way is no reason for the next ones to fail.
+// A test that fails must not leave sandboxes to the next tests.
 afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -28,13 +28,13 @@ async function infoOf({ id }: Sandbox): Promise<Sandbox["info"]> {
   return (await daemon.forkd.sandboxes.get(id)).info;
 }
 
-/** A file of the group that the machine is in. */
+/** Content of a file of the machine's control group. */
 function groupFile({ id }: Sandbox, controller: string, file: string): string {
   const dir = groupsOf(daemon.dataDir).find((each) => each.includes(`/${controller}/`) && each.includes(id));
   return readFileSync(`${dir}/${file}`, "utf8");
 }
 
-test("a child that takes more memory than its limit dies, says why, and hurts no other", async (t) => {
+test("a sandbox that exceeds its memory limit stops with the reason and affects no other sandbox", async (t) => {
   if (!canGroup) return t.skip("control groups cannot be made here");
   const { forkd } = daemon;
   const [victim, other] = await forkAll(forkd, "python", 2, { limits: { memory_mib: 128 } });
@@ -53,13 +53,13 @@ test("a child that takes more memory than its limit dies, says why, and hurts no
     ["dead", "out of memory: limit 128 MiB (guest has 512 MiB)", "out_of_memory"],
   );
   assert.equal((await other.eval("sum(bytearray(b'x' * 1000))")).result, "120000");
-  // Its death is told before all of it is cleared away.
+  // The daemon reports the stop before it has cleaned up.
   await until("its group is gone", () => groupsOf(daemon.dataDir).every((dir) => !dir.includes(victim.id)));
   await other.kill();
   assert.deepEqual(groupsOf(daemon.dataDir), []);
 });
 
-test("of two busy children the one with a limit is held back, also after a pause, and the other is not", async (t) => {
+test("a CPU limit throttles its sandbox only, also after a pause", async (t) => {
   if (!canGroup) return t.skip("control groups cannot be made here");
   const { forkd } = daemon;
   await using held = await forkd.forkOne("tiny", { limits: { cpu_percent: 10, pids: 100 } });
@@ -67,21 +67,21 @@ test("of two busy children the one with a limit is held back, also after a pause
   const throttled = (sandbox: Sandbox) =>
     Number(/nr_throttled (\d+)/.exec(groupFile(sandbox, "cpu", "cpu.stat"))?.[1]);
   const busy = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done";
-  // On a host where others take all the time there is, it may take a while until it is the limit that holds it back.
+  // On a busy host it may take a while until the limit is what slows the sandbox down.
   const heldBack = async () => {
     await Promise.all([sh(held, busy), sh(free, busy)]);
     return throttled(held) > 0;
   };
-  await until("the one with a limit is held back", heldBack);
+  await until("the sandbox with a limit is throttled", heldBack);
   assert.equal(throttled(free), 0);
   assert.equal(groupFile(held, "pids", "pids.max").trim(), "100");
   await held.pause();
   assert.equal(groupsOf(daemon.dataDir).filter((dir) => dir.includes(held.id)).length, 0);
   assert.deepEqual((await held.resume()).limits, { cpu_percent: 10, pids: 100 });
-  await until("the limit came back with it", heldBack);
+  await until("the resumed sandbox is throttled", heldBack);
 });
 
-test("a disk that grows beyond its limit ends its sandbox; what stays below it does not", async () => {
+test("a sandbox whose disk exceeds its limit stops, and writes before a pause count", async () => {
   await using child = await daemon.forkd.forkOne("tiny", { limits: { disk_mib: 24 } });
   await sh(child, "dd if=/dev/zero of=/a bs=1M count=8 conv=fsync 2>&1");
   const { children } = await child.branch({ tag: "grown", n: 1 });
@@ -90,7 +90,7 @@ test("a disk that grows beyond its limit ends its sandbox; what stays below it d
     [{ disk_mib: 24 }],
     "the child of a branch has the limits of its source",
   );
-  // The guest goes on until the event has come.
+  // The command runs until the daemon has stopped the sandbox.
   const grow = (file: string, mib: number) => [
     "sh",
     "-c",
@@ -101,12 +101,13 @@ test("a disk that grows beyond its limit ends its sandbox; what stays below it d
   assert.equal((await infoOf(child)).reason_code, "disk_limit");
   const [copy] = children;
   assert.ok(copy && "pause" in copy);
-  // What was written before a pause counts after it.
+  // Writes before a pause count after it.
   await sh(copy, "dd if=/dev/zero of=/c bs=1M count=12 conv=fsync 2>&1");
   await copy.pause();
   await copy.resume();
   const again = copy.commands.run(grow("/d", 16), { timeoutSecs: 600 });
-  await rejectsWith(again, "sandbox_paused", /disk limit reached: .*can be resumed from before/);
+  const { remedy } = await rejectsWith(again, "sandbox_paused", /disk limit reached: .*state is kept/);
+  assert.equal(remedy?.action, "resume");
   assert.deepEqual(await infoOf(copy).then(({ state, reason_code: code }) => [state, code]), [
     "paused",
     "disk_limit",
@@ -115,9 +116,9 @@ test("a disk that grows beyond its limit ends its sandbox; what stays below it d
   await daemon.forkd.snapshots.remove("grown");
 });
 
-test("the guest's disk is no faster than its limit", async () => {
+test("a write limit slows down the guest's disk", async () => {
   await using child = await daemon.forkd.forkOne("tiny", { limits: { io_write_bps: 4_000_000 } });
-  // By the guest's own clock: an unlimited disk takes a hundredth of that, and a busy host makes it only slower.
+  // Measured by the guest's clock. An unlimited disk takes a hundredth of that, a busy host more.
   const seconds = Number(
     await sh(
       child,
@@ -127,7 +128,7 @@ test("the guest's disk is no faster than its limit", async () => {
   assert.ok(seconds >= 1, `12 MB at 4 MB a second in ${seconds} s`);
 });
 
-test("a limit that cannot be held is refused, or told", async () => {
+test("fork() refuses a limit that the host cannot enforce; with best_effort it reports the limit", async () => {
   const { forkd } = daemon;
   const refused = await rejectsWith(
     forkd.forkOne("tiny", { limits: { net_bps: 100_000 } }),
@@ -144,7 +145,7 @@ test("a limit that cannot be held is refused, or told", async () => {
   );
 });
 
-test("what there is no room for is refused with the numbers, and nothing is begun", async () => {
+test("fork() beyond the capacity is refused with the numbers and starts no machine", async () => {
   const { forkd } = daemon;
   const memory = await rejectsWith(forkd.fork("python", { n: 6 }), "capacity_exhausted", /limit is 2600/);
   assert.deepEqual(memory.details, {
@@ -163,7 +164,7 @@ test("what there is no room for is refused with the numbers, and nothing is begu
   assert.deepEqual(await forkd.sandboxes.list({ state: "running" }), []);
 });
 
-test("a sandbox that is left alone is paused, and a call wakes it", async () => {
+test("an idle sandbox is paused, and a call resumes it", async () => {
   const { forkd } = daemon;
   await using child = await forkd.forkOne("tiny", {
     idleTimeoutSecs: 1,
@@ -172,7 +173,7 @@ test("a sandbox that is left alone is paused, and a call wakes it", async () => 
   });
   const lasting = await child.commands.start(["sh", "-c", "echo kept > /root/note; sleep 1000"]);
   await new Promise((resolve) => setTimeout(resolve, 2000));
-  assert.equal((await infoOf(child)).state, "running", "a call that lasts is activity");
+  assert.equal((await infoOf(child)).state, "running", "a running call counts as activity");
   await lasting.signal("SIGKILL");
   await lasting.wait();
   const isPaused = async () => (await infoOf(child)).state === "paused";
@@ -183,12 +184,12 @@ test("a sandbox that is left alone is paused, and a call wakes it", async () => 
   await rejectsWith(child.commands.run(["true"]), "sandbox_paused");
   await child.setTimeouts({ idleTimeoutSecs: null, ttlSecs: 1, onTimeout: "kill" });
   await child.resume();
-  await until("its time to live ends it", async () =>
+  await until("the sandbox is killed at its time to live", async () =>
     (await forkd.sandboxes.list()).every(({ id }) => id !== child.id),
   );
 });
 
-test("groups of a daemon that was killed are found by the next one", async (t) => {
+test("a daemon finds the control groups of a killed daemon", async (t) => {
   if (!canGroup) return t.skip("control groups cannot be made here");
   const first = await startDaemon({ snapshots: ["tiny"] });
   await using _first = first;
@@ -199,5 +200,5 @@ test("groups of a daemon that was killed are found by the next one", async (t) =
   await using second = await startDaemon({ dataDir: first.dataDir });
   await second.forkd.call("killAll", {});
   assert.deepEqual(groupsOf(first.dataDir), []);
-  await until("its machine has ended", () => !processExists(child.info.pid));
+  await until("the machine has exited", () => !processExists(child.info.pid));
 });

@@ -1,4 +1,4 @@
-/** Running it: the unit's command, the supervisor, the background daemon, the doctor with a real boot, and what deploy/ promises. */
+/** Operation: the systemd units, the supervisor, the background daemon, and the doctor with a real boot. */
 import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -32,7 +32,7 @@ function health(socketPath: string): Promise<number> {
   });
 }
 
-/** Lines of a stream as they come; each is asked for once. */
+/** Returns a function that reads lines until one matches. */
 function linesOf(stream: NodeJS.ReadableStream): (wanted: RegExp) => Promise<RegExpExecArray> {
   const lines = createInterface({ input: stream })[Symbol.asyncIterator]();
   return async (wanted) => {
@@ -58,7 +58,7 @@ function endWith(scope: Scope, child: ChildProcess): void {
   });
 }
 
-/** Settings that keep a daemon within one directory. */
+/** Settings of a daemon that writes to one directory only. */
 async function place(scope: Scope): Promise<{ dir: string; socket: string; env: Record<string, string> }> {
   const { path: dir } = scope.use(await testDir());
   await linkSnapshots(join(dir, "data"), []);
@@ -73,7 +73,7 @@ async function place(scope: Scope): Promise<{ dir: string; socket: string; env: 
   return { dir, socket: join(dir, "run/forkd.sock"), env };
 }
 
-test("systemd accepts the units, and the command of the unit starts, reloads and stops", async () => {
+test("systemd accepts the units, and the commands of the unit start, reload and stop the daemon", async () => {
   await using scope = new Scope();
   const { dir, socket, env } = await place(scope);
   for (const user of [false, true]) {
@@ -116,7 +116,7 @@ test("systemd accepts the units, and the command of the unit starts, reloads and
   await until("the log is opened again", () => existsSync(logFile));
   assert.match(await readFile(`${logFile}.old`, "utf8"), /"daemon\.start"/);
 
-  // Before a stop the unit asks whether the whole system stops. Only then it takes the sandboxes down, and the daemon with them.
+  // ExecStop checks whether the whole system stops. Only then does it stop the sandboxes and the daemon.
   const stop = /^ExecStop=\/bin\/sh -c '(.*)'$/m.exec(unit)?.[1]?.replaceAll("$$", "$");
   assert.ok(stop);
   const stopWhile = async (state: string) => {
@@ -130,7 +130,7 @@ test("systemd accepts the units, and the command of the unit starts, reloads and
   assert.match(await readFile(logFile, "utf8"), /"daemon\.hangup"[^]*"daemon\.stop","outcome":"ok"/);
 });
 
-test("the supervisor starts a killed daemon again and ends with it on TERM", async () => {
+test("the supervisor restarts a killed daemon, and both exit on SIGTERM", async () => {
   await using scope = new Scope();
   const { dir, socket, env } = await place(scope);
   const pidfile = join(dir, "run.pid");
@@ -148,7 +148,7 @@ test("the supervisor starts a killed daemon again and ends with it on TERM", asy
   const first = await started();
   assert.equal(await readFile(pidfile, "utf8"), `${child.pid}\n`);
   const second = spawn(supervisor, { env: { ...env, FORKD_RUN_PIDFILE: pidfile }, stdio: "ignore" });
-  assert.equal(await ended(second), 4, "one per pid file");
+  assert.equal(await ended(second), 4, "only one supervisor per pid file");
   process.kill(first, "SIGKILL");
   await line(/exited with code 137; restarting it in 1 s/);
   const next = await started();
@@ -163,7 +163,7 @@ test("the supervisor starts a killed daemon again and ends with it on TERM", asy
   await assert.rejects(access(pidfile), { code: "ENOENT" });
 });
 
-test("the supervisor waits longer each time for a daemon that cannot start, and a stop ends the wait", async () => {
+test("the supervisor backs off when the daemon cannot start, and SIGTERM ends the wait", async () => {
   await using scope = new Scope();
   const { path: dir } = scope.use(await testDir());
   const command = join(dir, "forkd");
@@ -177,17 +177,17 @@ test("the supervisor waits longer each time for a daemon that cannot start, and 
   assert.equal(await ended(child), 0);
 });
 
-test("`up` outlives its shell and writes a log that is rotated; `logs --daemon` reads it", async () => {
+test("`up` starts a daemon that outlives its shell and writes a log; `logs --daemon` reads it", async () => {
   await using scope = new Scope();
   const { dir, socket, env } = await place(scope);
-  // The shell is the leader of a session of its own; it is gone, with its terminal, when the daemon is looked at.
+  // The shell has its own session and has exited when the test looks at the daemon.
   const { stdout } = await run("setsid", ["sh", "-c", `"${process.execPath}" "${cliPath}" up --json`], {
     env,
   });
   scope.defer(async () => void (await run(process.execPath, [cliPath, "down"], { env })));
   const { pid } = JSON.parse(stdout) as { pid: number };
   const session = (await readFile(`/proc/${pid}/stat`, "utf8")).split(") ")[1]?.split(" ")[3];
-  assert.equal(Number(session), pid, "it leads a session of its own");
+  assert.equal(Number(session), pid, "the daemon has its own session");
   process.kill(pid, "SIGHUP");
   assert.equal(await health(socket), 200);
   await run(join(deploy, "docker/healthy"), { env });
@@ -209,7 +209,7 @@ test("`up` outlives its shell and writes a log that is rotated; `logs --daemon` 
   assert.equal(settings.find(({ name }) => name === "log_file")?.running, join(dir, "data/daemon.log"));
 });
 
-test("a daemon that cannot start is explained, wherever its log goes", async () => {
+test("`up` reports why the daemon cannot start, also when the log goes to another file", async () => {
   await using scope = new Scope();
   const { dir, env } = await place(scope);
   const failing = { ...env, FORKD_QEMU_PATH: join(dir, "no-qemu"), FORKD_LOG_FILE: join(dir, "other.log") };
@@ -224,7 +224,7 @@ test("a daemon that cannot start is explained, wherever its log goes", async () 
   assert.match(await readFile(join(dir, "other.log"), "utf8"), /"daemon\.stop","outcome":"failed"/);
 });
 
-test("doctor starts a real guest, in the daemon and without one", async () => {
+test("doctor boots a real guest when a daemon runs, and works without a daemon", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"], env: { FORKD_ACCELERATOR: "tcg" } });
   type Report = {
     ok: boolean;
@@ -241,7 +241,7 @@ test("doctor starts a real guest, in the daemon and without one", async () => {
   assert.match(find("emulation")?.detail ?? "", /^a guest ran under TCG/);
   assert.equal(find("versions")?.outcome, "ok");
   assert.equal(find("snapshots")?.detail, "1 with all their files");
-  assert.equal(find("leftovers")?.outcome, "ok", "the guest that was tried is no leftover");
+  assert.equal(find("leftovers")?.outcome, "ok", "the guest that doctor booted is not a leftover");
   assert.deepEqual(await readdir(join(daemon.dataDir, "sandboxes")), []);
   daemon.process.kill("SIGTERM");
   await ended(daemon.process);
@@ -250,7 +250,7 @@ test("doctor starts a real guest, in the daemon and without one", async () => {
   assert.equal(idle.ok, true);
 });
 
-test("the daemon goes before its machines where it may, and only the daemon", async () => {
+test("FORKD_NICE changes the priority of the daemon only", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"], env: { FORKD_NICE: "-5" } });
   const child = await daemon.forkd.forkOne("tiny");
   const niceOf = async (path: string): Promise<number> => {

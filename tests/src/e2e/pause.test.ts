@@ -1,4 +1,4 @@
-/** Pause, resume, rewind and workspaces: what a sandbox keeps while it has no machine, and while there is no daemon. */
+/** Pause, resume, rewind and workspaces: what a sandbox keeps while no machine or no daemon runs. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
@@ -14,11 +14,11 @@ let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "tiny"] });
 });
-// A test that failed half-way is no reason for the next ones to fail.
+// A test that fails must not leave sandboxes to the next tests.
 afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
-test("a paused sandbox costs no process, and goes on where it was", async () => {
+test("a paused sandbox has no process, and resume() continues where it was", async () => {
   const sandbox = await daemon.forkd.forkOne("python", { env: { MINE: "yes" }, labels: { kept: "1" } });
   await sandbox.eval(
     "import os, time\nx = {'deep': [1, 2]}; file = open('/root/open', 'w'); file.write('before '); None",
@@ -34,7 +34,8 @@ test("a paused sandbox costs no process, and goes on where it was", async () => 
   assert.deepEqual([paused.state, paused.id, paused.pid], ["paused", sandbox.id, undefined]);
   assert.equal(processExists(pid), false);
   assert.deepEqual(await sandbox.pause(), paused);
-  await rejectsWith(sandbox.commands.run(["true"]), "sandbox_paused", /forkd resume/);
+  const { remedy } = await rejectsWith(sandbox.commands.run(["true"]), "sandbox_paused", /is paused$/);
+  assert.deepEqual(remedy, { action: "resume", id: sandbox.id });
   await rejectsWith(sandbox.eval("x"), "sandbox_paused");
   await rejectsWith(sandbox.branch({ tag: "no" }), "sandbox_paused");
   await rejectsWith(daemon.forkd.snapshots.remove("python"), "snapshot_in_use", new RegExp(sandbox.id));
@@ -59,7 +60,7 @@ test("a paused sandbox costs no process, and goes on where it was", async () => 
   await ticks.done;
   assertConsecutive(ticks.all, 1);
 
-  // Again, and a branch over what was saved: it is a layer over the tagged snapshot, not over the saved state.
+  // A branch of a resumed sandbox is a layer over the tagged snapshot, not over the saved state.
   await sandbox.eval("y = 'second'");
   await sandbox.pause();
   await sandbox.resume();
@@ -76,7 +77,7 @@ test("a paused sandbox costs no process, and goes on where it was", async () => 
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), []);
 });
 
-test("rewind returns a sandbox in place to its base and to its own branches, and to nothing else", async () => {
+test("rewind() restores a sandbox from its base or its own branches only", async () => {
   const sandbox = await daemon.forkd.forkOne("tiny");
   const stranger = await daemon.forkd.forkOne("tiny");
   await stranger.branch({ tag: "foreign" });
@@ -117,7 +118,7 @@ async function stateOf(forkd: Forkd, id: string): Promise<string> {
   return (await forkd.sandboxes.get(id)).info.state;
 }
 
-test("a paused sandbox outlives its daemon, however that ends; one whose machine ends too falls back to what was saved", async () => {
+test("a paused sandbox outlives its daemon, and a lost machine can be resumed from the saved state", async () => {
   await withDaemons(["python"], async (start, dataDir) => {
     let at = await start();
     const { id } = await at.forkd.forkOne("python").then(async (sandbox) => {
@@ -148,9 +149,9 @@ test("a paused sandbox outlives its daemon, however that ends; one whose machine
     await again.resume();
     assert.equal((await again.eval("n")).result_json, 1);
 
-    // A machine that ends by itself costs no more than that either.
+    // The same after a machine exits while the daemon runs.
     process.kill(again.info.pid ?? 0, "SIGKILL");
-    await until("the end is seen", async () => (await stateOf(at.forkd, id)) === "paused");
+    await until("the sandbox is reported as paused", async () => (await stateOf(at.forkd, id)) === "paused");
     assert.match((await at.forkd.sandboxes.get(id)).info.reason ?? "", /SIGKILL.*resumed from the state/);
     await again.resume();
     assert.equal((await again.eval("n")).result_json, 1);
@@ -159,7 +160,7 @@ test("a paused sandbox outlives its daemon, however that ends; one whose machine
   });
 });
 
-test("a workspace is suspended by name or by the daemon's end, and is stale when it never was", async () => {
+test("a workspace is suspended on request or at shutdown, and stale if its machine is lost before", async () => {
   await withDaemons(["tiny"], async (start, dataDir) => {
     let at = await start();
     const made = await at.forkd.workspaces.create("desk", "tiny", { env: { A: "b" } });
@@ -177,7 +178,7 @@ test("a workspace is suspended by name or by the daemon's end, and is stale when
     const fresh = await at.forkd.workspaces.sandbox("fresh");
     await sh(fresh, "echo lost > /root/notes");
 
-    // A running one is saved when the daemon is asked to stop.
+    // The daemon suspends running workspaces when it shuts down.
     await at.forkd.workspaces.create("asked", "tiny");
     await sh(await at.forkd.workspaces.sandbox("asked"), "echo kept > /root/notes");
     await endDaemon(at, "SIGTERM");
@@ -191,7 +192,7 @@ test("a workspace is suspended by name or by the daemon's end, and is stale when
     await at.forkd.workspaces.remove("fresh");
     await rejectsWith(at.forkd.workspaces.get("fresh"), "workspace_not_found");
 
-    // One that was never saved starts anew.
+    // A workspace that was never suspended starts again from its snapshot.
     await at.forkd.workspaces.create("never", "tiny");
     const lost = await at.forkd.workspaces.sandbox("never");
     await sh(lost, "echo lost > /root/notes");

@@ -1,4 +1,4 @@
-/** A host without room, clients that are slow or vanish: what fails says so and is undone, the rest goes on. */
+/** Full disks, slow and disconnecting clients: failed work is undone, everything else keeps running. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -11,7 +11,7 @@ import { test } from "node:test";
 import { isErrno } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import type { AppError, Sandbox } from "@forkd/sdk";
-import { assertNothingHalfMade } from "../support/branches.ts";
+import { assertNoDrafts } from "../support/branches.ts";
 import { endDaemon, startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { until } from "@forkd/test-support";
 import { residentBytes, sh } from "../support/sandboxes.ts";
@@ -21,7 +21,7 @@ import { testDir } from "../support/test-dir.ts";
 const kib = 1024;
 const mib = 1024 * kib;
 
-/** Takes all of it: what statfs says is not the last block. */
+/** Fills the disk to the last block, which statfs does not report. */
 async function fillWhole(dataDir: string): Promise<string> {
   const path = await fillUp(dataDir, 0);
   await using file = await open(path, "a");
@@ -41,7 +41,7 @@ function namesIn(dataDir: string): string[] {
   return readdirSync(join(dataDir, "sandboxes")).sort();
 }
 
-test("without room on disk forks and workspaces are refused whole, and work again when there is some", async () => {
+test("forks and workspaces on a full disk fail without leftovers, and work again when there is space", async () => {
   await using dir = await testDir();
   await using disk = await ownDisk(dir.path, { tmpfs: "120m" }, ["tiny"]);
   await using daemon = await startDaemon({ dataDir: disk.dataDir, env: { FORKD_DISK_RESERVE_MIB: "0" } });
@@ -59,7 +59,7 @@ test("without room on disk forks and workspaces are refused whole, and work agai
         (made) => (Array.isArray(made) ? made.filter((entry) => "code" in entry) : []),
         (reason: unknown) => [reason as AppError],
       );
-      // With a little room all of it may fit.
+      // With a little space left, the work may succeed.
       if (leave === 0) assert.ok(failures.length > 0);
       for (const { code, error } of failures as { code: string; error?: string }[])
         assert.ok(
@@ -78,7 +78,7 @@ test("without room on disk forks and workspaces are refused whole, and work agai
   await forkd.workspaces.remove("w");
 });
 
-test("a daemon that finds no room for its own files says so and starts when there is some", async () => {
+test("a daemon without space for its own files reports it, and starts when there is space", async () => {
   await using dir = await testDir();
   await using disk = await ownDisk(dir.path, { tmpfs: "100m" }, ["tiny"]);
   const filler = await fillUp(disk.dataDir, 0);
@@ -89,9 +89,9 @@ test("a daemon that finds no room for its own files says so and starts when ther
   assert.match(readFileSync(join(disk.dataDir, "token"), "utf8"), /^[0-9a-f]{64}\n$/);
 });
 
-test("a full disk does not keep the next daemon from its sandboxes, nor from making room", async () => {
+test("a daemon that starts on a full disk adopts its sandboxes and can free space", async () => {
   await using dir = await testDir();
-  // Not in memory: there a guest that reads what it never wrote needs room.
+  // Not tmpfs: there a guest needs space even to read blocks that it never wrote.
   await using disk = await ownDisk(dir.path, { xfs: "320m" }, ["tiny"]);
   const { dataDir } = disk;
   const env = { FORKD_RUNTIME_DIR: join(dir.path, "run"), FORKD_DISK_RESERVE_MIB: "0" };
@@ -108,7 +108,7 @@ test("a full disk does not keep the next daemon from its sandboxes, nor from mak
     const other = createServer().listen(0, "127.0.0.1");
     await once(other, "listening");
     const listen = `127.0.0.1:${(other.address() as AddressInfo).port}`;
-    // It ends nothing by failing to start, not even where it is to end all when it stops.
+    // A daemon that fails to start stops no sandbox, even with FORKD_ON_STOP=stop.
     const failing = startDaemon({ dataDir, env: { ...env, FORKD_LISTEN: listen, FORKD_ON_STOP: "stop" } });
     try {
       await assert.rejects(failing, /EADDRINUSE/);
@@ -118,13 +118,13 @@ test("a full disk does not keep the next daemon from its sandboxes, nor from mak
     await using second = await startDaemon({ dataDir, env });
     const { forkd } = second;
     assert.equal(await sh(await forkd.sandboxes.get(id), "echo there"), "there");
-    assert.deepEqual(await forkd.call("fork", asked, again), made, "what was answered is known");
+    assert.deepEqual(await forkd.call("fork", asked, again), made, "the repeated call gets the first answer");
     const found = await connect({ dataDir });
     assert.equal((await found.version()).pid, second.process.pid);
     assert.match(second.log(), /"event":"daemon.record","outcome":"failed"/);
     await forkd.sandboxes.kill(paused.id);
     await rm(filler);
-    await until("the daemon has written where it is", () => {
+    await until("the daemon has written its record", () => {
       const { pid } = JSON.parse(readFileSync(join(dataDir, "daemon.json"), "utf8")) as { pid: number };
       return pid === second.process.pid;
     });
@@ -133,13 +133,13 @@ test("a full disk does not keep the next daemon from its sandboxes, nor from mak
     assert.deepEqual(namesIn(dataDir), []);
   } finally {
     await rm(filler, { force: true });
-    // Ends what a failure above has left.
+    // Stops sandboxes that a failed assertion left running.
     await (await startDaemon({ dataDir, env }))[Symbol.asyncDispose]();
     await first[Symbol.asyncDispose]();
   }
 });
 
-/** Writes a request by hand and goes away when told; gives whether the answer came before that. */
+/** Sends a request. The returned function disconnects and returns whether the answer had started. */
 function begin(daemon: TestDaemon, method: string, path: string, body: string): () => boolean {
   const outgoing = request({
     socketPath: daemon.socket,
@@ -160,17 +160,17 @@ function begin(daemon: TestDaemon, method: string, path: string, body: string): 
   };
 }
 
-/** Those with a program; the kernel's own come and go. */
+/** Counts processes with a program; threads of the kernel come and go. */
 async function processesIn(sandbox: Sandbox): Promise<number> {
   return Number(await sh(sandbox, "for p in /proc/[0-9]*; do test -e $p/exe && echo $p; done | wc -l"));
 }
 
-test("clients that are slow, stuck or gone", async (t) => {
+test("slow, stuck and disconnected clients do not affect the daemon", async (t) => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
   await using source = await forkd.forkOne("tiny");
 
-  await t.test("a hundred that send half a request, or nothing, do not hinder others", async () => {
+  await t.test("a hundred clients that send half a request, or nothing, do not block others", async () => {
     const halves = ["", "GET /v1/sta", "POST /v1/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"];
     const stuck = await Promise.all(
       Array.from({ length: 100 }, async (_, index) => {
@@ -189,7 +189,7 @@ test("clients that are slow, stuck or gone", async (t) => {
     );
   });
 
-  await t.test("100 MB for a reader that does not read cost the daemon a window", async () => {
+  await t.test("100 MB of output for a client that does not read use little memory", async () => {
     const before = residentBytes(daemon.process.pid);
     const args = ["sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x; echo done > /root/done"];
     const leave = begin(
@@ -200,7 +200,7 @@ test("clients that are slow, stuck or gone", async (t) => {
     );
     for (let count = 0; count < 20; count++) assert.equal(await sh(source, "echo served"), "served");
     const grown = residentBytes(daemon.process.pid) - before;
-    assert.ok(grown < 60 * mib, `the daemon has ${Math.round(grown / mib)} MiB more`);
+    assert.ok(grown < 60 * mib, `the daemon's memory grew by ${Math.round(grown / mib)} MiB`);
     assert.equal(await sh(source, "test -e /root/done || echo waits"), "waits");
     leave();
     await until("the command is gone", async () =>
@@ -208,7 +208,7 @@ test("clients that are slow, stuck or gone", async (t) => {
     );
   });
 
-  await t.test("whoever vanishes in the middle of a fork or a branch leaves nothing", async () => {
+  await t.test("clients that disconnect during a fork or a branch leave nothing behind", async () => {
     for (const waitMs of [0, 20, 80, 200]) {
       const leave = [
         begin(daemon, "POST", "/v1/sandboxes", JSON.stringify({ snapshot_tag: "tiny", n: 2 })),
@@ -221,12 +221,12 @@ test("clients that are slow, stuck or gone", async (t) => {
         begin(daemon, "POST", "/v1/workspaces", JSON.stringify({ name: "gone", snapshot_tag: "tiny" })),
       ];
       await new Promise((resolve) => setTimeout(resolve, waitMs));
-      // What has come while this process was not looked after is taken first.
+      // Handle answers that have already arrived.
       await new Promise((resolve) => setImmediate(resolve));
       const wasAnswered = leave.map((each) => each()).includes(true);
       if (!wasAnswered) continue;
-      // A fast host has done it all: then it is there, and nobody has vanished.
-      await until("what was begun is done or undone", async () => {
+      // A fast host had finished before the client disconnected. Then remove what it made.
+      await until("all work is done or undone", async () => {
         for (const { name } of await forkd.workspaces.list())
           await forkd.workspaces.remove(name).catch(() => undefined);
         for (const { id } of await forkd.sandboxes.list())
@@ -236,12 +236,12 @@ test("clients that are slow, stuck or gone", async (t) => {
     }
     await until("only the source is left", () => namesIn(daemon.dataDir).join() === source.id);
     await until("the calls are over", async () => (await forkd.sandboxes.list()).length === 1);
-    await assertNothingHalfMade(forkd, daemon.dataDir);
+    await assertNoDrafts(forkd, daemon.dataDir);
     assert.equal(await sh(source, "echo served"), "served");
   });
 
   await t.test(
-    "an upload that breaks off changes nothing, a download that does leaves no process",
+    "an interrupted upload changes nothing, and an interrupted download leaves no process",
     async () => {
       await source.files.write("/root/file", "before");
       const calm = await processesIn(source);
@@ -250,11 +250,11 @@ test("clients that are slow, stuck or gone", async (t) => {
       socket.write(
         `PUT ${path}/root/file HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n${"x".repeat(200_000)}`,
       );
-      await until("the upload is under way", async () => (await processesIn(source)) > calm);
+      await until("the upload is in progress", async () => (await processesIn(source)) > calm);
       socket.destroy();
       await until("its process is gone", async () => (await processesIn(source)) === calm);
       const leave = begin(daemon, "GET", `${path}/dev/zero`, "");
-      await until("the download is under way", async () => (await processesIn(source)) > calm);
+      await until("the download is in progress", async () => (await processesIn(source)) > calm);
       leave();
       await until("its process is gone", async () => (await processesIn(source)) === calm);
       assert.equal(await source.files.readText("/root/file"), "before");

@@ -1,4 +1,4 @@
-/** Steps around branches that several tests take. */
+/** Helpers for tests of branches. */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { Sandbox, type Branch, type BranchOptions, type CommandHandle, type Fork
 import { until } from "@forkd/test-support";
 import { sh } from "./sandboxes.ts";
 
-/** Branches and demands that every child is a sandbox. */
+/** Branches and asserts that every child is a sandbox. */
 export async function branchInto(
   source: Sandbox,
   options: BranchOptions,
@@ -17,7 +17,7 @@ export async function branchInto(
   return { branch, children: branch.children as Sandbox[] };
 }
 
-/** Whole lines of a command's output, as they come. */
+/** Collects the complete lines of a command's output. */
 export class Lines {
   readonly all: string[] = [];
   readonly done: Promise<void>;
@@ -25,7 +25,7 @@ export class Lines {
 
   constructor(handle: CommandHandle) {
     this.done = this.#read(handle);
-    // Whoever waits for it meets the failure.
+    // A failure is reported to the test that awaits `done`.
     this.done.catch(() => undefined);
   }
 
@@ -39,14 +39,14 @@ export class Lines {
     }
   }
 
-  /** There are this many more than now. */
+  /** Waits for this many more lines. */
   async more(count: number): Promise<void> {
     const wanted = this.all.length + count;
     await until(`${count} more lines`, () => this.all.length >= wanted);
   }
 }
 
-/** `<word> <number>`, each number one more than the one before: none missing, none doubled. */
+/** Lines have the form `<word> <number>`, and each number is one more than the number before. */
 export function assertConsecutive(lines: readonly string[], from?: number): void {
   assert.ok(lines.length > 0, "there are no lines");
   const numbers = lines.map((line) => Number(/(\d+)$/.exec(line)?.[1] ?? "NaN"));
@@ -59,8 +59,8 @@ export function assertConsecutive(lines: readonly string[], from?: number): void
   );
 }
 
-/** Drafts and trash are gone, and no tag is being written. What was given up may take a moment to be undone. */
-export async function assertNothingHalfMade(forkd: Forkd, dataDir: string): Promise<void> {
+/** Waits until drafts and trash are removed and no snapshot is being written. */
+export async function assertNoDrafts(forkd: Forkd, dataDir: string): Promise<void> {
   const hidden = () => [
     ...readdirSync(join(dataDir, "snapshots")).filter((name) => name.startsWith(".")),
     ...readdirSync(join(dataDir, "cache/memory")).filter((name) => name.startsWith(".")),
@@ -72,8 +72,8 @@ export async function assertNothingHalfMade(forkd: Forkd, dataDir: string): Prom
 }
 
 /**
- * The guest's clock is right after `work`, which sets it: it was told the time while `work` lasted, so it lags by no more than that
- * took. What asking took is not held against it either.
+ * Asserts that `work` sets the guest's clock. The time may be that of any moment of `work`, and reading the
+ * clock takes time too, so the guest may lag by the duration of both.
  */
 export async function assertClockAfter<T>(
   work: () => Promise<T>,
@@ -85,7 +85,7 @@ export async function assertClockAfter<T>(
   const { stdout } = await sandboxOf(made).commands.run(["date", "+%s"], { check: true });
   const after = Date.now() / 1000;
   const guest = Number(stdout);
-  // It tells whole seconds, and the clocks drift by a little.
+  // `date` prints whole seconds, and the clocks drift a little.
   const slack = 1.05;
   assert.ok(
     guest >= began - slack && guest <= after + slack,
@@ -94,7 +94,7 @@ export async function assertClockAfter<T>(
   return made;
 }
 
-/** What makes a guest itself. */
+/** Host name, machine id and boot id. */
 export async function identityOf(sandbox: Sandbox): Promise<string[]> {
   const { stdout } = await sandbox.commands.run(
     ["sh", "-c", "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id"],
@@ -103,8 +103,8 @@ export async function identityOf(sandbox: Sandbox): Promise<string[]> {
   return stdout.trim().split("\n");
 }
 
-/** What is listed as ready can be used; what is not is absent, or failed with a reason. Gives the status of the tag. */
-export async function assertHonest(forkd: Forkd, tag: string): Promise<string> {
+/** Asserts that a ready snapshot works and a failed one has a reason. Removes it; returns its status. */
+export async function assertStatusIsTrue(forkd: Forkd, tag: string): Promise<string> {
   const listed = (await forkd.snapshots.list()).find((each) => each.tag === tag);
   if (!listed) return "absent";
   if (listed.status === "ready") {

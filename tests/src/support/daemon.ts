@@ -1,4 +1,4 @@
-/** A real daemon process with a data directory of its own, and a client connected to it. */
+/** A real daemon process with its own data directory, and a client connected to it. */
 import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync, readFileSync } from "node:fs";
@@ -51,7 +51,7 @@ export async function startDaemon(
     await once(child, "exit");
   });
   const ended = once(child, "exit").then(() => {
-    throw new Error(`The daemon ended: ${readFileSync(logPath, "utf8").slice(-3000)}`);
+    throw new Error(`The daemon exited: ${readFileSync(logPath, "utf8").slice(-3000)}`);
   });
   ended.catch(() => undefined);
   const ready = await Promise.race([once(child, "message"), ended]);
@@ -70,7 +70,7 @@ export async function startDaemon(
   };
 }
 
-/** Daemons that follow one another on the same directories. What is left at the end goes with the last one. */
+/** Runs daemons one after another on the same directories. The last one stops all sandboxes. */
 export async function withDaemons(
   tags: readonly string[],
   work: (start: (env?: Record<string, string>) => Promise<TestDaemon>, dataDir: string) => Promise<void>,
@@ -88,7 +88,7 @@ export async function withDaemons(
     await work(start, dataDir);
   } finally {
     const last = started.at(-1);
-    // Sandboxes of a daemon that a failing test has ended would else live on.
+    // If a failing test has stopped the last daemon, start another one to stop the sandboxes.
     if (last && (last.process.exitCode !== null || last.process.signalCode !== null)) await start();
     for (const each of started) await each[Symbol.asyncDispose]();
   }

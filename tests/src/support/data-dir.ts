@@ -1,4 +1,4 @@
-/** A data directory for one daemon, with hard links to the shared snapshots: made in no time, private to its owner. */
+/** A data directory for one daemon, with hard links to the shared snapshots, which are fast to make. */
 import { cp, link, mkdir, readdir, rename, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { sharedData } from "./places.ts";
@@ -6,11 +6,11 @@ import { sharedData } from "./places.ts";
 export async function linkSnapshots(dataDir: string, tags: readonly string[]): Promise<void> {
   await mkdir(join(dataDir, "snapshots"), { recursive: true });
   for (const tag of tags) await linkSnapshot(dataDir, tag);
-  // Images are content-addressed and only ever added to.
+  // Images are content-addressed and never change.
   await symlink(join(sharedData, "images"), join(dataDir, "images"));
 }
 
-/** One more, under a tag of its own where another is given. */
+/** Links one shared snapshot, under another tag if `tag` is given. */
 export async function linkSnapshot(dataDir: string, baked: string, tag = baked): Promise<void> {
   const target = join(dataDir, "snapshots", tag);
   await mkdir(target);
@@ -19,7 +19,7 @@ export async function linkSnapshot(dataDir: string, baked: string, tag = baked):
   }
 }
 
-/** Makes one file of a linked snapshot its own, so that a test may spoil it. */
+/** Replaces one file of a linked snapshot by a copy, so that a test can damage it. */
 export async function ownFile(dataDir: string, tag: string, name: string): Promise<string> {
   const path = join(dataDir, "snapshots", tag, name);
   const copy = `${path}.copy`;

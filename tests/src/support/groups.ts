@@ -1,9 +1,9 @@
-/** Control groups of daemons, found as the daemon finds them: below the group of this process. */
+/** Control groups of daemons, below the group of this process, where the daemon makes them. */
 import { existsSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { findPositions, groupNameOf } from "@forkd/machine";
 
-/** Directories that may hold the group of a daemon. */
+/** Directories that may contain the group of a daemon. */
 function parents(): string[] {
   const dirs = Object.values(findPositions()).flatMap((each) =>
     "dir" in each ? [each.dir, dirname(each.dir)] : [],
@@ -11,7 +11,7 @@ function parents(): string[] {
   return [...new Set(dirs)].filter((dir) => existsSync(dir));
 }
 
-/** Groups of the machines of the daemon that uses that directory. */
+/** Groups of the machines of the daemon with that data directory. */
 export function groupsOf(dataDir: string): string[] {
   return parents()
     .map((dir) => join(dir, groupNameOf(dataDir)))
@@ -23,7 +23,7 @@ export function groupsOf(dataDir: string): string[] {
     );
 }
 
-/** The groups of that daemon, its own included. */
+/** The groups that contain the groups of its machines. */
 export function allGroupsOf(dataDir: string): string[] {
   return parents()
     .map((dir) => join(dir, groupNameOf(dataDir)))

@@ -1,7 +1,8 @@
 /**
- * Runs inside a guest, whose kernel has control groups of version 2: what the daemon does with groups, and what the kernel then does.
- * The guest's warm interpreter plays the daemon, for a new process of Node takes long there: it enters a group as a service manager
- * would have started it in that, and all that it forgets of an earlier daemon is the object.
+ * Runs inside a guest, whose kernel has control groups of version 2, and checks the daemon's code for groups
+ * and the effect of the limits. The guest's warm interpreter acts as the daemon, because starting Node takes
+ * long there: it enters a group as if a service manager had started it, and a new `Cgroups` object acts as
+ * the next daemon.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -16,7 +17,7 @@ const ours = groupNameOf(dataDir);
 const all = ["memory", "cpu", "pids"] as const;
 const limits = { memoryMib: 8, cpuPercent: 200, pids: 8 };
 
-/** Takes 24 MiB for its buffer, and writes to them. */
+/** Allocates a buffer of 24 MiB and writes to it. */
 const hog = "exec dd if=/dev/zero of=/dev/null bs=24M count=1";
 
 const read = (...path: string[]) => readFileSync(join(...path), "utf8");
@@ -25,7 +26,7 @@ const count = (name: string, ...path: string[]) =>
   Number(new RegExp(`^${name} (\\d+)$`, "m").exec(read(...path))?.[1]);
 const ownGroup = () => top + (/^0::(.*)$/m.exec(read("/proc/self/cgroup"))?.[1] ?? "");
 
-/** A process that waits for its line before it does anything, as a machine waits for its state. */
+/** A process that waits for a line before it runs the script, as a machine waits for its state. */
 function waiting(script: string) {
   const child = spawn("sh", ["-c", `read _; ${script}`], { stdio: ["pipe", "ignore", "ignore"] });
   const { pid, stdin } = child;
@@ -35,13 +36,13 @@ function waiting(script: string) {
 
 async function until(what: string, holds: () => boolean): Promise<void> {
   for (const end = Date.now() + 30_000; !holds();) {
-    if (Date.now() > end) throw new Error(`It did not happen: ${what}`);
+    if (Date.now() > end) throw new Error(`Not true within 30 s: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 
-/** All controllers, below that group, which has no processes, as the kernel wants it. */
-function assertDivided(cgroups: Cgroups, dir: string): void {
+/** Asserts that all controllers work below that group and that it has no processes. */
+function assertDelegated(cgroups: Cgroups, dir: string): void {
   const place = { version: 2, dir: join(dir, ours) };
   assert.deepEqual(cgroups.support, { memory: place, cpu: place, pids: place });
   for (const each of [dir, place.dir]) {
@@ -51,7 +52,7 @@ function assertDivided(cgroups: Cgroups, dir: string): void {
   }
 }
 
-async function memoryIsHeld(cgroups: Cgroups): Promise<void> {
+async function assertMemoryLimit(cgroups: Cgroups): Promise<void> {
   const other = cgroups.create("sb-other-0", limits);
   const bystander = waiting("exec sleep 1000");
   other.add(bystander.pid);
@@ -63,14 +64,18 @@ async function memoryIsHeld(cgroups: Cgroups): Promise<void> {
   greedy.go();
   assert.deepEqual(await greedy.ended, [null, "SIGKILL"]);
   assert.equal(group.oomKill(), "limit");
-  assert.deepEqual([other.oomKill(), other.pids], [undefined, [bystander.pid]], "the neighbour lives");
+  assert.deepEqual(
+    [other.oomKill(), other.pids],
+    [undefined, [bystander.pid]],
+    "the other machine is not affected",
+  );
   endProcess(bystander.pid);
   await other[Symbol.asyncDispose]();
   await group[Symbol.asyncDispose]();
 }
 
-/** What is short above the group is not the machine's own limit. */
-async function memoryAboveIsTold(cgroups: Cgroups): Promise<void> {
+/** A limit of a group above the machine is reported as the host's, not as the machine's. */
+async function assertLimitAbove(cgroups: Cgroups): Promise<void> {
   const group = cgroups.create("sb-roomy-0", { memoryMib: 100 });
   const above = join(dirname(group.dirOf("memory") ?? ""), "memory.max");
   const unlucky = waiting(hog);
@@ -83,7 +88,7 @@ async function memoryAboveIsTold(cgroups: Cgroups): Promise<void> {
   await group[Symbol.asyncDispose]();
 }
 
-async function threadsAreHeld(cgroups: Cgroups): Promise<void> {
+async function assertThreadLimit(cgroups: Cgroups): Promise<void> {
   const group = cgroups.create("sb-bomb-0", limits);
   const dir = group.dirOf("pids") ?? "";
   const forks = waiting("while :; do sleep 1000 & done");
@@ -91,40 +96,40 @@ async function threadsAreHeld(cgroups: Cgroups): Promise<void> {
   forks.go();
   await forks.ended;
   assert.ok(count("max", dir, "pids.events") > 0, "no fork was refused");
-  assert.equal(group.pids.length, limits.pids - 1, "the shell has gone, those that it could start have not");
+  assert.equal(group.pids.length, limits.pids - 1, "the shell has exited, its children still run");
   for (const pid of group.pids) endProcess(pid);
-  // They are still on their way out.
+  // The processes may not have exited yet.
   await group[Symbol.asyncDispose]();
   assert.equal(existsSync(dir), false);
 }
 
-async function timeIsHeld(cgroups: Cgroups): Promise<void> {
+async function assertCpuLimit(cgroups: Cgroups): Promise<void> {
   const group = cgroups.create("sb-busy-0", { cpuPercent: 10 });
   const dir = group.dirOf("cpu") ?? "";
   const busy = waiting("while :; do :; done");
   group.add(busy.pid);
   busy.go();
-  await until("it is held back", () => count("nr_throttled", dir, "cpu.stat") > 2);
+  await until("the process is throttled", () => count("nr_throttled", dir, "cpu.stat") > 2);
   endProcess(busy.pid);
   await group[Symbol.asyncDispose]();
 }
 
-/** Leaves a machine behind, as a daemon that is killed does. */
-function leaveOne(cgroups: Cgroups): void {
+/** Leaves a machine behind, as a killed daemon does. */
+function leaveMachine(cgroups: Cgroups): void {
   const script = `until [ -e /tmp/go ]; do sleep 0.1; done; ${hog}`;
   const survivor = spawn("sh", ["-c", script], { stdio: "ignore", detached: true });
   cgroups.create("sb-kept-0", limits).add(survivor.pid ?? 0);
 }
 
-/** The next daemon: the machine is there, with its limits, and they hold. */
-async function takeUp(cgroups: Cgroups): Promise<void> {
+/** Acts as the next daemon: adopts the machine, whose limits still apply. */
+async function adoptMachine(cgroups: Cgroups): Promise<void> {
   assert.deepEqual(cgroups.list(), ["sb-kept-0"]);
   const group = cgroups.adopt("sb-kept-0");
   const dir = group?.dirOf("memory") ?? assert.fail("there is no group");
   assert.equal(read(dir, "memory.max").trim(), String(limits.memoryMib << 20));
   assert.ok(group && group.pids.length > 0);
   writeFileSync("/tmp/go", "");
-  await until("it has ended", () => group.pids.length === 0);
+  await until("the machine has exited", () => group.pids.length === 0);
   assert.equal(group.oomKill(), "limit");
   rmSync("/tmp/go");
   await group[Symbol.asyncDispose]();
@@ -132,23 +137,23 @@ async function takeUp(cgroups: Cgroups): Promise<void> {
   assert.equal(existsSync(dirname(dir)), false);
 }
 
-/** As a service manager starts a daemon in a group. */
+/** Moves this process to a group, as if a service manager had started it there. */
 const enter = (group: string) => writeFileSync(join(top, group, "cgroup.procs"), String(process.pid));
 
-/** Below its own group, by a leaf. */
+/** Machines below the daemon's own group, with the daemon in a leaf. */
 export async function own(): Promise<void> {
   const unit = join(top, "unit");
   enter("unit");
   const cgroups = Cgroups.open(dataDir);
   assert.equal(ownGroup(), join(unit, "daemon"));
-  assertDivided(cgroups, unit);
-  await memoryIsHeld(cgroups);
-  await memoryAboveIsTold(cgroups);
-  await threadsAreHeld(cgroups);
-  await timeIsHeld(cgroups);
-  leaveOne(cgroups);
+  assertDelegated(cgroups, unit);
+  await assertMemoryLimit(cgroups);
+  await assertLimitAbove(cgroups);
+  await assertThreadLimit(cgroups);
+  await assertCpuLimit(cgroups);
+  leaveMachine(cgroups);
 
-  // Why systemd before 254 cannot start a service again that has such groups.
+  // This is why systemd before 254 cannot restart a service that has such groups.
   assert.throws(() => enter("unit"), { code: "EBUSY" });
   enter("unit/daemon");
   writeFileSync(join(unit, "memory.max"), "300M");
@@ -156,27 +161,27 @@ export async function own(): Promise<void> {
   assert.equal(ownGroup(), join(unit, "daemon"));
   const room = next.headroom() ?? assert.fail("the limit of the unit is not seen from the leaf");
   assert.ok(room > 0 && room <= 300 << 20, `${room}`);
-  await takeUp(next);
+  await adoptMachine(next);
 }
 
-/** In a group for machines alone, which is beside its own; one process keeps it there. */
+/** Machines in a separate group beside the daemon's own; one process keeps that group in existence. */
 export async function given(): Promise<void> {
   enter("service");
   const machinesGroup = "../machines";
   const keeper = waiting("exec sleep 1000");
   writeFileSync(join(top, "machines/cgroup.procs"), String(keeper.pid));
   const cgroups = Cgroups.open(dataDir, { machinesGroup });
-  assertDivided(cgroups, join(top, "machines"));
+  assertDelegated(cgroups, join(top, "machines"));
   assert.equal(read(top, "machines/keeper/cgroup.procs"), `${keeper.pid}\n`);
-  leaveOne(cgroups);
+  leaveMachine(cgroups);
   enter("service");
   assert.equal(ownGroup(), join(top, "service"));
-  await takeUp(Cgroups.open(dataDir, { machinesGroup }));
+  await adoptMachine(Cgroups.open(dataDir, { machinesGroup }));
   endProcess(keeper.pid);
   await keeper.ended;
 }
 
-/** Where another process is in its group too. */
+/** A group that also holds another process. */
 export async function shared(): Promise<void> {
   const other = waiting("exec sleep 1000");
   for (const pid of [other.pid, process.pid]) writeFileSync(join(top, "shared", "cgroup.procs"), String(pid));
@@ -190,7 +195,7 @@ export async function shared(): Promise<void> {
   await other.ended;
 }
 
-/** A group of the kind that holds threads. */
+/** A threaded group. */
 export function refused(): void {
   enter("service");
   const threads = join(top, "service/threads");

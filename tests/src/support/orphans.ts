@@ -1,6 +1,6 @@
 /**
- * Nothing of ours is left: no process, mount, socket or file that belongs to a test directory. Imported by every test
- * file; a leftover fails the file.
+ * Fails a test file that leaves a process, mount, socket, file or control group of a test directory behind.
+ * Every test file imports this module.
  */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { isErrno } from "@forkd/base";
@@ -25,7 +25,7 @@ function processes(): string[] {
   return found;
 }
 
-/** data directories of this file's daemons, whose control groups are named after them */
+/** data directories of this file's daemons; the names of control groups derive from them */
 const dataDirs = new Set<string>();
 export function noteDataDir(dataDir: string): void {
   dataDirs.add(dataDir);
@@ -42,7 +42,7 @@ export function leftovers(): { processes: string[]; mounts: string[]; files: str
   };
 }
 
-// At the very end, after every hook of the file.
+// After all hooks of the file.
 process.on("exit", () => {
   const left = leftovers();
   if (Object.values(left).every((found) => found.length === 0)) return;

@@ -1,4 +1,4 @@
-/** The text format of Prometheus (0.0.4), read strictly: what it does not allow is an error. */
+/** A strict parser of the Prometheus text format (0.0.4). */
 import assert from "node:assert/strict";
 
 export type Sample = { name: string; labels: Record<string, string>; value: number };
@@ -9,7 +9,7 @@ const samplePattern = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$/;
 const labelPattern = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)/y;
 
 export function parseMetrics(text: string): Map<string, Family> {
-  assert.ok(text.endsWith("\n"), "the last line has no end");
+  assert.ok(text.endsWith("\n"), "the last line has no newline");
   const families = new Map<string, Family>();
   let current: Family | undefined;
   for (const line of text.slice(0, -1).split("\n")) {
@@ -18,7 +18,7 @@ export function parseMetrics(text: string): Map<string, Family> {
     if (help) {
       const [, name = "", words = ""] = help;
       assert.match(name, namePattern);
-      assert.ok(!families.has(name), `${name} twice`);
+      assert.ok(!families.has(name), `${name} occurs twice`);
       current = { name, help: words, type: "", samples: [] };
       families.set(name, current);
     } else if (type) {
@@ -26,7 +26,7 @@ export function parseMetrics(text: string): Map<string, Family> {
       assert.ok(current && current.samples.length === 0 && current.type === "");
       current.type = type[2] ?? "";
     } else {
-      assert.ok(current?.type, `a sample before its type: ${line}`);
+      assert.ok(current?.type, `sample before its TYPE: ${line}`);
       current.samples.push(parseSample(line, current));
     }
   }
@@ -41,7 +41,7 @@ function parseSample(line: string, family: Family): Sample {
   const suffixes = family.type === "histogram" ? ["_bucket", "_sum", "_count"] : [""];
   assert.ok(
     suffixes.some((suffix) => name === family.name + suffix),
-    `${name} is not of ${family.name}`,
+    `${name} does not belong to ${family.name}`,
   );
   assert.match(number, /^([+-]Inf|NaN|-?\d+(\.\d+)?(e[+-]?\d+)?)$/, line);
   const value = number === "+Inf" ? Number.POSITIVE_INFINITY : Number(number);
@@ -55,7 +55,7 @@ function parseLabels(text: string, line: string): Record<string, string> {
     const match = labelPattern.exec(text);
     assert.ok(match, `not labels: ${line}`);
     const [, name = "", value = ""] = match;
-    assert.ok(!Object.hasOwn(labels, name), `label ${name} twice: ${line}`);
+    assert.ok(!Object.hasOwn(labels, name), `label ${name} occurs twice: ${line}`);
     labels[name] = value.replaceAll(/\\(.)/g, (_, escaped: string) => (escaped === "n" ? "\n" : escaped));
   }
   return labels;
@@ -63,7 +63,7 @@ function parseLabels(text: string, line: string): Record<string, string> {
 
 function checkFamily({ name, type, samples }: Family): void {
   const keys = samples.map((sample) => sample.name + JSON.stringify(Object.entries(sample.labels).sort()));
-  assert.equal(new Set(keys).size, keys.length, `${name} has a series twice`);
+  assert.equal(new Set(keys).size, keys.length, `${name} has duplicate series`);
   if (type === "counter")
     assert.ok(
       samples.every(({ value }) => value >= 0),
@@ -78,11 +78,11 @@ function checkFamily({ name, type, samples }: Family): void {
     assert.equal(buckets.at(-1)?.labels["le"], "+Inf", name);
     assert.equal(buckets.at(-1)?.value, count.value, name);
     for (const [nth, { value }] of buckets.entries())
-      assert.ok(nth === 0 || value >= (buckets[nth - 1]?.value ?? 0), `${name} shrinks`);
+      assert.ok(nth === 0 || value >= (buckets[nth - 1]?.value ?? 0), `buckets of ${name} decrease`);
   }
 }
 
-/** The value of the one series with these labels. */
+/** The value of the only series with these labels. */
 export function valueOf(
   families: Map<string, Family>,
   name: string,

@@ -1,4 +1,4 @@
-/** Numbers that a seed decides, so that a failure can be repeated. */
+/** A random number generator with a seed, so that a failure can be repeated. */
 export class Random {
   #state: number;
 

@@ -1,11 +1,11 @@
-/** Small steps that many tests take. */
+/** Helpers for sandboxes and processes. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { isErrno } from "@forkd/base";
 import { identify } from "@forkd/machine";
 import { Sandbox, type Forkd } from "@forkd/sdk";
 
-/** Forks n and demands that every entry is a sandbox. */
+/** Forks n children and asserts that every entry is a sandbox. */
 export async function forkAll(
   forkd: Forkd,
   tag: string,
@@ -18,7 +18,7 @@ export async function forkAll(
   return entries as Sandbox[];
 }
 
-/** It runs; what is left of one that ended, until its parent asks for it, does not count. */
+/** Whether the process runs. A zombie does not count. */
 export function processExists(pid: number | undefined): boolean {
   return pid !== undefined && identify(pid) !== undefined;
 }
@@ -39,7 +39,7 @@ export function processesOf(dir: string): number[] {
     });
 }
 
-/** Memory of a process that is there now. */
+/** Resident memory of a process. */
 export function residentBytes(pid: number | undefined): number {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1] ?? 0) * 1024;
 }

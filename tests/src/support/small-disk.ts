@@ -1,4 +1,4 @@
-/** A data directory on a file system of its own, with private copies of shared snapshots. */
+/** A data directory on its own small file system, with private copies of shared snapshots. */
 import { statfsSync } from "node:fs";
 import { mkdir, open, symlink } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { sharedData } from "./places.ts";
 
 export type OwnDisk = { dataDir: string } & AsyncDisposable;
 
-/** Below `dir`: unmounted when it is disposed. */
+/** Mounts a file system below `dir`; disposal unmounts it. */
 export async function ownDisk(
   dir: string,
   kind: { tmpfs: string } | { xfs: string },
@@ -35,13 +35,13 @@ export async function ownDisk(
   return { dataDir, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
 }
 
-/** Takes all room of the file system but this much, and gives the path of what takes it. */
+/** Fills the file system except for `leaveBytes`, and returns the path of the file that fills it. */
 export async function fillUp(dataDir: string, leaveBytes: number): Promise<string> {
   const path = join(dataDir, "filler");
   await using file = await open(path, "w");
   const piece = Buffer.alloc(1 << 20);
   for (let at = 0; ;) {
-    // The daemon writes too, so that each piece may be one too many.
+    // The daemon writes too, so any write may fail.
     const { bavail, bsize } = statfsSync(dataDir);
     const bytes = Math.min(piece.length, bavail * bsize - leaveBytes);
     if (bytes <= 0) return path;

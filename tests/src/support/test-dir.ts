@@ -1,4 +1,4 @@
-/** A directory of one test, gone with it. */
+/** A directory that is removed when it is disposed. */
 import { mkdtemp } from "node:fs/promises";
 import { removeTree } from "@forkd/base";
 import { testPrefix } from "./places.ts";

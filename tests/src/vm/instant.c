@@ -1,11 +1,12 @@
 /*
- * A guest that can tell whether its memory, its CPUs and its disk are of one instant. Every thread knows in its registers
- * what memory or disk must hold, and looks before it writes: a page that is older or newer than the CPU's state, or half
- * of each, is met within one pass and never forgotten.
+ * Detects whether the memory, the CPUs and the disk of a guest are from one instant. Every thread knows from
+ * its registers what memory or disk must hold, and reads before it writes. It finds a page that is older or
+ * newer than the state of the CPU, or a mix of both, within one pass, and reports it in every later check.
  *
- *   instant run               keeps the invariants and beats on stdout; listens for the others
- *   instant check             freezes all threads, verifies everything, lets them run; exit 0 and "ok ...", or 1 and "bad ..."
- *   instant corrupt WHAT      breaks one invariant on purpose: page, torn, cold, handshake, ring, ahead or log
+ *   instant run            maintains the invariants, prints beats on stdout, and serves the other commands
+ *   instant check          stops all threads, verifies everything, continues; prints "ok ..." and exits
+ *                          with 0, or prints what is wrong and exits with 1
+ *   instant corrupt WHAT   breaks one invariant: page, torn, cold, handshake, ring, ahead or log
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,7 +30,7 @@ enum { WRITERS = 2, PAGES = 512, COLD = 1024, PAGE = 4096, SLOTS = 512, BLOCK = 
 typedef struct {
 	volatile uint64_t value, complement;
 } cell;
-/* Written and read at places that vary with the page, so that more than one line of it counts. */
+/* The offset varies with the page, so that the cells use different cache lines. */
 static cell *cell_of(uint8_t *pages, uint64_t k) { return (cell *)(pages + k * PAGE + (k * 64) % (PAGE - 64)); }
 
 typedef struct {
@@ -37,7 +38,7 @@ typedef struct {
 } record;
 
 static uint8_t *hot[WRITERS], *cold[WRITERS];
-static volatile uint64_t *ping, *pong; /* each in a page of its own */
+static volatile uint64_t *ping, *pong; /* each in its own page */
 static volatile uint64_t *durable, *logged;
 static _Atomic uint64_t passes[WRITERS];
 static _Atomic int freeze, frozen, corrupting;
@@ -72,8 +73,8 @@ static int corrupt_here(int what) {
 	return atomic_compare_exchange_strong(&corrupting, &wanted, 0);
 }
 
-/* Stands still while main verifies. */
-static void stand(void) {
+/* Waits while main reports. */
+static void wait_frozen(void) {
 	atomic_fetch_add(&frozen, 1);
 	while (atomic_load(&freeze)) usleep(200);
 	atomic_fetch_sub(&frozen, 1);
@@ -125,9 +126,9 @@ static void *writer(void *arg) {
 			if (!atomic_load_explicit(&freeze, memory_order_relaxed)) continue;
 			verify_hot(me, v, k + 1);
 			verify_cold(me, sum);
-			stand();
+			wait_frozen();
 		}
-		/* The two take turns: ping is one ahead of pong, or they are equal. */
+		/* The two writers take turns: ping is one ahead of pong, or they are equal. */
 		uint64_t mine = me == 0 ? *ping : *pong, theirs = me == 0 ? *pong : *ping;
 		if (mine != hand) bad("writer %d: its word is %lu, not %lu", me, mine, hand);
 		if (me == 0 ? theirs != mine && theirs + 1 != mine : theirs != mine && theirs != mine + 1)
@@ -135,7 +136,7 @@ static void *writer(void *arg) {
 		if (me == 0 && theirs == mine) *ping = ++hand;
 		if (me == 1 && theirs == mine + 1) *pong = ++hand;
 		atomic_store(&passes[me], v);
-		/* The CPU is for the others too. */
+		/* Leaves CPU time to the other threads. */
 		if (v % 6 == 0) usleep(300);
 		if (me != 0) continue;
 		if (corrupt_here('p')) cell_of(hot[0], 100)->value = v - 1, cell_of(hot[0], 100)->complement = ~(v - 1);
@@ -158,7 +159,7 @@ static int is_record(const record *at, uint64_t n) {
 	return memcmp(at, &want, BLOCK) == 0;
 }
 
-/* What the slot holds when the records up to n are written. */
+/* The record that the slot holds after the records up to n are written. */
 static uint64_t slot_after(uint64_t slot, uint64_t n) { return n < slot ? 0 : n - (n - slot) % SLOTS; }
 
 static void drop_caches(void) {
@@ -188,7 +189,7 @@ static void verify_disk(int ring, record *block, uint64_t n) {
 	close(log);
 }
 
-/* A record is durable when it is on disk, and only then memory says so. */
+/* Writes a record to disk first, and only then marks it as durable in memory. */
 static void *journal(void *arg) {
 	(void)arg;
 	record *block;
@@ -213,13 +214,13 @@ static void *journal(void *arg) {
 			if (write(log, line, 16) != 16 || fsync(log) != 0) bad("log: %s", strerror(errno));
 			*logged = n / LOG_EVERY;
 		}
-		/* The record that is older than it should be, the one that comes too early, the line that is lost. */
+		/* A record that is too old, one that is too new, a lost line. */
 		if (corrupt_here('r')) fill(block, n > SLOTS ? n - SLOTS : 0), pwrite(ring, block, BLOCK, at);
 		if (corrupt_here('a')) fill(block, n + 2), pwrite(ring, block, BLOCK, (n + 2) % SLOTS * BLOCK);
 		if (corrupt_here('l') && ftruncate(log, (*logged > 0 ? *logged - 1 : 0) * 16) != 0) die("ftruncate");
 		if (atomic_load(&freeze)) {
 			verify_disk(ring, block, n);
-			stand();
+			wait_frozen();
 		}
 		usleep(500);
 	}
@@ -274,7 +275,7 @@ static _Noreturn void run(void) {
 		} else {
 			atomic_store(&corrupting, what);
 			while (atomic_load(&corrupting)) usleep(200);
-			/* A pass or two, so that it is found by those who look before they write as well. */
+			/* A pass or two, so that the threads that read before they write find it as well. */
 			usleep(20000);
 		}
 		close(peer);

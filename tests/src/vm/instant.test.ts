@@ -1,6 +1,7 @@
 /**
- * A branch is one instant: memory, registers of all CPUs, and disk. The guest runs instant.c, which knows in its registers what
- * memory and disk must hold; here it is branched while all of its CPUs write, and every child is asked what it found.
+ * A branch captures memory, disk and the registers of all CPUs at one instant. The guest runs instant.c,
+ * whose registers determine what memory and disk must hold. The tests branch it while all CPUs write, and
+ * check every child.
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
@@ -44,8 +45,8 @@ async function startProgram(): Promise<{ sandbox: Sandbox; beats: Lines }> {
 
 type Finding = { ok: boolean; text: string; numbers: Record<string, number[]> };
 
-/** Every invariant of the guest, looked at while its threads stand still. */
-async function look(sandbox: Sandbox): Promise<Finding> {
+/** Stops the threads of the guest and checks every invariant. */
+async function check(sandbox: Sandbox): Promise<Finding> {
   const {
     stdout,
     stderr,
@@ -60,7 +61,7 @@ async function look(sandbox: Sandbox): Promise<Finding> {
   return { ok: code === 0, text: stdout + stderr, numbers };
 }
 
-/** Each count of the later one with that of the earlier one. */
+/** Pairs of each counter, later and earlier. */
 function pairs(later: Finding, earlier: Finding): [number, number][] {
   return Object.entries(earlier.numbers)
     .filter(([name]) => name !== "logged")
@@ -71,21 +72,21 @@ function pairs(later: Finding, earlier: Finding): [number, number][] {
 
 function assertNotBehind(later: Finding, earlier: Finding): void {
   for (const [now, before] of pairs(later, earlier))
-    assert.ok(now >= before, `it was further before: ${earlier.text}${later.text}`);
+    assert.ok(now >= before, `a counter decreased: ${earlier.text}${later.text}`);
 }
 
-/** All of its threads go on, and find nothing wrong by that; a busy host may let one of them wait. */
-async function goesOn(sandbox: Sandbox, earlier: Finding): Promise<Finding> {
+/** Waits until every thread has made progress, and asserts that none finds an inconsistency. */
+async function checkProgress(sandbox: Sandbox, earlier: Finding): Promise<Finding> {
   let later = earlier;
-  await until("every thread goes on", async () => {
-    later = await look(sandbox);
+  await until("every thread makes progress", async () => {
+    later = await check(sandbox);
     assert.ok(later.ok, later.text);
     return pairs(later, earlier).every(([now, before]) => now > before);
   });
   return later;
 }
 
-test("the program finds every kind of inconsistency", async () => {
+test("instant.c finds every kind of inconsistency", async () => {
   const { sandbox: source } = await startProgram();
   await source.branch({ tag: "sound" });
   await source.kill();
@@ -99,35 +100,35 @@ test("the program finds every kind of inconsistency", async () => {
     ["log", /the log has \d+ lines|line \d+ of the log/],
   ] as const) {
     const sandbox = await daemon.forkd.forkOne("sound");
-    assert.ok((await look(sandbox)).ok);
+    assert.ok((await check(sandbox)).ok);
     await sandbox.commands.run([program, "corrupt", what], { check: true });
-    const finding = await look(sandbox);
+    const finding = await check(sandbox);
     assert.equal(finding.ok, false, what);
     assert.match(finding.text, found);
     await sandbox.kill();
   }
 });
 
-test("every branch is one instant of memory, CPUs and disk, and its source misses no beat", async () => {
+test("every branch is one instant of memory, CPUs and disk, and the source loses no output", async () => {
   const { sandbox: source, beats } = await startProgram();
-  let previous = await look(source);
+  let previous = await check(source);
   assert.ok(previous.ok, previous.text);
   for (const mode of ["live", "diff", "full"] satisfies BranchMode[]) {
     for (let round = 0; round < rounds; round++) {
       const tag = `${mode}-${round}`;
       const branch = await source.branch({ tag, mode });
-      // At least what the writers write all the time was captured.
+      // At least the pages that the writers always change were captured.
       assert.ok(branch.diff_logical_bytes > 2 * 512 * 4096, `${branch.diff_logical_bytes} bytes`);
       const child = await daemon.forkd.forkOne(tag);
-      const first = await look(child);
+      const first = await check(child);
       assert.ok(first.ok, `${tag}: ${first.text}`);
       assertNotBehind(first, previous);
-      // Its threads run: it finds what it can find only by going on.
-      if (round % 4 === 0) await goesOn(child, first);
+      // Running threads find further inconsistencies.
+      if (round % 4 === 0) await checkProgress(child, first);
       await child.kill();
       await daemon.forkd.snapshots.remove(tag);
     }
-    previous = await goesOn(source, previous);
+    previous = await checkProgress(source, previous);
   }
   await beats.more(20);
   assertConsecutive(beats.all, 1);

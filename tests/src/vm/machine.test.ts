@@ -1,4 +1,4 @@
-/** The machine layer on a real VM: TCP into the guest, identity, several vCPUs, restarts of the connection. */
+/** The machine layer on a real VM: TCP into the guest, several vCPUs, a new connection to the agent. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { connect as connectSocket } from "node:net";
@@ -48,7 +48,7 @@ async function child(tag = "tiny"): Promise<ReturnType<Runtime["registry"]["get"
   return runtime.registry.get(entry.id);
 }
 
-test("connectTcp() reaches a port in the guest, both ways, with half close", async () => {
+test("connectTcp() connects to a port in the guest, in both directions, with half close", async () => {
   const { agent, id } = await child();
   const server = agent.start({ argv: ["nc", "-l", "-p", "7000", "-e", "cat"] });
   await server.started;
@@ -73,12 +73,13 @@ test("connectTcp() reaches a port in the guest, both ways, with half close", asy
   await runtime.registry.remove(id);
 });
 
-test("a new connection takes over from one that was cut in the middle of a frame", async () => {
+test("AgentClient continues on a new connection after one that broke in the middle of a frame", async () => {
   const sandbox = await child();
   const process = sandbox.agent.start({ argv: ["sh", "-c", "echo kept; sleep 1000"], detached: true });
   await process.started;
   const path = join(sandbox.current.paths.socketDir, "agent.sock");
-  // The VMM serves one connection at a time: the next one gets in when this one ends, half a frame into its sentence.
+  // The VMM serves one connection at a time. The next one starts after this one breaks, in the middle of a
+  // frame.
   sandbox.machine.agentSocket.write(Buffer.from([0xf0, 0x4b, 1, 0x11, 1, 0, 0, 0, 0xff, 0xff, 0, 0]));
   sandbox.machine.agentSocket.destroy();
   const socket = connectSocket(path);
@@ -92,7 +93,7 @@ test("a new connection takes over from one that was cut in the middle of a frame
   await runtime.registry.remove(sandbox.id);
 });
 
-test("a snapshot with four vCPUs forks into children that use them", async () => {
+test("children of a snapshot with four vCPUs use all four", async () => {
   const request = { tag: "smp", rootfs: tinyRootfs(), memory_mib: 128, vcpus: 4, disk_mib: 64, force: false };
   await createSnapshot(runtime, request, { log, onProgress: () => undefined });
   const sandbox = await child("smp");
@@ -112,7 +113,7 @@ test("a snapshot with four vCPUs forks into children that use them", async () =>
   await runtime.registry.remove(sandbox.id);
 });
 
-/** The image that bake.ts made for `tiny`; any ext4 image may be brought. */
+/** The image that bake.ts built for `tiny`. */
 function tinyRootfs(): string {
   return join(dir.path, "data/snapshots/tiny/rootfs.ext4");
 }

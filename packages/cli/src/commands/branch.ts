@@ -11,20 +11,22 @@ type Options = ChildOptions & { tag?: string; mode?: BranchMode; wait: boolean; 
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
-    .option("--tag <tag>", "name of the snapshot (default: made from the sandbox and the time)")
+    .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
+    .option("--tag <tag>", "Name the snapshot (default: sandbox and time)")
     .addOption(
-      new Option(
-        "--mode <mode>",
-        "live: written after the sandbox runs again; diff: written while it is paused; full: without a parent (default: live)",
-      ).choices(["full", "diff", "live"]),
+      new Option("--mode <mode>", "Set how memory is saved (default: live)").choices([
+        "full",
+        "diff",
+        "live",
+      ]),
     )
-    .option("--no-wait", "return as soon as the sandbox runs again")
-    .option("-n, --n <count>", "children to fork from the snapshot", wholeNumber(1, 1000));
+    .option("--no-wait", "Return as soon as the sandbox runs again")
+    .option("-n, --n <count>", "Fork this many children from the snapshot", wholeNumber(1, 1000));
   addChildOptions(command)
     .addHelpText(
       "after",
-      "\nThe sandbox goes on. The tag of the snapshot goes to stdout, with -n the children too.\n" +
+      "\nThe sandbox continues. Mode live writes memory after the sandbox runs again, diff while it is paused;\n" +
+        "full is like live, but the snapshot has no parent. The tag and the children go to stdout.\n" +
         examples(
           "forkd branch 3f2a",
           "forkd branch 3f2a --tag before-refactor --no-wait",
@@ -38,9 +40,9 @@ async function branch(cli: Cli, options: Options, prefix: string): Promise<numbe
   const { tag, mode, wait, n, env, label, ttl, vary } = options;
   const forChildren = [env, label, ttl, vary, ...Object.values(readLimits(options))];
   if (n === undefined && forChildren.some((value) => value !== undefined))
-    throw usage("--env, --label, --ttl, --vary, limits and timeouts are for children; say how many with -n");
+    throw usage("--env, --label, --ttl, --vary, limits and timeouts are for children: give -n");
   if (n !== undefined && !wait)
-    throw usage("-n does not go with --no-wait: children need the whole snapshot");
+    throw usage("-n cannot be used with --no-wait: children need the whole snapshot");
   const request = {
     ...(tag !== undefined && { tag }),
     ...(mode !== undefined && { mode }),

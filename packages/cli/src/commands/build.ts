@@ -8,9 +8,9 @@ type Options = { tag?: string; force?: true };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<recipe>", "directory with a recipe.json, or the name of a bundled recipe")
-    .option("--tag <tag>", "name of the snapshot (default: the name of the recipe)")
-    .option("--force", "replace a snapshot that has this tag")
+    .argument("<recipe>", "Directory with a recipe.json, or a bundled recipe")
+    .option("--tag <tag>", "Name the snapshot (default: the name of the recipe)")
+    .option("--force", "Replace a snapshot that has this tag")
     .addHelpText("after", examples("forkd build python-numpy", "forkd build ./my-recipe --tag work --force"))
     .action(toAction(build));
 }

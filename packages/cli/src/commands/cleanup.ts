@@ -12,7 +12,7 @@ const columns: readonly Column<CleanupReport["removed"][number]>[] = [
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--dry-run", "only say what would be removed")
+    .option("--dry-run", "Only print what would be removed")
     .addHelpText("after", examples("forkd cleanup --dry-run", "forkd cleanup"))
     .action(toAction(cleanup));
 }
@@ -24,5 +24,8 @@ async function cleanup(cli: Cli, options: { dryRun?: true }): Promise<void> {
   if (cli.out.json) return cli.out.document(report);
   if (report.removed.length > 0) await cli.out.bytes(renderTable(columns, report.removed));
   const verb = report.dry_run ? "Would remove" : "Removed";
-  cli.out.note(report.removed.length === 0 ? "Nothing to remove." : `${verb} ${report.removed.length}.`);
+  const { length } = report.removed;
+  cli.out.note(
+    length === 0 ? "Nothing to remove." : `${verb} ${length} ${length === 1 ? "leftover" : "leftovers"}.`,
+  );
 }

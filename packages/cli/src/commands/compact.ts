@@ -4,8 +4,8 @@ import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .requiredOption("--from <tag>", "snapshot to copy")
-    .requiredOption("--to <tag>", "name of the copy, which has no parent")
+    .requiredOption("--from <tag>", "Copy this snapshot")
+    .requiredOption("--to <tag>", "Name the copy, which has no parent")
     .addHelpText("after", examples("forkd compact --from step-9 --to step-9-flat"))
     .action(toAction(compact));
 }

@@ -1,4 +1,4 @@
-/** Candidates for the word under the cursor, one a line. Starts no daemon and never fails. */
+/** Prints candidates for the word under the cursor, one per line. Starts no daemon and never fails. */
 import { Command, type Option } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addCommonOptions, examples } from "../options/help.ts";
@@ -6,7 +6,7 @@ import { findVerb, verbs, type Completes, type Verb } from "../verbs.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("[word...]", "words after `forkd`, the last one unfinished")
+    .argument("[word...]", "Words after `forkd`, the last one incomplete")
     .addHelpText("after", examples("forkd __complete -- ex", "forkd __complete -- exec ''"))
     .action(toAction(complete));
 }
@@ -21,7 +21,7 @@ async function complete(cli: Cli, _options: unknown, words: string[]): Promise<v
 
 type Place = { verb: Verb | undefined; before: readonly string[]; current: string };
 
-/** What stands for the values of options; those with a fixed set of choices need no entry. */
+/** What completes the values of options; options with choices need no entry. */
 export const optionValues: Readonly<Record<string, Completes>> = {
   "--tag": "tags",
   "--from": "tags",
@@ -35,7 +35,7 @@ export const optionValues: Readonly<Record<string, Completes>> = {
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
-  if (verb === undefined) return verbs.filter(({ hidden }) => !hidden).map(({ name }) => name);
+  if (verb === undefined) return verbNames(current);
   const value = optionValues[before.at(-1) ?? ""];
   if (value !== undefined) return namesOf(cli, value);
   const subcommand = before.find((word) => Object.hasOwn(verb.subcommands ?? {}, word));
@@ -48,6 +48,12 @@ async function candidates(cli: Cli, { verb, before, current }: Place): Promise<s
   if (verb.subcommands !== undefined && subcommand === undefined) return Object.keys(verb.subcommands);
   const completes = subcommand === undefined ? verb.completes : verb.subcommands?.[subcommand];
   return completes === undefined ? [] : namesOf(cli, completes);
+}
+
+/** The list of all verbs has no aliases, but the completion of a word has. */
+function verbNames(current: string): string[] {
+  const shown = verbs.filter(({ hidden }) => !hidden);
+  return shown.flatMap(({ name, alias }) => (alias === undefined || current === "" ? [name] : [name, alias]));
 }
 
 async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<readonly Option[]> {
@@ -63,7 +69,7 @@ async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
     return (await import("../guest/recipes.ts")).bundledRecipes(cli.environment.recipesDir);
   if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
   const { findDaemon } = await import("../daemon/client.ts");
-  const forkd = await findDaemon(cli.signal).catch(() => undefined); // no daemon, no names
+  const forkd = await findDaemon(cli.signal).catch(() => undefined); // without a daemon there are no names
   if (forkd === undefined) return [];
   const options = { signal: cli.signal };
   if (kind === "tags") return (await forkd.snapshots.list(options)).map(({ tag }) => tag);

@@ -2,7 +2,7 @@ import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
 
-/** Each script asks `forkd __complete` with the words up to the cursor. */
+/** Each script calls `forkd __complete` with the words up to the cursor. */
 const scripts = {
   bash: `_forkd() {
   local IFS=$'\\n'
@@ -16,7 +16,7 @@ _forkd() {
   found=("\${(@f)$(forkd __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
   if [[ -n "\${found[*]}" ]]; then compadd -- "\${found[@]}"; else _files; fi
 }
-# Loaded from a directory of $fpath, the file is the function itself and is asked at once.
+# If zsh loads this file from a directory of $fpath, the file is the function itself.
 if [[ "\${funcstack[1]}" == _forkd ]]; then _forkd "$@"; else compdef _forkd forkd; fi
 `,
   fish: `function __forkd_complete
@@ -29,7 +29,7 @@ complete -c forkd -a '(__forkd_complete)'
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .addArgument(new Argument("<shell>", "which shell").choices(Object.keys(scripts)))
+    .addArgument(new Argument("<shell>", "Shell").choices(Object.keys(scripts)))
     .addHelpText(
       "after",
       examples(

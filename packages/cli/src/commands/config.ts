@@ -33,20 +33,20 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText("after", examples("forkd config show", "forkd config show --json"))
     .action(toAction(show));
   add("get", "Print the value of one setting")
-    .argument("<name>", "setting")
+    .argument("<name>", "Setting")
     .addHelpText("after", examples("forkd config get data_dir"))
     .action(toAction(get));
   add("set", "Write settings into config.json, all or none")
-    .argument("<name>", "setting")
-    .argument("<value>", "value")
-    .argument("[more...]", "more names, each followed by its value")
+    .argument("<name>", "Setting")
+    .argument("<value>", "Value")
+    .argument("[more...]", "More names, each followed by its value")
     .addHelpText(
       "after",
       examples("forkd config set log_level debug", "forkd config set max_sandboxes 200 max_memory_mib 16384"),
     )
     .action(toAction(set));
   add("unset", "Remove settings from config.json")
-    .argument("<name...>", "settings")
+    .argument("<name...>", "Settings")
     .addHelpText("after", examples("forkd config unset log_level"))
     .action(toAction(unset));
   add("check", "Check whether a daemon would start with the settings")
@@ -146,7 +146,7 @@ function differs(used: SettingInfo, setting: SettingInfo): boolean {
 
 type Running = { pid: number; settings: Map<string, SettingInfo> };
 
-/** The settings of the running daemon; undefined if there is none, if it refuses, or if it does not know the route. */
+/** The settings of the running daemon; undefined if there is none, it refuses, or it lacks the route. */
 async function runningValues(cli: Cli): Promise<Running | undefined> {
   const { findDaemon } = await import("../daemon/client.ts");
   try {

@@ -9,11 +9,11 @@ import { formatBytes } from "../terminal/table.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<source>", "path here, ID:/path in a sandbox, or - for stdin")
-    .argument("<target>", "path here, ID:/path in a sandbox, or - for stdout")
+    .argument("<source>", "Local path, ID:/path in a sandbox, or - for stdin")
+    .argument("<target>", "Local path, ID:/path in a sandbox, or - for stdout")
     .addHelpText(
       "after",
-      "\nDirectories are copied with everything below them. A target that is a directory takes the source into it.\n" +
+      "\nDirectories are copied with their content, and into the target if that is a directory.\n" +
         examples(
           "forkd cp ./src 3f2a:/srv/",
           "forkd cp 3f2a:/var/log ./logs",
@@ -38,7 +38,7 @@ async function cp(cli: Cli, _options: unknown, sourceText: string, targetText: s
     report,
     skip: (path, reason) => {
       report.skipped.push({ path, reason });
-      if (!cli.out.json) cli.out.complain(`forkd: skipped "${path}": ${reason}`);
+      if (!cli.out.json) cli.out.report(`forkd: skipped "${path}": ${reason}`);
     },
   };
   if (target.kind === "guest") {
@@ -59,7 +59,7 @@ async function cp(cli: Cli, _options: unknown, sourceText: string, targetText: s
 
 function guestEnd(source: CopyEnd, target: CopyEnd): GuestEnd {
   if (source.kind === "guest" && target.kind === "guest")
-    throw usage("one side must be on this host; copy in two steps");
+    throw usage("one side must be on this host: copy in two steps");
   if (source.kind === "guest") return source;
   if (target.kind === "guest") return target;
   throw usage("one side must be in a sandbox, as ID:/path");

@@ -8,6 +8,7 @@ import { findDaemon } from "../daemon/client.ts";
 import { examples } from "../options/help.ts";
 import { fixHost, inspectHost, type Fixed } from "../daemon/local.ts";
 import type { Output } from "../terminal/output.ts";
+import { checkRemedy } from "../terminal/remedies.ts";
 import { clean } from "../terminal/table.ts";
 import { ownVersion } from "../version.ts";
 
@@ -17,18 +18,16 @@ type Options = { fix?: true; boot: boolean };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option(
-      "--fix",
-      "first mend what can safely be mended: missing directories, rights, stale sockets, parts not built",
-    )
-    .option("--no-boot", "do not start a small guest on each accelerator")
+    .option("--fix", "Make safe repairs before the checks")
+    .option("--no-boot", "Do not start a small guest on each accelerator")
     .addHelpText(
       "after",
-      examples(
-        "forkd doctor",
-        "forkd doctor --fix",
-        "forkd doctor --no-boot --json | jq '.checks[] | select(.outcome != \"ok\")'",
-      ),
+      "\n--fix creates directories, corrects permissions, removes stale sockets and compiles missing parts.\n" +
+        examples(
+          "forkd doctor",
+          "forkd doctor --fix",
+          "forkd doctor --no-boot --json | jq '.checks[] | select(.outcome != \"ok\")'",
+        ),
     )
     .action(toAction(doctor));
 }
@@ -36,25 +35,25 @@ export function define(command: Command, toAction: ToAction): void {
 async function doctor(cli: Cli, { fix, boot }: Options): Promise<number> {
   const env = cli.environment.variables;
   if (fix && cli.environment.url !== undefined)
-    throw usage("--fix mends this host, not the one of FORKD_URL");
-  using progress = cli.progress(boot ? "Checking, and starting a small guest" : "Checking");
+    throw usage("--fix repairs this host, not the one of FORKD_URL");
+  using progress = cli.progress(boot ? "Checking the host and starting a small guest" : "Checking the host");
   const forkd = await findDaemon(cli.signal);
   const fixed = fix ? await fixHost(env, { boot, isRunning: forkd !== undefined }) : [];
   const report = forkd ? await askDaemon(cli, forkd, boot) : withIdleDaemon(await inspectHost(env, { boot }));
   progress[Symbol.dispose]();
-  const checks = [...report.checks, ...(await versionChecks(report))];
+  const checks = [...report.checks.map(inCliWords), ...(await versionChecks(report))];
   if (cli.out.json) cli.out.document({ ...report, checks, ...(fix && { fixed }) });
   else showReport(cli.out, { ...report, checks }, fixed);
   return report.ok ? 0 : errorCodes.host_not_ready.exit;
 }
 
-/** A key that may only look cannot have a guest started. */
+/** A key with the scope "read" may not start a guest. */
 async function askDaemon(cli: Cli, forkd: Forkd, boot: boolean): Promise<DoctorReport> {
   try {
     return await forkd.doctor({ boot, signal: cli.signal });
   } catch (error) {
     if (!boot || !(error instanceof AppError) || error.code !== "forbidden") throw error;
-    cli.out.note(`No guest is started: ${error.message}`);
+    cli.out.note(`The daemon starts no guest: ${error.message}`);
     return forkd.doctor({ boot: false, signal: cli.signal });
   }
 }
@@ -64,9 +63,14 @@ function withIdleDaemon(report: DoctorReport): DoctorReport {
     name: "daemon",
     outcome: "warn",
     detail: "not running, so this host was checked from here",
-    remedy: "forkd up",
+    remedy: "Run `forkd up` to start it.",
   };
   return { ...report, checks: [daemon, ...report.checks] };
+}
+
+function inCliWords(check: Check): Check {
+  const remedy = checkRemedy(check);
+  return remedy === undefined ? check : { ...check, remedy };
 }
 
 async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
@@ -80,7 +84,7 @@ async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
       name: "versions",
       outcome: "warn",
       detail,
-      remedy: "Start the daemon of this version: docs/operate/operating.md.",
+      remedy: "Start the daemon of this version, as docs/operate/operating.md describes.",
     },
   ];
 }

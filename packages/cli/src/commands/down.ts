@@ -12,14 +12,13 @@ type Options = { keep?: boolean; stop?: boolean };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .addOption(new Option("--keep", "running sandboxes go on; the next daemon finds them").conflicts("stop"))
-    .addOption(
-      new Option(
-        "--stop",
-        "end running sandboxes; workspaces are saved before (default where nobody can be asked)",
-      ),
+    .addOption(new Option("--keep", "Keep sandboxes running for the next daemon").conflicts("stop"))
+    .addOption(new Option("--stop", "Save running workspaces and stop the other sandboxes"))
+    .addHelpText(
+      "after",
+      "\nWithout either option it asks on a terminal, and otherwise stops the sandboxes.\n" +
+        examples("forkd down", "forkd down --keep"),
     )
-    .addHelpText("after", examples("forkd down", "forkd down --keep"))
     .action(toAction(down));
 }
 
@@ -32,13 +31,13 @@ async function down(cli: Cli, options: Options): Promise<void> {
   }
   const { pid, sandboxes: running } = await forkd.status({ signal: cli.signal });
   const sandboxes = choose(options) ?? (await ask(cli, running)) ?? "stop";
-  using _progress = cli.progress("Stopping");
+  using _progress = cli.progress("Stopping the daemon");
   const { stopped, kept } = await forkd.shutdown({ sandboxes, signal: cli.signal });
   const isGone = cli.environment.url !== undefined || (await processEnd(pid, cli.signal));
-  if (!isGone) cli.out.complain(`forkd: The daemon (pid ${pid}) is still finishing what was asked of it`);
+  if (!isGone) cli.out.report(`forkd: The daemon (pid ${pid}) is still finishing open requests`);
   if (cli.out.json) return cli.out.document({ stopped, kept });
   const ended = [...(kept > 0 ? [] : [many(stopped)]), ...(isGone ? [`the daemon (pid ${pid})`] : [])];
-  if (kept > 0) cli.out.note(`Kept ${many(kept)}; forkd up finds them again.`);
+  if (kept > 0) cli.out.note(`Kept ${many(kept)}; the next daemon adopts ${kept === 1 ? "it" : "them"}.`);
   if (ended.length > 0) cli.out.note(`Stopped ${ended.join(" and ")}.`);
 }
 
@@ -46,12 +45,12 @@ function choose({ keep, stop }: Options): Sandboxes | undefined {
   return keep ? "keep" : stop ? "stop" : undefined;
 }
 
-/** Only a person at a terminal is asked. */
+/** Asks only on a terminal. */
 async function ask(cli: Cli, running: number): Promise<Sandboxes | undefined> {
   if (running === 0 || cli.out.json || !process.stdin.isTTY || !process.stderr.isTTY) return undefined;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    const question = `${many(running)} running. [s]top them, or [k]eep them for the next daemon? [s] `;
+    const question = `${many(running)} running. [s]top or [k]eep running for the next daemon? [s] `;
     const answer = (await terminal.question(question, { signal: cli.signal })).trim().toLowerCase();
     return answer.startsWith("k") ? "keep" : "stop";
   } finally {
@@ -63,10 +62,10 @@ function many(count: number): string {
   return `${count} ${count === 1 ? "sandbox" : "sandboxes"}`;
 }
 
-/** Resolves when the process is gone, so that the next `up` finds its data directory free; or with false after a while. */
+/** Waits until the process has exited, so that the next `up` can lock the data directory. */
 async function processEnd(pid: number, signal: AbortSignal): Promise<boolean> {
   const deadline = performance.now() + exitLimitMs;
-  // The daemon is no child of this process, so its exit is no event here.
+  // Polls, because the daemon is not a child of this process.
   while (isAlive(pid)) {
     if (performance.now() >= deadline) return false;
     await delay(exitPollMs, undefined, { signal });

@@ -12,24 +12,24 @@ type Options = { file?: string; language?: Language; context?: string; timeout?:
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
-    .argument("[code]", "code to run; - reads it from stdin")
-    .option("--file <path>", "read the code from a file")
+    .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
+    .argument("[code]", "Code to evaluate; - reads it from stdin")
+    .option("--file <path>", "Read the code from a file")
     .addOption(
-      new Option("--language <name>", "interpreter (default: the first of the snapshot)").choices([
+      new Option("--language <name>", "Select the interpreter (default: the snapshot's first)").choices([
         "python",
         "node",
       ]),
     )
-    .option("--context <name>", "context with variables of its own (default: default)")
+    .option("--context <name>", "Use a separate set of variables (default: default)")
     .option(
       "--timeout <duration>",
-      "interrupt the code after this time; 0 is no limit (default: 30s)",
+      "Interrupt the code after this time, 0: never (default: 30s)",
       parseDuration,
     )
     .addHelpText(
       "after",
-      "\nThe value of the last expression goes to stdout; what the code prints goes to stderr.\n" +
+      "\nThe value of the last expression goes to stdout; output of the code goes to stderr.\n" +
         examples(
           "forkd eval 3f2a 'numpy.zeros(5).tolist()'",
           "forkd eval 3f2a --file script.py",
@@ -76,7 +76,7 @@ async function readCode({ file }: Options, operand: string | undefined): Promise
   return operand === "-" || operand === undefined ? text(process.stdin) : operand;
 }
 
-/** The first Ctrl-C interrupts the code, which then answers with a result; the next one leaves. */
+/** The first Ctrl-C interrupts the code, which then has a result; the second exits. */
 function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefined): Disposable {
   let isInterrupted = false;
   return cli.interrupts.takeOver((name) => {
@@ -88,9 +88,9 @@ function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefine
 
 function showResult(cli: Cli, result: EvalResult): number {
   if (result.result !== null) cli.out.line(result.result);
-  if (result.truncated) cli.out.note("Some of the output was dropped.");
-  if (result.timed_out) cli.out.complain("forkd: The code ran into its timeout and was interrupted");
-  if (result.error !== null) cli.out.complain((result.traceback ?? result.error).trimEnd());
+  if (result.truncated) cli.out.note("The output is truncated.");
+  if (result.timed_out) cli.out.report("forkd: The code timed out and was interrupted");
+  if (result.error !== null) cli.out.report((result.traceback ?? result.error).trimEnd());
   return exitCodeOfResult(result);
 }
 

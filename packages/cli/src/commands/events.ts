@@ -12,11 +12,11 @@ type Options = { type?: TypeFilter[]; sandbox?: string; tag?: string; label?: st
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--type <type>", "only this type, or sandbox.* or snapshot.* (repeatable)", collectType)
-    .option("--sandbox <id>", "only of this sandbox or workspace")
-    .option("--tag <tag>", "only of this snapshot and its sandboxes")
-    .option("--label <name=value>", "only of sandboxes with a label (repeatable)", collectLabelFilter)
-    .option("--after <event>", "begin after the event with this id, if it is still known")
+    .option("--type <type>", "Show only this type, sandbox.* or snapshot.* (repeatable)", collectType)
+    .option("--sandbox <id>", "Show only events of this sandbox or workspace")
+    .option("--tag <tag>", "Show only events of this snapshot and its sandboxes")
+    .option("--label <name=value>", "Show only sandboxes with this label (repeatable)", collectLabelFilter)
+    .option("--after <event>", "Start after the event with this id")
     .addHelpText(
       "after",
       `\nTypes: ${eventTypes.join(", ")}\n${examples(
@@ -31,7 +31,7 @@ export function define(command: Command, toAction: ToAction): void {
 function collectType(text: string, previous?: TypeFilter[]): TypeFilter[] {
   const known: readonly string[] = [...eventTypes, "sandbox.*", "snapshot.*"];
   for (const name of text.split(","))
-    if (!known.includes(name)) throw new InvalidArgumentError(`It must be of: ${known.join(", ")}.`);
+    if (!known.includes(name)) throw new InvalidArgumentError(`It must be one of: ${known.join(", ")}.`);
   return collectText(text, previous) as TypeFilter[]; // checked above
 }
 

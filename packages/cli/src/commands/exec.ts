@@ -8,15 +8,15 @@ type Options = CommandOptions & { detach?: true };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
-    .argument("<command...>", "program and arguments, after --")
-    .option("-i, --interactive", "pass stdin on")
-    .option("-t, --tty", "give the command a terminal")
-    .option("-d, --detach", "leave the command running in the background")
-    .option("-e, --env <name=value>", "environment (repeatable)", collectEnv)
-    .option("-w, --workdir <path>", "directory to start in")
-    .option("-u, --user <user>", "name, uid, name:group or uid:gid (default: root)")
-    .option("--timeout <duration>", "kill the command after this time (default: no limit)", parseDuration)
+    .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
+    .argument("<command...>", "Program and arguments, after --")
+    .option("-i, --interactive", "Forward stdin")
+    .option("-t, --tty", "Give the command a terminal")
+    .option("-d, --detach", "Leave the command running and print its number")
+    .option("-e, --env <name=value>", "Set a variable (repeatable)", collectEnv)
+    .option("-w, --workdir <path>", "Run in this directory")
+    .option("-u, --user <user>", "Run as name, uid, name:group or uid:gid (default: root)")
+    .option("--timeout <duration>", "Kill the command after this time (default: no limit)", parseDuration)
     .addHelpText(
       "after",
       examples(

@@ -9,9 +9,9 @@ type Options = ChildOptions & { tag?: string; n: number };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("[tag]", "snapshot")
-    .option("--tag <tag>", "snapshot, as an option")
-    .option("-n, --n <count>", "number of children", wholeNumber(1, 1000), 1);
+    .argument("[tag]", "Snapshot")
+    .option("--tag <tag>", "Fork from this snapshot")
+    .option("-n, --n <count>", "Fork this many children", wholeNumber(1, 1000), 1);
   addChildOptions(command)
     .addHelpText(
       "after",
@@ -26,15 +26,15 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function fork(cli: Cli, options: Options, operand: string | undefined): Promise<number> {
   const tag = options.tag ?? operand;
-  if (tag === undefined) throw usage("name a snapshot with --tag");
-  if (operand !== undefined && operand !== tag) throw usage("the snapshot is named twice");
+  if (tag === undefined) throw usage("give the tag of a snapshot");
+  if (operand !== undefined && operand !== tag) throw usage("give only one snapshot");
   const request: RequestOf<"fork"> = {
     snapshot_tag: tag,
     n: options.n,
     ...(await readChildSettings(options)),
   };
   const forkd = await cli.daemon();
-  using progress = cli.progress(`Forking ${options.n} from ${tag}`);
+  using progress = cli.progress(`Forking ${options.n} children from ${tag}`);
   const entries = await forkd.call("fork", request, {
     signal: cli.signal,
     idempotencyKey: options.idempotencyKey,

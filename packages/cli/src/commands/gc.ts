@@ -13,10 +13,10 @@ const columns: readonly Column<GcReport["removed"][number]>[] = [
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("-n, --dry-run", "only say what would be removed")
-    .option("--branches", "also branches that nothing depends on or runs from")
-    .option("--older-than <duration>", "of these only those made longer ago, such as 7d", parseDuration)
-    .option("--keep-last <count>", "of these not the newest", wholeNumber(0))
+    .option("-n, --dry-run", "Only print what would be removed")
+    .option("--branches", "Also remove branches that nothing depends on or runs from")
+    .option("--older-than <duration>", "Remove only branches older than this, such as 7d", parseDuration)
+    .option("--keep-last <count>", "Keep this many of the newest branches", wholeNumber(0))
     .addHelpText(
       "after",
       examples(
@@ -32,7 +32,7 @@ type Options = { dryRun?: true; branches?: true; olderThan?: number; keepLast?: 
 
 async function gc(cli: Cli, options: Options): Promise<void> {
   const forkd = await cli.daemon();
-  using progress = cli.progress("Looking for what nothing refers to");
+  using progress = cli.progress("Looking for unused files");
   const { branches, olderThan, keepLast } = options;
   const report = await forkd.gc({
     dryRun: options.dryRun === true,

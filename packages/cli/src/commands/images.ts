@@ -25,12 +25,10 @@ function describeStatus({ status, bootable, warning }: SnapshotInfo): string {
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .addOption(
-      new Option("--state <state>", "only snapshots in a state").choices(["writing", "ready", "failed"]),
-    )
-    .option("--parent <tag>", "only direct layers over a snapshot")
-    .option("--from-sandbox <id>", "only branches of a sandbox or workspace")
-    .option("--limit <count>", "at most so many, by tag", wholeNumber(1))
+    .addOption(new Option("--state <state>", "List only this state").choices(["writing", "ready", "failed"]))
+    .option("--parent <tag>", "List only direct layers over this snapshot")
+    .option("--from-sandbox <id>", "List only branches of this sandbox or workspace")
+    .option("--limit <count>", "List at most this many, by tag", wholeNumber(1))
     .addHelpText(
       "after",
       examples("forkd images", "forkd images --parent python", "forkd images --json | jq -r '.[].tag'"),
@@ -44,5 +42,5 @@ async function images(cli: Cli, { state, parent, fromSandbox, limit }: Options):
   const filter = { state, parent, branched_from: sandbox, limit, signal: cli.signal };
   const snapshots = await forkd.snapshots.list(filter);
   cli.out.rows(columns, snapshots);
-  if (snapshots.length === 0) cli.out.note("No snapshots yet; `forkd build python-numpy` makes one.");
+  if (snapshots.length === 0) cli.out.note("No snapshots. Run `forkd build python-numpy` to build one.");
 }

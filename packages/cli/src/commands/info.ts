@@ -6,8 +6,8 @@ import { clean, formatAge, formatBytes } from "../terminal/table.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<tag>", "snapshot")
-    .option("--verify", "read every file again and compare its digest")
+    .argument("<tag>", "Snapshot")
+    .option("--verify", "Read all files and compare their digests")
     .addHelpText("after", examples("forkd info python-numpy", "forkd info python-numpy --verify"))
     .action(toAction(info));
 }
@@ -53,7 +53,7 @@ function describe(detail: SnapshotDetail): [name: string, value: string][] {
   ];
 }
 
-/** Where it stands in its chain, and what a branch took. */
+/** Its place in its chain, and how a branch was made. */
 function origin(detail: SnapshotDetail): [name: string, value: string][] {
   const { branched_from, mode, pause_ms } = detail;
   return [
@@ -66,7 +66,7 @@ function origin(detail: SnapshotDetail): [name: string, value: string][] {
   ];
 }
 
-/** One fact, or none if it is not known. */
+/** One entry, or none if the value is not known. */
 function facts(name: string, value: string | undefined): [name: string, value: string][] {
   return value === undefined ? [] : [[name, value]];
 }

@@ -43,20 +43,16 @@ export function define(command: Command, toAction: ToAction): void {
         ),
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
-  add("create", "Make a key; its text is shown once")
-    .argument("<name>", "name, which its sandboxes have as their owner")
+  add("create", "Create a key and print its text, once")
+    .argument("<name>", "Name of the key, which is the owner of its sandboxes")
     .addOption(
-      new Option("--scope <scope>", "read: lists; run: also sandboxes; admin: everything")
+      new Option("--scope <scope>", "Allow lists (read), also sandboxes (run), or all (admin)")
         .choices(["read", "run", "admin"])
         .default("run"),
     )
-    .option(
-      "--expires <when>",
-      "duration from now such as 30d, or time such as 2027-01-31T12:00:00Z",
-      (text) => parseExpiry(text),
-    )
-    .option("--max-sandboxes <count>", "limit of its sandboxes", wholeNumber(1, 100_000))
-    .option("--max-memory-mib <mib>", "limit of the memory of all its sandboxes", wholeNumber(1, 1 << 30))
+    .option("--expires <when>", "Expire after 30d or at 2027-01-31T12:00:00Z", (text) => parseExpiry(text))
+    .option("--max-sandboxes <count>", "Limit the number of its sandboxes", wholeNumber(1, 100_000))
+    .option("--max-memory-mib <mib>", "Limit the memory of all its sandboxes", wholeNumber(1, 1 << 30))
     .addHelpText(
       "after",
       examples(
@@ -68,8 +64,8 @@ export function define(command: Command, toAction: ToAction): void {
   add("ls", "List keys, without their text")
     .addHelpText("after", examples("forkd keys ls", "forkd keys ls --json | jq -r '.[].name'"))
     .action(toAction(ls));
-  add("rm", "Remove keys; what they have open is cut off")
-    .argument("<name...>", "keys")
+  add("rm", "Remove keys and close their open requests")
+    .argument("<name...>", "Keys")
     .addHelpText("after", examples("forkd keys rm ci"))
     .action(toAction(rm));
 }
@@ -93,7 +89,7 @@ async function ls(cli: Cli): Promise<void> {
     return;
   }
   cli.out.rows(columns, keys);
-  if (keys.length === 0) cli.out.note("No keys; `forkd keys create NAME` makes one.");
+  if (keys.length === 0) cli.out.note("No keys. Run `forkd keys create NAME` to create one.");
 }
 
 async function rm(cli: Cli, _options: unknown, names: string[]): Promise<number> {

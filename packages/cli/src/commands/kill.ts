@@ -9,10 +9,10 @@ type Options = { all?: true; tag?: string; label?: string };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("[id...]", "sandboxes or workspaces; a unique beginning of an id is enough")
-    .option("--all", "every sandbox")
-    .option("--tag <tag>", "the sandboxes of a snapshot")
-    .option("--label <name=value>", "the sandboxes with a label", parseLabel)
+    .argument("[id...]", "Ids or unique prefixes of sandboxes, or workspaces")
+    .option("--all", "Kill every sandbox")
+    .option("--tag <tag>", "Kill the sandboxes of this snapshot")
+    .option("--label <name=value>", "Kill the sandboxes with this label", parseLabel)
     .addHelpText("after", examples("forkd kill 3f2a 9c1d", "forkd kill --label job=42", "forkd kill --all"))
     .action(toAction(kill));
 }
@@ -20,11 +20,11 @@ export function define(command: Command, toAction: ToAction): void {
 async function kill(cli: Cli, options: Options, prefixes: string[]): Promise<number> {
   const filters = [options.all, options.tag, options.label].filter((filter) => filter !== undefined);
   if (prefixes.length === 0 && filters.length === 0)
-    throw usage("name sandboxes, or use --all, --tag or --label");
+    throw usage("give ids of sandboxes, or --all, --tag or --label");
   if (prefixes.length > 0 && filters.length > 0) throw usage("give either ids or --all, --tag, --label");
-  if (options.all && filters.length > 1) throw usage("--all does not go with --tag or --label");
+  if (options.all && filters.length > 1) throw usage("--all cannot be used with --tag or --label");
   const forkd = await cli.daemon();
-  using _progress = cli.progress("Killing");
+  using _progress = cli.progress("Killing sandboxes");
   if (prefixes.length === 0) return killMatching(cli, forkd, options);
   const ids = await cli.sandboxIds(forkd, prefixes);
   return forEach(cli.out, { items: [...new Set(ids)], name: "id", done: "killed" }, (id) =>
@@ -32,10 +32,10 @@ async function kill(cli: Cli, options: Options, prefixes: string[]): Promise<num
   );
 }
 
-/** One call for all of them; with --all it also ends the processes that wait in the pool. */
+/** One call for all of them; with --all it also stops the VMMs in the pool. */
 async function killMatching(cli: Cli, forkd: Forkd, { tag, label }: Options): Promise<number> {
   const filter = { ...(tag !== undefined && { tag }), ...(label !== undefined && { label }) };
   const { killed } = await forkd.call("killAll", filter, { signal: cli.signal });
-  if (killed.length === 0) cli.out.note("No sandbox matches.");
+  if (killed.length === 0) cli.out.note("No sandboxes match.");
   return forEach(cli.out, { items: killed, name: "id", done: "killed" }, async () => undefined);
 }

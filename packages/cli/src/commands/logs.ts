@@ -1,6 +1,6 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
@@ -17,19 +17,15 @@ import { examples } from "../options/help.ts";
 
 type Options = { daemon?: true; follow?: true; tail?: number; level?: string };
 
-const usualTail = 100;
+const defaultTail = 100;
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("[id]", "sandbox or workspace; a unique beginning of an id is enough")
-    .option("--daemon", "the log of the daemon instead; works without one running")
-    .option("-f, --follow", "go on as it is written")
-    .option(
-      "-n, --tail <lines>",
-      "start with the last lines (with --daemon 100 unless given)",
-      wholeNumber(1),
-    )
-    .option("--level <level>", `with --daemon: ${logLevels.join(", ")} and worse`)
+    .argument("[id]", "Id or unique prefix of a sandbox, or a workspace")
+    .option("--daemon", "Print the daemon's log, even if no daemon runs")
+    .option("-f, --follow", "Follow new output")
+    .option("-n, --tail <lines>", "Start with the last lines (with --daemon: 100)", wholeNumber(1))
+    .option("--level <level>", `Show only this level and above: ${logLevels.join(", ")}`)
     .addHelpText(
       "after",
       examples(
@@ -49,7 +45,7 @@ async function logs(cli: Cli, options: Options, prefix: string | undefined): Pro
     return daemonLog(cli, options);
   }
   if (prefix === undefined) throw usage("missing required argument 'id' (or give --daemon)");
-  if (options.level !== undefined) throw usage("--level goes with --daemon");
+  if (options.level !== undefined) throw usage("--level needs --daemon");
   const sandbox = await cli.sandbox(prefix);
   const decoder = new TextDecoder();
   const { follow, tail } = options;
@@ -60,7 +56,7 @@ async function logs(cli: Cli, options: Options, prefix: string | undefined): Pro
   }
 }
 
-async function daemonLog(cli: Cli, { follow, tail = usualTail, level = "debug" }: Options): Promise<void> {
+async function daemonLog(cli: Cli, { follow, tail = defaultTail, level = "debug" }: Options): Promise<void> {
   const path = await findLog(cli);
   const wanted = (record: LogRecord) => isAtLeast(record, level);
   const print = (record: LogRecord) =>
@@ -72,11 +68,11 @@ async function daemonLog(cli: Cli, { follow, tail = usualTail, level = "debug" }
   cli.signal.throwIfAborted();
 }
 
-/** The file of the settings, or that of `forkd up`. */
+/** The file that the settings name, or the one that `forkd up` uses. */
 async function findLog(cli: Cli): Promise<string> {
   if (cli.environment.url !== undefined)
     throw new AppError("unsupported", "Cannot read the log of a daemon elsewhere: FORKD_URL is set", {
-      details: { remedy: "Run this on the daemon's host." },
+      remedy: advice("Run this on the daemon's host."),
     });
   const { localSettings } = await import("../daemon/local.ts");
   const { settings } = await localSettings(cli.environment.variables);
@@ -90,11 +86,10 @@ async function findLog(cli: Cli): Promise<string> {
     return path;
   } catch (cause) {
     throw new AppError("file_not_found", `There is no log at ${path}`, {
-      details: {
-        path,
-        remedy:
-          "Under systemd the log is in the journal: journalctl -u forkd. Otherwise set log_file, or FORKD_DATA_DIR.",
-      },
+      details: { path },
+      remedy: advice(
+        "Under systemd run `journalctl -u forkd`; otherwise set FORKD_LOG_FILE or FORKD_DATA_DIR.",
+      ),
       cause,
     });
   }

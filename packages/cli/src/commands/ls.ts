@@ -19,20 +19,14 @@ type Options = {
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--tag <tag>", "only the children of a snapshot")
-    .option(
-      "--label <name=value>",
-      "only sandboxes with a label (repeatable: with all of them)",
-      collectLabelFilter,
-    )
-    .addOption(
-      new Option("--state <state>", "only sandboxes in a state").choices(["running", "paused", "dead"]),
-    )
-    .option("--owner <name>", "only sandboxes that this key asked for")
-    .option("--limit <count>", "at most so many, the oldest first", wholeNumber(1))
-    .option("-a, --all", "dead ones too")
-    .option("--wide", "also owner, limits and timeouts")
-    .option("-w, --watch", "go on: redraw the table on a terminal, else print a line per change")
+    .option("--tag <tag>", "List only the children of this snapshot")
+    .option("--label <name=value>", "List only sandboxes with all labels (repeatable)", collectLabelFilter)
+    .addOption(new Option("--state <state>", "List only this state").choices(["running", "paused", "dead"]))
+    .option("--owner <name>", "List only sandboxes of this key")
+    .option("--limit <count>", "List at most this many, the oldest first", wholeNumber(1))
+    .option("-a, --all", "List dead sandboxes too")
+    .option("--wide", "Also show owner, limits and timeouts")
+    .option("-w, --watch", "Watch for changes until Ctrl-C")
     .addHelpText(
       "after",
       examples(
@@ -60,11 +54,11 @@ async function ls(
   };
   const isShown = (info: SandboxInfo) => all === true || state === "dead" || info.state !== "dead";
   if (watch) {
-    if (limit !== undefined) throw usage("--limit does not go with --watch");
+    if (limit !== undefined) throw usage("--limit cannot be used with --watch");
     const { watchSandboxes } = await import("../views/watch-sandboxes.ts");
     return untilInterrupted(cli.interrupts, () => watchSandboxes(cli, forkd, { filter, isShown }));
   }
-  // With dead ones left out, a page of the daemon may hold fewer than asked for.
+  // Applies the limit after hiding dead sandboxes; the daemon would apply it before.
   const found = await forkd.sandboxes.list(filter, { signal: cli.signal });
   const sandboxes = found.filter(isShown).slice(0, limit);
   if (cli.out.quiet && !cli.out.json) {
@@ -72,5 +66,5 @@ async function ls(
     return;
   }
   cli.out.rows([...sandboxColumns(), ...(wide ? wideColumns() : [])], sandboxes);
-  if (sandboxes.length === 0) cli.out.note("No sandboxes; `forkd fork --tag TAG` makes some.");
+  if (sandboxes.length === 0) cli.out.note("No sandboxes. Run `forkd fork TAG` to fork some.");
 }

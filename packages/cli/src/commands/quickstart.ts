@@ -1,4 +1,4 @@
-import { AppError, errorCodes } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, errorCodes } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
@@ -7,6 +7,7 @@ import type { Cli, ToAction } from "../cli.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
 import { examples } from "../options/help.ts";
 import { findRecipe } from "../guest/recipes.ts";
+import { checkRemedy } from "../terminal/remedies.ts";
 import { renderTable, type Column } from "../terminal/table.ts";
 
 const recipeName = "python-numpy";
@@ -19,7 +20,7 @@ type Child = {
   readonly result: string;
   readonly ok: boolean;
 };
-/** With what `GET /v1/stats` says of it; absent where that says nothing. */
+/** With the memory from `GET /v1/stats`, if that has it. */
 type MeasuredChild = Child & {
   readonly private_bytes?: number | undefined;
   readonly shared_bytes?: number | undefined;
@@ -36,7 +37,7 @@ const columns: readonly Column<MeasuredChild>[] = [
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("-n, --n <count>", "number of children", wholeNumber(1, 1000), 10)
+    .option("-n, --n <count>", "Fork this many children", wholeNumber(1, 1000), 10)
     .addHelpText("after", examples("forkd quickstart", "forkd quickstart -n 100"))
     .action(toAction(quickstart));
 }
@@ -46,7 +47,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
   await requireReadyHost(cli, forkd);
   await requireSnapshot(cli, forkd);
 
-  using progress = cli.progress(`Forking ${n} from ${recipeName}`);
+  using progress = cli.progress(`Forking ${n} children from ${recipeName}`);
   const startedAt = performance.now();
   const entries = await forkd.fork(recipeName, { n, signal: cli.signal });
   const forkMs = performance.now() - startedAt;
@@ -74,7 +75,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
     });
   } else {
     await cli.out.bytes(renderTable(columns, children));
-    for (const failure of failures) cli.out.complain(`forkd: child ${failure.index}: ${failure.message}`);
+    for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.message}`);
     await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
     cli.out.note(nextSteps(cli.environment.variables["FORKD_COMMAND"] ?? "forkd", children[0]?.id ?? "ID"));
   }
@@ -86,10 +87,10 @@ async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
   const { checks, accelerator } = await forkd.doctor({ signal: cli.signal });
   const failed = checks.filter(({ outcome }) => outcome === "fail");
   if (failed.length > 0) {
-    const remedy = failed.map((check) => check.remedy ?? check.name).join("\n  ");
+    const remedy = failed.map((check) => checkRemedy(check) ?? check.name).join("\n  ");
     const details = failed.map(({ name, detail }) => `${name} (${detail})`).join("; ");
     throw new AppError("host_not_ready", `This host cannot run sandboxes: ${details}`, {
-      details: { remedy },
+      remedy: advice(remedy),
     });
   }
   for (const check of checks.filter(({ outcome }) => outcome === "warn")) {
@@ -101,7 +102,7 @@ async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
 async function requireSnapshot(cli: Cli, forkd: Forkd): Promise<void> {
   const snapshots = await forkd.snapshots.list({ signal: cli.signal });
   if (snapshots.some(({ tag, bootable }) => tag === recipeName && bootable)) return;
-  cli.out.note(`Building ${recipeName}; later runs use it again.`);
+  cli.out.note(`Building ${recipeName}; later runs reuse it.`);
   const { dir } = await findRecipe(recipeName, cli.environment.recipesDir);
   await buildSnapshot(cli, { tag: recipeName, recipe: dir, force: true });
 }
@@ -110,7 +111,7 @@ async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
   const startedAt = performance.now();
   const outcome = await sandbox.eval(code, { signal: cli.signal }).then(
     ({ result, error }) => ({ result: result ?? error ?? "", ok: error === null }),
-    (error: unknown) => ({ result: error instanceof Error ? error.message : String(error), ok: false }),
+    (error: unknown) => ({ result: errorMessage(error), ok: false }),
   );
   const eval_ms = performance.now() - startedAt;
   return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome };
@@ -134,7 +135,7 @@ function totals(
   return [
     "",
     `${children.length} of ${run.n} forked in ${run.forkMs.toFixed(0)} ms; all evaluated after ${run.totalMs.toFixed(0)} ms`,
-    `private memory: ${mib(all && all / known.length)} MiB a child, ${mib(all)} MiB together`,
+    `private memory: ${mib(all && all / known.length)} MiB per child, ${mib(all)} MiB in total`,
     "",
   ].join("\n");
 }
@@ -147,7 +148,7 @@ function mib(bytes: number | undefined): string {
 function nextSteps(command: string, id: string): string {
   const short = id.slice(0, 9);
   return `
-The daemon and the children are up. Try:
+The daemon and the children are running. Try:
   ${command} exec ${short} -- uname -a
   ${command} eval ${short} 'numpy.arange(10).sum()'
   ${command} ls

@@ -5,14 +5,14 @@ import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id...>", "sandboxes or workspaces; a unique beginning of an id is enough")
+    .argument("<id...>", "Ids or unique prefixes of sandboxes, or workspaces")
     .addHelpText("after", examples("forkd resume 3f2a", "forkd resume 3f2a 9c1d"))
     .action(toAction(resume));
 }
 
 async function resume(cli: Cli, _options: unknown, prefixes: string[]): Promise<number> {
   const forkd = await cli.daemon();
-  using _progress = cli.progress("Resuming");
+  using _progress = cli.progress("Resuming sandboxes");
   const ids = await cli.sandboxIds(forkd, prefixes);
   return forEach(cli.out, { items: [...new Set(ids)], name: "id", done: "resumed" }, (id) =>
     forkd.call("resume", { id }, { signal: cli.signal }),

@@ -4,11 +4,11 @@ import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
-    .requiredOption("--to <tag>", "an ancestor of the sandbox, or a branch that was taken of it")
+    .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
+    .requiredOption("--to <tag>", "Return to this ancestor or branch of the sandbox")
     .addHelpText(
       "after",
-      "\nThe sandbox keeps its id; what it did since is lost.\n" +
+      "\nThe sandbox keeps its id; later changes are lost.\n" +
         examples("forkd rewind 3f2a --to before-refactor"),
     )
     .action(toAction(rewind));

@@ -6,10 +6,14 @@ import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<tag...>", "snapshots")
-    .option("--cascade", "also the snapshots that are layers over it")
-    .option("--force", "whatever depends on it: sandboxes go on, layers over it become unusable")
-    .addHelpText("after", examples("forkd rmi old-tag", "forkd rmi --cascade base", "forkd rmi --force a b"))
+    .argument("<tag...>", "Snapshots")
+    .option("--cascade", "Also remove the snapshots that are layers over it")
+    .option("--force", "Remove it even if something depends on it")
+    .addHelpText(
+      "after",
+      "\nAfter --force, sandboxes keep running and layers over the snapshot become unusable.\n" +
+        examples("forkd rmi old-tag", "forkd rmi --cascade base", "forkd rmi --force a b"),
+    )
     .action(toAction(rmi));
 }
 
@@ -17,7 +21,7 @@ async function rmi(cli: Cli, options: { cascade?: true; force?: true }, tags: st
   const { cascade, force } = options;
   if (cascade && force) throw usage("give either --cascade or --force");
   const forkd = await cli.daemon();
-  using _progress = cli.progress("Removing");
+  using _progress = cli.progress("Removing snapshots");
   return forEach(cli.out, { items: tags, name: "tag", done: "removed", inTurn: true }, (tag) =>
     forkd.snapshots.remove(tag, { cascade, force, signal: cli.signal }),
   );

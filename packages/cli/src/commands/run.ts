@@ -4,19 +4,19 @@ import type { Cli, ToAction } from "../cli.ts";
 import { runCommand, type CommandOptions } from "../guest/command-session.ts";
 import { examples } from "../options/help.ts";
 
-/** The sandbox outlives a client that vanished by no more than this. */
+/** If this client vanishes, the sandbox lives at most this much longer than its command. */
 const graceSecs = 3600;
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<tag>", "snapshot")
-    .argument("<command...>", "program and arguments, after --")
-    .option("-i, --interactive", "pass stdin on")
-    .option("-t, --tty", "give the command a terminal")
-    .option("-e, --env <name=value>", "environment (repeatable)", collectEnv)
-    .option("-w, --workdir <path>", "directory to start in")
-    .option("-u, --user <user>", "name, uid, name:group or uid:gid (default: root)")
-    .option("--timeout <duration>", "kill the command after this time (default: no limit)", parseDuration)
+    .argument("<tag>", "Snapshot")
+    .argument("<command...>", "Program and arguments, after --")
+    .option("-i, --interactive", "Forward stdin")
+    .option("-t, --tty", "Give the command a terminal")
+    .option("-e, --env <name=value>", "Set a variable (repeatable)", collectEnv)
+    .option("-w, --workdir <path>", "Run in this directory")
+    .option("-u, --user <user>", "Run as name, uid, name:group or uid:gid (default: root)")
+    .option("--timeout <duration>", "Kill the command after this time (default: no limit)", parseDuration)
     .addHelpText(
       "after",
       examples("forkd run python-numpy -- python3 -c 'print(1 + 1)'", "forkd run python-numpy -it -- bash"),
@@ -32,7 +32,7 @@ async function run(cli: Cli, options: CommandOptions, tag: string, args: string[
   try {
     return await runCommand(cli, sandbox, args, options);
   } finally {
-    // No signal: the sandbox is killed whatever ended the command. Further interrupts wait for it.
+    // Kills the sandbox even after an interrupt, so it passes no signal. Further interrupts are ignored.
     using _interrupts = cli.interrupts.takeOver(() => {});
     await sandbox[Symbol.asyncDispose]();
   }

@@ -1,4 +1,4 @@
-/** Runs the daemon in this process. Each flag is a setting: the daemon's table says which settings have one. */
+/** Runs the daemon in this process. The daemon's table of settings says which of them have a flag. */
 import { flagsOf, requireSetting, serve as runDaemon, type Flags } from "@forkd/daemon";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
@@ -15,8 +15,8 @@ type Options = {
 export function define(command: Command, toAction: ToAction): void {
   for (const { option, help } of flagsOf()) command.option(option, help);
   command
-    .addOption(new Option("--log-fallback <path>", "default of --log-file").hideHelp())
-    .option("--set <name=value>", "any other setting of `forkd config` (repeatable)", collectSetting)
+    .addOption(new Option("--log-fallback <path>", "Set the default of --log-file").hideHelp())
+    .option("--set <name=value>", "Set any other setting of `forkd config` (repeatable)", collectSetting)
     .addHelpText(
       "after",
       examples(

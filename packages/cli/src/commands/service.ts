@@ -1,7 +1,7 @@
-/** forkd as a service of systemd. */
+/** Installs forkd as a systemd service. */
 import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addCommonOptions, examples } from "../options/help.ts";
@@ -22,19 +22,19 @@ export function define(command: Command, toAction: ToAction): void {
     .enablePositionalOptions()
     .addHelpText(
       "after",
-      "\nThe unit runs the tree that this command belongs to. Without systemd see deploy/ for other ways.\n" +
+      "\nThe unit runs the tree of this command. deploy/ has files for hosts without systemd.\n" +
         examples("forkd service print", "forkd service install --now", "forkd service uninstall"),
     );
   const add = (name: string, summary: string) =>
     addCommonOptions(command.command(name).description(summary)).option(
       "--user",
-      "a service of this user, not of the system",
+      "Use the service manager of this user, not of the system",
     );
   add("install", "Write the units and enable the service")
-    .option("--prefix <dir>", "tree that runs (default: that of this command)")
-    .option("--dir <dir>", "directory of the unit (default: systemd's)")
-    .option("--now", "also start it")
-    .option("--dry-run", "only say what would be done")
+    .option("--prefix <dir>", "Run this tree (default: the tree of this command)")
+    .option("--dir <dir>", "Write the units here (default: systemd's directory)")
+    .option("--now", "Also start the service")
+    .option("--dry-run", "Only print the steps")
     .addHelpText(
       "after",
       examples(
@@ -44,14 +44,14 @@ export function define(command: Command, toAction: ToAction): void {
       ),
     )
     .action(toAction(install));
-  add("uninstall", "Stop and disable the service and remove its units; data and sandboxes stay")
-    .option("--dir <dir>", "directory of the unit (default: systemd's)")
-    .option("--dry-run", "only say what would be done")
+  add("uninstall", "Stop the service and remove its units; keep data")
+    .option("--dir <dir>", "Remove the units here (default: systemd's directory)")
+    .option("--dry-run", "Only print the steps")
     .addHelpText("after", examples("forkd service uninstall"))
     .action(toAction(uninstall));
   add("print", "Print a unit")
-    .addArgument(new Argument("[unit]", "which").choices(unitNames).default("forkd.service"))
-    .option("--prefix <dir>", "tree that runs (default: that of this command)")
+    .addArgument(new Argument("[unit]", "Unit").choices(unitNames).default("forkd.service"))
+    .option("--prefix <dir>", "Run this tree (default: the tree of this command)")
     .addHelpText("after", examples("forkd service print > forkd.service"))
     .action(toAction(print));
 }
@@ -62,7 +62,7 @@ async function print(cli: Cli, { prefix, user }: Options, name: UnitName): Promi
   await cli.out.bytes(unit);
 }
 
-/** What is done, in order; with --dry-run only told. */
+/** Runs steps in order and prints them; with --dry-run it only prints them. */
 class Steps {
   readonly done: string[] = [];
   readonly #cli: Cli;
@@ -73,7 +73,7 @@ class Steps {
     this.#dryRun = options.dryRun === true;
   }
 
-  async take(what: string, act: () => Promise<void>): Promise<void> {
+  async run(what: string, act: () => Promise<void>): Promise<void> {
     if (!this.#dryRun) await act();
     this.done.push(what);
     if (!this.#cli.out.json) this.#cli.out.line(this.#dryRun ? `would: ${what}` : what);
@@ -81,7 +81,7 @@ class Steps {
 
   async systemctl(options: Options, ...args: string[]): Promise<void> {
     const all = [...(options.user ? ["--user"] : []), ...args];
-    await this.take(`systemctl ${all.join(" ")}`, () => systemctl(all));
+    await this.run(`systemctl ${all.join(" ")}`, () => systemctl(all));
   }
 }
 
@@ -98,7 +98,7 @@ async function install(cli: Cli, options: Options): Promise<void> {
     paths.push(file);
     if (!(await needsWrite(file, unit))) continue;
     changed = true;
-    await steps.take(`write ${file}`, () => writeUnit(file, unit).catch(rethrow(`Cannot write ${file}`)));
+    await steps.run(`write ${file}`, () => writeUnit(file, unit).catch(rethrow(`Cannot write ${file}`)));
   }
   if (!changed) cli.out.note(`${paths.join(" and ")} are up to date.`);
   const managed = dir === undefined && hasSystemd();
@@ -107,7 +107,7 @@ async function install(cli: Cli, options: Options): Promise<void> {
     await steps.systemctl(options, "enable", ...(options.now ? ["--now"] : []), "forkd.service");
   } else if (dir === undefined) {
     cli.out.note(
-      "systemd does not run here, so the unit is not enabled: systemctl enable --now forkd.service",
+      "systemd does not run here. To enable the unit, run `systemctl enable --now forkd.service` later.",
     );
   }
   finish(cli, { path, changed, enabled: managed, steps: steps.done, dry_run: options.dryRun === true });
@@ -119,17 +119,17 @@ async function uninstall(cli: Cli, options: Options): Promise<void> {
   );
   const [path] = paths;
   const steps = new Steps(cli, options);
-  const there = paths.filter((each) => existsSync(each));
-  const isThere = there.length > 0;
+  const present = paths.filter((each) => existsSync(each));
+  const isInstalled = present.length > 0;
   const managed = options.dir === undefined && hasSystemd();
-  if (!isThere) cli.out.note(`There is no ${path}.`);
+  if (!isInstalled) cli.out.note(`There is no ${path}.`);
   else {
     if (managed) await steps.systemctl(options, "disable", "--now", "forkd.service");
-    for (const each of there)
-      await steps.take(`remove ${each}`, () => rm(each).catch(rethrow(`Cannot remove ${each}`)));
+    for (const each of present)
+      await steps.run(`remove ${each}`, () => rm(each).catch(rethrow(`Cannot remove ${each}`)));
     if (managed) await steps.systemctl(options, "daemon-reload");
   }
-  finish(cli, { path, changed: isThere, steps: steps.done, dry_run: options.dryRun === true });
+  finish(cli, { path, changed: isInstalled, steps: steps.done, dry_run: options.dryRun === true });
 }
 
 function finish(cli: Cli, result: object): void {
@@ -139,7 +139,7 @@ function finish(cli: Cli, result: object): void {
 function rethrow(what: string): (cause: unknown) => never {
   return (cause) => {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : String(cause);
-    const remedy = "Run it as root, or with --user for a service of your own.";
-    throw new AppError("forbidden", `${what}: ${code}`, { details: { remedy }, cause });
+    const remedy = advice("Run it as root, or with --user for your own service.");
+    throw new AppError("forbidden", `${what}: ${code}`, { remedy, cause });
   };
 }

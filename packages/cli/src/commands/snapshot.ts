@@ -30,7 +30,7 @@ type BuildOptions = {
   force?: true;
 };
 
-/** Options that say how a machine is made */
+/** Options that apply only to a build. */
 const buildOptions = [
   "rootfs",
   "kernel",
@@ -47,33 +47,34 @@ const buildOptions = [
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--tag <tag>", "name of the snapshot")
-    .option("--rootfs <path>", "ext4 image, tar archive (also .gz, .xz, .zst) or directory")
-    .option("--kernel <path>", "Linux kernel image (default: Debian's cloud kernel)")
-    .option("--modules <dir>", "modules of that kernel (default: its drivers are built in)")
-    .option("--memory-mib <mib>", "guest memory", wholeNumber(64, 65_536))
-    .option("--vcpus <count>", "virtual processors", wholeNumber(1, 64))
-    .option("--disk-mib <mib>", "size of the root file system", wholeNumber(16, 1_048_576))
-    .option("-e, --env <name=value>", "environment of every command (repeatable)", collectEnv)
-    .option("--run <command>", "shell command to run before the snapshot is taken (repeatable)", collectText)
+    .option("--tag <tag>", "Name the snapshot")
+    .option("--rootfs <path>", "Use an ext4 image, a directory, or a tar (.gz, .xz, .zst)")
+    .option("--kernel <path>", "Boot this Linux kernel (default: Debian's cloud kernel)")
+    .option("--modules <dir>", "Use modules of that kernel (default: drivers are built in)")
+    .option("--memory-mib <mib>", "Set the guest memory", wholeNumber(64, 65_536))
+    .option("--vcpus <count>", "Set the number of virtual processors", wholeNumber(1, 64))
+    .option("--disk-mib <mib>", "Set the size of the root file system", wholeNumber(16, 1_048_576))
+    .option("-e, --env <name=value>", "Set a variable for every command (repeatable)", collectEnv)
+    .option("--run <command>", "Run a shell command before the snapshot (repeatable)", collectText)
     .option(
       "--language <name[=code]>",
-      "warm interpreter, python or node, and its warm-up (repeatable)",
+      "Warm up an interpreter: python or node (repeatable)",
       collectLanguage,
     )
-    .option("--boot-wait <duration>", "longest wait for the agent", parseLifetime)
-    .option("--force", "replace a snapshot that has this tag")
-    .option("--from-sandbox <id>", "capture a running sandbox in place of a build, as `forkd branch` does")
-    .option("--diff", "with --from-sandbox: write while the sandbox is paused")
-    .option("--live", "with --from-sandbox: write after the sandbox runs again (the default)")
-    .option("--no-wait", "with --from-sandbox: return as soon as the sandbox runs again")
+    .option("--boot-wait <duration>", "Wait at most this long for the agent", parseLifetime)
+    .option("--force", "Replace a snapshot that has this tag")
+    .option("--from-sandbox <id>", "Snapshot a running sandbox instead, like `forkd branch`")
+    .option("--diff", "Write memory while the sandbox is paused")
+    .option("--live", "Write memory after the sandbox runs again (default)")
+    .option("--no-wait", "Return as soon as the sandbox runs again")
     .addHelpText(
       "after",
-      examples(
-        "forkd snapshot --tag mine --rootfs ./rootfs.tar.zst --language 'python=import json'",
-        "forkd snapshot --tag tiny --rootfs ./root.ext4 --kernel ./bzImage --memory-mib 128 --run 'touch /ready'",
-        "forkd snapshot --from-sandbox 3f2a --tag mid-thought",
-      ),
+      "\n--diff, --live and --no-wait need --from-sandbox.\n" +
+        examples(
+          "forkd snapshot --tag mine --rootfs ./rootfs.tar.zst --language 'python=import json'",
+          "forkd snapshot --tag tiny --rootfs ./root.ext4 --kernel ./bzImage --memory-mib 128 --run 'touch /ready'",
+          "forkd snapshot --from-sandbox 3f2a --tag mid-thought",
+        ),
     )
     .action(toAction(snapshot));
 }
@@ -82,7 +83,7 @@ async function snapshot(cli: Cli, options: Options): Promise<number> {
   if (options.fromSandbox !== undefined) return branch(cli, options, options.fromSandbox);
   const { tag, rootfs } = options;
   if (options.diff || options.live || !options.wait)
-    throw usage("--diff, --live and --no-wait go with --from-sandbox");
+    throw usage("--diff, --live and --no-wait need --from-sandbox");
   if (rootfs === undefined) throw usage("give --rootfs PATH, or --from-sandbox ID");
   if (tag === undefined) throw usage("name the snapshot with --tag");
   await buildSnapshot(cli, toRequest(options, tag, rootfs));
@@ -93,7 +94,7 @@ async function snapshot(cli: Cli, options: Options): Promise<number> {
 async function branch(cli: Cli, options: Options, prefix: string): Promise<number> {
   const { tag, diff, live, wait, ...rest } = options;
   if (buildOptions.some((name) => rest[name] !== undefined))
-    throw usage("--from-sandbox goes only with --tag, --diff, --live and --no-wait: the machine is there");
+    throw usage("--from-sandbox can be used only with --tag, --diff, --live and --no-wait");
   if (diff && live) throw usage("give either --diff or --live");
   return branchSandbox(cli, prefix, {
     ...(tag !== undefined && { tag }),

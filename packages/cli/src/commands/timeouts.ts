@@ -4,23 +4,21 @@ import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
 import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
-/** seconds; 0 for none, since a parser of options cannot give null */
+/** Seconds; 0 for none, because a parser of options cannot return null. */
 type Time = number;
 type Options = { ttl?: Time; idle?: Time; onTimeout?: "kill" | "pause"; autoResume?: boolean };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<id>", "sandbox or workspace; a unique beginning of an id is enough")
-    .option("--ttl <duration>", 'time to live from now, or "none"', parseTime)
-    .option("--idle <duration>", 'longest time without a call into it, or "none"', parseTime)
-    .addOption(
-      new Option("--on-timeout <action>", "what follows when a time is over").choices(["kill", "pause"]),
-    )
-    .option("--auto-resume", "a call into it while it is paused resumes it first")
-    .option("--no-auto-resume", "such a call is refused")
+    .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
+    .option("--ttl <duration>", 'Set the time to live from now, or "none"', parseTime)
+    .option("--idle <duration>", 'Set the longest time without a call, or "none"', parseTime)
+    .addOption(new Option("--on-timeout <action>", "Set the action of a timeout").choices(["kill", "pause"]))
+    .option("--auto-resume", "Resume the paused sandbox when a call needs it")
+    .option("--no-auto-resume", "Refuse calls while it is paused")
     .addHelpText(
       "after",
-      "\nWhat is not given stays as it is.\n" +
+      "\nOptions that are not given stay as they are.\n" +
         examples(
           "forkd timeouts 3f2a --ttl 1h",
           "forkd timeouts 3f2a --idle 10m --on-timeout pause --auto-resume",

@@ -9,16 +9,16 @@ import { rowsOf, sortKeys, topColumns, totalsOf, type SortKey, type TopRow } fro
 
 type Options = { once?: true; sort: SortKey; tag?: string; label?: string[] };
 
-/** Between two measurements, in ms; the daemon measures once a second at most */
+/** Time between two measurements; the daemon measures at most once per second. */
 const refreshMs = 2000;
 const onceMs = 1200;
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--once", "print the table once and exit")
-    .addOption(new Option("--sort <column>", "order of the rows").choices(sortKeys).default("cpu"))
-    .option("--tag <tag>", "only the children of a snapshot")
-    .option("--label <name=value>", "only sandboxes with a label (repeatable)", collectLabelFilter)
+    .option("--once", "Print the table once and exit")
+    .addOption(new Option("--sort <column>", "Sort the rows by this column").choices(sortKeys).default("cpu"))
+    .option("--tag <tag>", "Show only the children of this snapshot")
+    .option("--label <name=value>", "Show only sandboxes with this label (repeatable)", collectLabelFilter)
     .addHelpText(
       "after",
       examples(

@@ -13,5 +13,5 @@ async function tree(cli: Cli): Promise<void> {
   if (cli.out.json) return cli.out.document(lineage);
   const lines = renderTree(lineage, { ascii: !cli.environment.unicode });
   for (const line of lines) cli.out.line(line);
-  if (lines.length === 0) cli.out.note("No snapshots yet; `forkd build python-numpy` makes one.");
+  if (lines.length === 0) cli.out.note("No snapshots. Run `forkd build python-numpy` to build one.");
 }

@@ -6,7 +6,7 @@ type Options = { listen?: string };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .option("--listen <host:port>", "address for HTTP, or off")
+    .option("--listen <host:port>", "Listen on this address for HTTP, or off")
     .addHelpText("after", examples("forkd up", "forkd up --listen 127.0.0.1:8889"))
     .action(toAction(up));
 }

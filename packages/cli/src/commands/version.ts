@@ -7,7 +7,7 @@ export function define(command: Command, toAction: ToAction): void {
   command.addHelpText("after", examples("forkd version", "forkd version --json")).action(toAction(version));
 }
 
-/** Starts no daemon; says so if none answers. */
+/** Starts no daemon. */
 async function version(cli: Cli): Promise<void> {
   const { findDaemon } = await import("../daemon/client.ts");
   const own = await ownVersion();

@@ -29,7 +29,7 @@ export function define(command: Command, toAction: ToAction): void {
     .enablePositionalOptions()
     .addHelpText(
       "after",
-      "\nA workspace is a sandbox with a name. Every verb that takes the id of a sandbox takes the name too.\n" +
+      "\nA workspace is a sandbox that has a name. Verbs accept the name in place of the id.\n" +
         examples(
           "forkd workspace create dev --snapshot python-numpy",
           "forkd exec dev -- ls /srv",
@@ -37,32 +37,28 @@ export function define(command: Command, toAction: ToAction): void {
         ),
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
-  addLimitOptions(add("create", "Fork a sandbox with a name"))
-    .argument("<name>", "name of the workspace")
-    .requiredOption("--snapshot <tag>", "snapshot to start from")
-    .option("-e, --env <name=value>", "environment of every command (repeatable)", collectEnv)
-    .option("-l, --label <name=value>", "label (repeatable)", collectLabel)
-    .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer")
-    .option(
-      "--ttl <duration>",
-      "suspend (or with --on-timeout kill: delete) it after this time",
-      parseLifetime,
-    )
+  addLimitOptions(add("create", "Fork a sandbox and give it a name"))
+    .argument("<name>", "Name of the workspace")
+    .requiredOption("--snapshot <tag>", "Fork from this snapshot")
+    .option("-e, --env <name=value>", "Set a variable (repeatable)", collectEnv)
+    .option("-l, --label <name=value>", "Add a label (repeatable)", collectLabel)
+    .option("--idempotency-key <key>", "Repeat safely: the same key gives the same answer")
+    .option("--ttl <duration>", "Suspend it after this time (--on-timeout kill: delete)", parseLifetime)
     .addHelpText("after", examples("forkd workspace create dev --snapshot python-numpy"))
     .action(toAction(create));
   add("ls", "List workspaces")
     .addHelpText("after", examples("forkd workspace ls", "forkd workspace ls -q"))
     .action(toAction(ls));
-  add("suspend", "Save the sandbox of a workspace to disk and end its machine")
-    .argument("<name>", "workspace")
+  add("suspend", "Save a workspace to disk and stop its machine")
+    .argument("<name>", "Workspace")
     .addHelpText("after", examples("forkd workspace suspend dev"))
     .action(toAction(suspend));
-  add("resume", "Go on with a suspended workspace")
-    .argument("<name>", "workspace")
+  add("resume", "Resume a suspended workspace")
+    .argument("<name>", "Workspace")
     .addHelpText("after", examples("forkd workspace resume dev"))
     .action(toAction(resume));
   add("delete", "Kill a workspace and remove its saved state")
-    .argument("<name>", "workspace")
+    .argument("<name>", "Workspace")
     .addHelpText("after", examples("forkd workspace delete dev"))
     .action(toAction(remove));
 }
@@ -86,7 +82,7 @@ async function ls(cli: Cli): Promise<void> {
   }
   cli.out.rows(columns, workspaces);
   if (workspaces.length === 0)
-    cli.out.note("No workspaces; `forkd workspace create NAME --snapshot TAG` makes one.");
+    cli.out.note("No workspaces. Run `forkd workspace create NAME --snapshot TAG` to create one.");
 }
 
 async function suspend(cli: Cli, _options: unknown, name: string): Promise<void> {
@@ -116,5 +112,5 @@ async function remove(cli: Cli, _options: unknown, name: string): Promise<number
 function show(cli: Cli, workspace: WorkspaceInfo): void {
   if (cli.out.json) return cli.out.document(workspace);
   cli.out.line(workspace.name);
-  cli.out.note(`Workspace ${workspace.name} is ${workspace.status}, as ${workspace.id}.`);
+  cli.out.note(`Workspace ${workspace.name} is ${workspace.status}; its sandbox is ${workspace.id}.`);
 }

@@ -1,10 +1,10 @@
-/** The daemon: found, or started on demand. */
+/** Finds the daemon, or starts it on demand. */
 import { AppError } from "@forkd/contract/wire";
 import type { Forkd } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
 
-/** The daemon if it answers; undefined if nothing listens. */
+/** Returns the daemon if it answers; undefined if nothing listens. */
 export async function findDaemon(signal: AbortSignal): Promise<Forkd | undefined> {
   const forkd = await connect();
   try {
@@ -16,7 +16,7 @@ export async function findDaemon(signal: AbortSignal): Promise<Forkd | undefined
   }
 }
 
-/** The daemon, started if it is not running and belongs on this host. */
+/** Connects to the daemon; starts a local one that is not running. */
 export async function openDaemon(cli: Cli): Promise<Forkd> {
   if (cli.environment.url !== undefined) return openRemote(cli);
   const running = await findDaemon(cli.signal);
@@ -27,7 +27,7 @@ export async function openDaemon(cli: Cli): Promise<Forkd> {
   return connect();
 }
 
-/** The daemon that FORKD_URL names; why it cannot be reached is the caller's to know. */
+/** Connects to the daemon that FORKD_URL names; never starts it. */
 async function openRemote(cli: Cli): Promise<Forkd> {
   const forkd = await connect();
   await forkd.call("health", {}, { signal: cli.signal });

@@ -12,7 +12,7 @@ export async function settingNames(): Promise<string[]> {
   return [...(await import("@forkd/daemon")).settingNames];
 }
 
-/** Variables with the same prefix that are not settings: those of the CLI, the SDK and the scripts in deploy/. */
+/** Variables with the same prefix that are not settings: those of the CLI, the SDK and deploy/. */
 const otherVariables = /^FORKD_(URL|TOKEN|CA|RECIPES_DIR|COMMAND|RUN_[A-Z_]+)$/;
 
 /** Variables that look like settings but are not, usually because they are misspelt. */

@@ -1,4 +1,4 @@
-/** The daemon's log for a person: the last records of the file, and those that follow. Needs no daemon. */
+/** Reads and follows the daemon's log file and formats its records. Needs no running daemon. */
 import { watch } from "node:fs";
 import { open, type FileHandle } from "node:fs/promises";
 import { basename, dirname } from "node:path";
@@ -12,13 +12,13 @@ const chunkBytes = 64 * 1024;
 
 export type LogRecord = Readonly<Record<string, unknown>>;
 
-/** The record of a line; a line that is none (the runtime's own last words) counts as a message of its own. */
+/** Parses a line. Text that is not a record, such as a crash message of Node, becomes a message. */
 export function parseRecord(line: string): LogRecord {
   try {
     const value: unknown = JSON.parse(line);
     if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as LogRecord;
   } catch {
-    // below
+    // not JSON
   }
   return { level: "error", event: "output", msg: line };
 }
@@ -43,14 +43,14 @@ function textOf(value: unknown): string {
 }
 
 function formatValue(key: string, value: unknown): string {
-  // An error's stack is for --json.
+  // Only --json shows the stack of an error.
   if (key === "err" && typeof value === "object" && value !== null && "message" in value)
     return JSON.stringify(value.message);
   const text = typeof value === "string" ? value : JSON.stringify(value);
   return typeof value === "string" && /[\s"]/.test(text) ? JSON.stringify(text) : text;
 }
 
-/** The last `count` records that `wanted` takes; reads from the end, and no more than it must. */
+/** Returns the last `count` records that match `wanted`; reads from the end, and no more than needed. */
 export async function lastRecords(
   path: string,
   count: number,
@@ -84,18 +84,18 @@ function linesOf(text: string): string[] {
   return text.split("\n").filter((line) => line !== "");
 }
 
-/** Records that are written after `offset`, until the signal; a file that was rotated or cut is read from its beginning. */
+/** Yields records after `offset` until the signal fires; reads a rotated or truncated file from the start. */
 export async function* followRecords(
   path: string,
   offset: number,
   signal: AbortSignal,
 ): AsyncGenerator<LogRecord> {
   let wake = () => {};
-  let stirred = true;
-  // The directory, because the file is replaced when it is rotated.
+  let hasChanged = true;
+  // Watches the directory, because rotation replaces the file.
   const watcher = watch(dirname(path), (_, name) => {
     if (name !== null && name !== basename(path)) return;
-    stirred = true;
+    hasChanged = true;
     wake();
   });
   const stop = () => wake();
@@ -104,16 +104,16 @@ export async function* followRecords(
   let rest = "";
   try {
     while (!signal.aborted) {
-      if (!stirred) await new Promise<void>((resolve) => (wake = resolve));
+      if (!hasChanged) await new Promise<void>((resolve) => (wake = resolve));
       if (signal.aborted) return;
-      stirred = false;
-      // What was written to a file before it was replaced comes before what its successor holds.
-      let text = current ? await readOn(current) : "";
+      hasChanged = false;
+      // The rest of a replaced file comes before the content of the new one.
+      let text = current ? await readRest(current) : "";
       const next = await openAt(path, 0);
       if (next && next.ino !== current?.ino) {
         await current?.file.close();
         current = next;
-        text += await readOn(current);
+        text += await readRest(current);
       } else await next?.file.close();
       const lines = (rest + text).split("\n");
       rest = lines.pop() ?? "";
@@ -128,7 +128,7 @@ export async function* followRecords(
 
 type Opened = { file: FileHandle; ino: number; offset: number };
 
-/** undefined between two files */
+/** Opens the file; undefined during a rotation, while there is none. */
 async function openAt(path: string, offset: number): Promise<Opened | undefined> {
   try {
     const file = await open(path, "r");
@@ -139,7 +139,7 @@ async function openAt(path: string, offset: number): Promise<Opened | undefined>
   }
 }
 
-async function readOn(opened: Opened): Promise<string> {
+async function readRest(opened: Opened): Promise<string> {
   const { size } = await opened.file.stat();
   if (size < opened.offset) opened.offset = 0;
   const data = Buffer.alloc(size - opened.offset);

@@ -1,26 +1,26 @@
-/** The units of systemd for a tree: the templates with its paths. */
+/** Renders and writes the systemd units of a tree from the templates in deploy/systemd. */
 import { constants } from "node:fs";
 import { access, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 
 const ownRoot = fileURLToPath(new URL("../../../../../", import.meta.url)).replace(/\/$/, "");
 const mainOf = (prefix: string) => join(prefix, "packages/cli/dist/src/main.js");
 
-/** The paths that the templates are written with. */
+/** The paths in the templates. */
 const templateRoot = "/opt/forkd";
 const templateNode = "/usr/bin/node";
-/** Others would need systemd's quoting, which ExecStart and Documentation do not share. */
+/** Other characters would need quoting, which differs between ExecStart and Documentation. */
 const plainPath = /^\/[A-Za-z0-9/._@+-]*$/;
 
-/** What runs the daemon, and what has the control groups of its machines. */
+/** The unit of the daemon, and the unit with the control groups of its machines. */
 export const unitNames = ["forkd.service", "forkd-machines.service"] as const;
 export type UnitName = (typeof unitNames)[number];
 
 export type UnitOptions = {
-  /** the tree that runs; default: the one of this program */
+  /** Tree to run; default: the tree of this program. */
   readonly prefix?: string | undefined;
   readonly user: boolean;
 };
@@ -33,14 +33,16 @@ export async function renderUnit(name: UnitName, { prefix = ownRoot, user }: Uni
   ] as const) {
     if (plainPath.test(path)) continue;
     throw new AppError("invalid_request", `Cannot write a unit with the ${field} "${path}"`, {
-      details: { field, remedy: "Use a path of letters, digits and . _ @ + - only, such as /opt/forkd." },
+      details: { field },
+      remedy: advice("Use a path of letters, digits and . _ @ + - only, such as /opt/forkd."),
     });
   }
   try {
     await access(mainOf(root), constants.R_OK);
   } catch (cause) {
     throw new AppError("file_not_found", `There is no built forkd at ${root}: ${mainOf(root)} is missing`, {
-      details: { field: "prefix", remedy: "Run `npm run setup` there, or give --prefix." },
+      details: { field: "prefix" },
+      remedy: advice("Run `npm run setup` there, or give --prefix."),
       cause,
     });
   }
@@ -58,12 +60,12 @@ export function unitPath(
   return join(resolve(dir ?? (user ? join(config, "systemd/user") : "/etc/systemd/system")), name);
 }
 
-/** False if the file holds that text already. */
+/** False if the file already has this text. */
 export async function needsWrite(path: string, text: string): Promise<boolean> {
   return (await readFile(path, "utf8").catch(() => undefined)) !== text;
 }
 
-/** Whole or not at all. */
+/** Replaces the file in one step. */
 export async function writeUnit(path: string, text: string): Promise<void> {
   await mkdir(dirname(path), { recursive: true });
   const temporary = `${path}.${process.pid}.tmp`;

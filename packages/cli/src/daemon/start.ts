@@ -1,15 +1,17 @@
 /**
- * The daemon, by the service that it belongs to, or as a background process of its own session. That says over an IPC channel that it is ready and where, and
- * then lets go of the channel; its output goes to a log file in the data directory.
+ * Starts the daemon: with systemd if its service is enabled, otherwise as a background process in its own
+ * session. That process sends its address over an IPC channel and then disconnects. It logs to a file in the
+ * data directory.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { mkdir, open, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { AppError, fromErrorBody } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, fromErrorBody, parseRemedy } from "@forkd/contract/wire";
 import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
+import { cliRemedy } from "../terminal/remedies.ts";
 import { findDaemon } from "./client.ts";
 import { serviceOf, systemctl } from "./systemd.ts";
 
@@ -18,10 +20,10 @@ const otherPollMs = 50;
 const logTailLines = 15;
 const mainPath = fileURLToPath(new URL("../main.js", import.meta.url));
 
-/** Also the message that `serve` sends to the process that started it. */
+/** Where the daemon listens; also the message of `serve` to the process that started it. */
 export type DaemonAddress = { readonly pid: number; readonly socket: string; readonly url: string | null };
 
-/** Resolves when the daemon answers; also when another process started it first. */
+/** Starts the daemon and resolves when it answers, even if another process started it first. */
 export async function startDaemon(cli: Cli, args: readonly string[] = []): Promise<DaemonAddress> {
   using _progress = cli.progress("Starting the daemon");
   const dataDir = resolve(defaultDataDir(cli.environment.variables));
@@ -31,9 +33,9 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   const service = args.length === 0 ? await serviceOf(dataDir, cli.environment.variables) : undefined;
   if (service) {
     await systemctl([...service, "start", "forkd.service"]);
-    const remedy = "The daemon's log is in the journal: journalctl -u forkd.";
+    const remedy = advice("Run `journalctl -u forkd` to read the daemon's log.");
     const late = "The service forkd was started, but its daemon does not answer";
-    return waitForOther(cli, new AppError("daemon_unreachable", late, { details: { remedy } }), signal);
+    return waitForOther(cli, new AppError("daemon_unreachable", late, { remedy }), signal);
   }
   const log = await open(logPath, "a", 0o600);
   const logStart = (await log.stat()).size;
@@ -56,7 +58,7 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   }
 }
 
-/** The daemon starts in "/", so relative paths of the environment are made absolute for it. */
+/** Makes relative paths of the environment absolute, because the daemon starts in "/". */
 function placeFlags(cli: Cli, dataDir: string): string[] {
   const {
     FORKD_RUNTIME_DIR: runtimeDir,
@@ -88,20 +90,20 @@ function readiness(child: ChildProcess, signal: AbortSignal): Promise<DaemonAddr
       reject(new AppError("daemon_unreachable", message, { cause }));
     child.once("error", (cause) => fail("Cannot start the daemon", cause));
     child.once("exit", (code, name) =>
-      fail(`The daemon ended while it started (${name ?? `exit code ${code}`})`),
+      fail(`The daemon exited while it started (${name ?? `exit code ${code}`})`),
     );
-    // The child runs this same program, so the form of its message is known.
+    // The child runs the same program, so its message has this type.
     child.once("message", (message) => resolveReady(message as DaemonAddress));
     const abort = () => {
       child.kill("SIGTERM");
-      fail("The start of the daemon was given up", signal.reason);
+      fail("The daemon did not start in time, or its start was interrupted", signal.reason);
     };
     if (signal.aborted) abort();
     else signal.addEventListener("abort", abort, { once: true });
   });
 }
 
-/** The failure with the end of the log, and with the code and message that the daemon logged, if it did. */
+/** Adds to a failure the code and message that the daemon logged, or otherwise the end of the log. */
 async function explain(error: unknown, path: string, start: number): Promise<AppError> {
   const lines = (await readFile(path))
     .subarray(start)
@@ -110,47 +112,46 @@ async function explain(error: unknown, path: string, start: number): Promise<App
     .split("\n")
     .slice(-logTailLines);
   const logged = lines.map(parseFailure).findLast((failure) => failure !== undefined);
-  const message = logged?.error ?? (error instanceof Error ? error.message : String(error));
+  const message = logged?.error ?? errorMessage(error);
   const code = logged?.code ?? (error instanceof AppError ? error.code : "internal");
-  const details = {
-    remedy: `The daemon's log is ${path}.`,
-    ...(logged === undefined && { log: lines.join("\n") }),
-  };
-  return fromErrorBody({ error: message, code, details });
+  const details = logged === undefined ? { log: lines.join("\n") } : {};
+  const remedy = parseRemedy(logged?.remedy) ?? advice(`The daemon's log is ${path}.`);
+  return fromErrorBody({ error: message, code, details, remedy: { ...remedy, text: cliRemedy(remedy) } });
 }
 
 type LogRecord = {
   event?: string;
   errorCode?: string;
-  err?: { message?: string };
+  err?: { message?: string; remedy?: unknown };
+  remedy?: unknown;
   error?: string;
   code?: string;
 };
 
 /** A record of the daemon that gave up, or the error body of `serve --json`. */
-function parseFailure(line: string): { error: string; code: string } | undefined {
+function parseFailure(line: string): { error: string; code: string; remedy: unknown } | undefined {
   try {
-    const { event, errorCode, err, error, code } = JSON.parse(line) as LogRecord;
-    if (error !== undefined && code !== undefined) return { error, code };
+    const { event, errorCode, err, error, code, remedy } = JSON.parse(line) as LogRecord;
+    if (error !== undefined && code !== undefined) return { error, code, remedy };
     if (event !== "daemon.stop" || errorCode === undefined) return undefined;
-    return { error: err?.message ?? errorCode, code: errorCode };
+    return { error: err?.message ?? errorCode, code: errorCode, remedy: err?.remedy };
   } catch {
-    return undefined; // a line that is no record
+    return undefined; // not a record
   }
 }
 
-/** Two verbs may start the daemon at the same time; the data directory admits one, and both can use it. */
+/** Two verbs may start a daemon at the same time: one locks the data directory, and both verbs use it. */
 async function waitForOther(cli: Cli, failure: AppError, signal: AbortSignal): Promise<DaemonAddress> {
-  // The other daemon is no child of this process, so its readiness is no event here.
+  // Polls, because another process started this daemon.
   while (!signal.aborted) {
     const forkd = await findDaemon(signal);
     if (forkd !== undefined) return findAddress(cli, (await forkd.version()).pid);
-    await delay(otherPollMs, undefined, { signal }).catch(() => undefined); // the loop looks at the signal
+    await delay(otherPollMs, undefined, { signal }).catch(() => undefined); // the loop checks the signal
   }
   throw failure;
 }
 
-/** Where a running daemon listens, as the SDK finds it and as the daemon has written it into its data directory. */
+/** Where a running daemon listens, from the SDK and from the daemon's record in its data directory. */
 export async function findAddress(cli: Cli, pid: number): Promise<DaemonAddress> {
   const { variables } = cli.environment;
   const target = await findTarget({}, variables);

@@ -1,4 +1,4 @@
-/** systemd, where it runs: its control program, and the service that a data directory belongs to. */
+/** Calls systemctl, and finds the service of a data directory. */
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -6,7 +6,7 @@ import { AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
 import { unitPath } from "./service-unit.ts";
 
-/** What sd_booted(3) looks at. */
+/** The check of sd_booted(3). */
 export function hasSystemd(): boolean {
   return existsSync("/run/systemd/system");
 }
@@ -24,8 +24,8 @@ export function systemctl(args: readonly string[]): Promise<void> {
 }
 
 /**
- * Arguments of systemctl for the service whose daemon has that data directory, if this host has one that is enabled. A daemon started
- * past it would take the directory from it.
+ * The systemctl arguments of the enabled service whose daemon uses this data directory, if there is one. A
+ * daemon started beside it would lock its directory.
  */
 export async function serviceOf(dataDir: string, env: NodeJS.ProcessEnv): Promise<string[] | undefined> {
   if (!hasSystemd()) return undefined;

@@ -1,9 +1,9 @@
-/** Sends a build and shows its progress; `build`, `snapshot` and `quickstart` share it. */
+/** Builds a snapshot and shows the progress; shared by `build`, `snapshot` and `quickstart`. */
 import type { RequestOf, SnapshotInfo } from "@forkd/contract";
 import type { Cli } from "../cli.ts";
 import { formatBytes } from "../terminal/table.ts";
 
-/** With --json every event of the build is printed, the snapshot last. */
+/** With --json it prints every event of the build, the snapshot last. */
 export async function buildSnapshot(cli: Cli, request: RequestOf<"createSnapshot">): Promise<SnapshotInfo> {
   const forkd = await cli.daemon();
   using progress = cli.progress(`Building ${request.tag}`);

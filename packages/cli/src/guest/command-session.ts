@@ -1,6 +1,6 @@
 /**
- * One command of a guest, connected to this process: its output to stdout and stderr, our stdin to its stdin, our
- * signals to it. `exec` and `run` share it.
+ * Connects a command of a guest to this process: its output to stdout and stderr, stdin and signals to it.
+ * Shared by `exec` and `run`.
  */
 import { AppError } from "@forkd/contract/wire";
 import type { ExecEvent } from "@forkd/contract";
@@ -17,7 +17,7 @@ export type CommandOptions = {
   timeout?: number;
 };
 
-/** Runs the command to its end. Resolves to its exit code; 128 + n if signal n ended it. */
+/** Runs the command until it exits. Resolves to its exit code, or 128 + n after signal n. */
 export async function runCommand(
   cli: Cli,
   sandbox: Sandbox,
@@ -50,7 +50,7 @@ export async function runCommand(
   }
 }
 
-/** The part of the settings that needs no connection to this process. */
+/** The settings of a command that is not connected to this process. */
 export function commandSettings(cli: Cli, options: CommandOptions) {
   const term = options.tty ? { TERM: cli.environment.term } : {};
   return {
@@ -61,7 +61,7 @@ export function commandSettings(cli: Cli, options: CommandOptions) {
   };
 }
 
-/** The first signal goes to the command as it is, the second kills it, the third leaves. */
+/** Forwards the first signal, kills the command after the second, exits after the third. */
 function passSignals(cli: Cli, handle: CommandHandle): Disposable {
   let count = 0;
   return cli.interrupts.takeOver((name) => {
@@ -73,7 +73,7 @@ function passSignals(cli: Cli, handle: CommandHandle): Disposable {
 
 type Passed = { handle: CommandHandle; ended: AbortSignal; isTyped: boolean };
 
-/** Where the daemon is restarted keys that nobody took can be typed again; a file with a hole must not be taken for a whole one. */
+/** A user can type keys again that a restart lost; other input would have a gap and must fail. */
 async function passInput({ handle, ended, isTyped }: Passed, lost: (error: AppError) => void): Promise<void> {
   try {
     for await (const chunk of process.stdin) {
@@ -96,7 +96,7 @@ function isLoss(error: unknown): error is AppError {
   return error instanceof AppError && error.code === "daemon_unreachable";
 }
 
-/** A command may close its stdin or end at any time; its exit event says the rest. */
+/** A command may close its stdin or exit at any time; the exit event reports it. */
 function ignoreEnd(_error: unknown): void {}
 
 async function showOutput(cli: Cli, handle: CommandHandle): Promise<number> {
@@ -113,6 +113,6 @@ async function showEvent(cli: Cli, event: ExecEvent): Promise<void> {
   if (event.type === "stdout" || event.type === "stderr") {
     await cli.out.bytes(Buffer.from(event.data, event.encoding), event.type);
   } else if (event.type === "exit" && event.timed_out) {
-    cli.out.complain("forkd: The command ran into its timeout and was killed");
+    cli.out.report("forkd: The command timed out and was killed");
   }
 }

@@ -1,4 +1,4 @@
-/** Host → guest. Files keep their mode; links are followed to files. */
+/** Copies from the host into the guest. Files keep their mode; links to files are followed. */
 import { createReadStream } from "node:fs";
 import { lstat, readdir, stat } from "node:fs/promises";
 import { basename, join, posix, resolve } from "node:path";
@@ -8,7 +8,8 @@ import { usage } from "../options/arguments.ts";
 import type { CopyReport, CopyRun } from "./copy-report.ts";
 
 export async function copyStandardInput(run: CopyRun, path: string): Promise<void> {
-  if (await isGuestDirectory(run.sandbox, path)) throw usage(`"${path}" is a directory; name the file`);
+  if (await isGuestDirectory(run.sandbox, path))
+    throw usage(`"${path}" is a directory: give the path of a file`);
   const entry = await run.sandbox.files.write(path, process.stdin, { signal: run.signal });
   addFile(run.report, entry.size);
 }
@@ -30,10 +31,11 @@ async function copyDirectory(run: CopyRun, source: string, target: string): Prom
   for (const name of await readdir(source)) {
     const [from, to] = [join(source, name), posix.join(target, name)];
     const isLink = (await lstat(from)).isSymbolicLink();
-    const facts = await stat(from).catch(() => undefined); // a link to nothing
+    const facts = await stat(from).catch(() => undefined); // a broken link
     if (facts?.isFile()) await copyFile(run, from, to);
     else if (facts?.isDirectory() && !isLink) await copyDirectory(run, from, to);
-    else run.skip(from, isLink ? "it is a link, but not to a file" : "it is neither a file nor a directory");
+    else
+      run.skip(from, isLink ? "it is a link that leads to no file" : "it is neither a file nor a directory");
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Guest → host. The guest is not trusted: names that would leave the target directory are refused, files of a tree are
- * never written through a link, and links are made last.
+ * Copies from the guest to the host. The guest is not trusted: names that would leave the target directory
+ * are refused, files of a tree are never written through a link, and links are created last.
  */
 import { constants } from "node:fs";
 import { lstat, mkdir, open, stat, symlink } from "node:fs/promises";
@@ -16,7 +16,7 @@ type Link = { readonly path: string; readonly target: string };
 
 export async function copyToStandardOutput(run: CopyRun, path: string, out: Output): Promise<void> {
   const entry = await run.sandbox.files.stat(path, { follow: true, signal: run.signal });
-  if (entry.type === "directory") throw usage(`"${path}" is a directory; only files go to stdout`);
+  if (entry.type === "directory") throw usage(`"${path}" is a directory: only a file can go to stdout`);
   for await (const chunk of run.sandbox.files.readStream(path, { signal: run.signal }))
     await out.bytes(chunk);
 }
@@ -39,7 +39,7 @@ async function copyDirectory(run: CopyRun, source: string, target: string, links
   run.report.directories += 1;
   for (const entry of await run.sandbox.files.list(source, { signal: run.signal })) {
     if (!isPlainName(entry.name))
-      throw new AppError("guest_refused", `The guest names a file "${entry.name}"`);
+      throw new AppError("guest_refused", `The guest reports an invalid file name "${entry.name}"`);
     const [from, to] = [posix.join(source, entry.name), join(target, entry.name)];
     if (entry.type === "directory") await copyDirectory(run, from, to, links);
     else if (entry.type === "file") await copyFile(run, { from, to, entry, flags: O_NOFOLLOW });
@@ -49,7 +49,7 @@ async function copyDirectory(run: CopyRun, source: string, target: string, links
   }
 }
 
-/** Whether a name stays in the directory it is joined to. */
+/** True if the name stays inside the directory that it is joined to. */
 export function isPlainName(name: string): boolean {
   return name !== "" && name !== "." && name !== ".." && !/[/\0]/.test(name);
 }
@@ -78,7 +78,7 @@ async function makeLink(run: CopyRun, { path, target }: Link): Promise<void> {
   try {
     await symlink(target, path);
   } catch (error) {
-    run.skip(path, `the link cannot be made: ${String(error)}`);
+    run.skip(path, `cannot create the link: ${String(error)}`);
   }
 }
 

@@ -1,4 +1,4 @@
-/** What one copy has done so far, and what it works with. */
+/** The state of one copy. */
 import type { Sandbox } from "@forkd/sdk";
 import type { Progress } from "../terminal/progress.ts";
 

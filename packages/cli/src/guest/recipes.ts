@@ -1,4 +1,4 @@
-/** Recipes that come with forkd, and the recipe that an argument means. */
+/** Finds recipes: those that come with forkd, and directories. */
 import { readdir, stat } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,7 +8,7 @@ const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.u
 
 export type RecipePlace = { readonly name: string; readonly dir: string };
 
-/** A directory with a recipe.json, or the name of a bundled recipe. A bare name is looked up in the bundle first. */
+/** Finds a directory with a recipe.json, or a bundled recipe. A bare name means a bundled one first. */
 export async function findRecipe(text: string, recipesDir = bundledDir): Promise<RecipePlace> {
   const places =
     text.includes("/") || text === "." ? [resolve(text)] : [join(recipesDir, text), resolve(text)];
@@ -16,10 +16,10 @@ export async function findRecipe(text: string, recipesDir = bundledDir): Promise
     if (await isFile(join(dir, "recipe.json"))) return { name: basename(dir), dir };
   }
   const names = await bundledRecipes(recipesDir);
-  const known = names.length === 0 ? "" : `; bundled are ${names.join(", ")}`;
+  const known = names.length === 0 ? "" : `. Bundled recipes: ${names.join(", ")}`;
   throw new AppError(
     "recipe_not_found",
-    `"${text}" is no recipe: found no recipe.json in ${places.join(" or ")}${known}`,
+    `"${text}" is not a recipe: found no recipe.json in ${places.join(" or ")}${known}`,
   );
 }
 

@@ -1,7 +1,7 @@
-/** Text from the command line and the environment → values. The only reader of `process.env` in this package. */
+/** Parses arguments and environment variables. No other file of this package reads `process.env`. */
 import { InvalidArgumentError } from "commander";
 
-/** A mistake in the arguments that is found after they were parsed. */
+/** A usage error that is found after commander has parsed the arguments. */
 export function usage(message: string): InvalidArgumentError {
   return new InvalidArgumentError(message);
 }
@@ -16,7 +16,7 @@ export function parseDuration(text: string): number {
   }
   let seconds = 0;
   for (const [, amount, unit] of text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)) {
-    seconds += Number(amount) * unitSeconds[unit as keyof typeof unitSeconds]; // the pattern admits only these units
+    seconds += Number(amount) * unitSeconds[unit as keyof typeof unitSeconds]; // the pattern ensures it
   }
   return seconds;
 }
@@ -61,7 +61,7 @@ function splitPair(text: string): [key: string, value: string | undefined] {
   return at === -1 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)];
 }
 
-/** Collects `K=V`; `K` alone takes the value that K has in this process. */
+/** Collects `K=V`; for `K` alone, the value of K in this process. */
 export function collectEnv(
   text: string,
   previous: Record<string, string> = {},
@@ -70,7 +70,7 @@ export function collectEnv(
   const [key, given] = splitPair(text);
   const value = given ?? environment[key];
   if (key === "" || value === undefined) {
-    throw new InvalidArgumentError("It must be NAME=VALUE, or the NAME of a variable that is set here.");
+    throw new InvalidArgumentError("It must be NAME=VALUE, or the NAME of a variable of this process.");
   }
   return { ...previous, [key]: value };
 }
@@ -110,7 +110,7 @@ export function collectLanguage(
 ): Record<string, { warmup: string }> {
   const [name, warmup = ""] = splitPair(text);
   if (name !== "python" && name !== "node") {
-    throw new InvalidArgumentError('It must be "python" or "node", with "=CODE" to run a warm-up.');
+    throw new InvalidArgumentError('It must be "python" or "node", optionally with "=CODE" as its warm-up.');
   }
   return { ...previous, [name]: { warmup } };
 }
@@ -123,7 +123,10 @@ export function collectText(text: string, previous: string[] = []): string[] {
 export type Named = { readonly id: string; readonly workspace?: string | undefined };
 export type Match = { id: string } | { ambiguous: string[] } | undefined;
 
-/** The one sandbox whose id starts with `text`, which may lack the leading "sb-"; if there is none, whose workspace has that name. */
+/**
+ * Finds the one sandbox whose id starts with `text`, with or without the leading "sb-". If there is none, the
+ * one whose workspace has that name.
+ */
 export function matchSandbox(text: string, sandboxes: readonly Named[]): Match {
   const wanted = text.startsWith("sb-") ? text : `sb-${text}`;
   const matches = sandboxes.filter(({ id }) => id.startsWith(wanted)).map(({ id }) => id);
@@ -136,7 +139,7 @@ export function matchSandbox(text: string, sandboxes: readonly Named[]): Match {
 export type CopyEnd =
   { kind: "guest"; id: string; path: string } | { kind: "host"; path: string } | { kind: "standard" };
 
-/** One side of a copy: `ID:/path` or `WORKSPACE:/path`, a host path, or `-`. A host path with a colon is written `./a:b`. */
+/** One side of a copy: `ID:/path` or `WORKSPACE:/path`, a host path (with a colon: `./a:b`), or `-`. */
 export function parseCopyEnd(text: string): CopyEnd {
   if (text === "-") return { kind: "standard" };
   const guest = /^([A-Za-z0-9][A-Za-z0-9._-]*):(.*)$/s.exec(text);
@@ -150,13 +153,13 @@ export function parseCopyEnd(text: string): CopyEnd {
 export type Environment = {
   readonly noColor: boolean;
   readonly dumbTerminal: boolean;
-  /** whether text beyond ASCII can be shown */
+  /** Whether the terminal shows characters outside ASCII. */
   readonly unicode: boolean;
   readonly term: string;
-  /** address of a daemon that this host need not run */
+  /** Address of a daemon that may run on another host. */
   readonly url: string | undefined;
   readonly recipesDir: string | undefined;
-  /** everything, for the SDK's rules about directories */
+  /** All variables, for the SDK's rules about directories. */
   readonly variables: NodeJS.ProcessEnv;
 };
 

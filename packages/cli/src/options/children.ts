@@ -1,13 +1,14 @@
-/** Children of a snapshot: the options that shape them and how they are shown. `fork` and `branch` share it. */
+/** Options and output for the children of a snapshot; shared by `fork` and `branch`. */
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
-import { AppError, isSandbox } from "@forkd/contract/wire";
+import { AppError, errorMessage, isSandbox } from "@forkd/contract/wire";
 import type { ForkEntry, RequestOf } from "@forkd/contract";
 import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "../cli.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "./limits.ts";
-import { exitCodeOf, remedyOf } from "../terminal/exit-code.ts";
+import { exitCodeOf } from "../terminal/exit-code.ts";
+import { remedyOf } from "../terminal/remedies.ts";
 import { sandboxColumns } from "../views/sandbox-table.ts";
 import { renderTable } from "../terminal/table.ts";
 
@@ -23,14 +24,14 @@ type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "va
 
 export function addChildOptions(command: Command): Command {
   return addLimitOptions(command)
-    .option("-e, --env <name=value>", "environment of every child (repeatable)", collectEnv)
-    .option("-l, --label <name=value>", "label of every child (repeatable)", collectLabel)
-    .option("--ttl <duration>", "kill or pause the children after this time", parseLifetime)
-    .option("--vary <file>", "JSON list with {env, values} for each child in turn; - reads stdin")
-    .option("--idempotency-key <key>", "make it safe to repeat: the same key gives the same answer");
+    .option("-e, --env <name=value>", "Set a variable for every child (repeatable)", collectEnv)
+    .option("-l, --label <name=value>", "Label every child (repeatable)", collectLabel)
+    .option("--ttl <duration>", "Kill or pause the children after this time", parseLifetime)
+    .option("--vary <file>", "Read {env, values} per child from a JSON file; - is stdin")
+    .option("--idempotency-key <key>", "Repeat safely: the same key gives the same answer");
 }
 
-/** The part of a request that the options give. */
+/** The fields of a request that the options set. */
 export async function readChildSettings(options: ChildOptions): Promise<ChildSettings> {
   return {
     ...(options.env && { env: options.env }),
@@ -42,8 +43,8 @@ export async function readChildSettings(options: ChildOptions): Promise<ChildSet
 }
 
 /**
- * Shows those that were made as a table (ids with --quiet) and why others were not. With --json it shows nothing: the
- * answer has it all. Resolves to the exit code, that of the first failure.
+ * Prints the children as a table (ids with --quiet) and the failures. Prints nothing with --json: the answer
+ * has everything. Resolves to the exit code of the first failure.
  */
 export async function showChildren(cli: Cli, entries: readonly ForkEntry[]): Promise<number> {
   const sandboxes = entries.filter((entry) => isSandbox(entry));
@@ -53,9 +54,9 @@ export async function showChildren(cli: Cli, entries: readonly ForkEntry[]): Pro
   if (cli.out.json) return exitCode;
   if (cli.out.quiet) for (const { id } of sandboxes) cli.out.line(id);
   else if (sandboxes.length > 0) await cli.out.bytes(renderTable(sandboxColumns(), sandboxes));
-  for (const failure of failures) cli.out.complain(`forkd: child ${failure.index}: ${failure.error}`);
+  for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.error}`);
   const remedy = first && remedyOf(first);
-  if (remedy !== undefined) cli.out.complain(`  ${remedy}`);
+  if (remedy !== undefined) cli.out.report(`  ${remedy}`);
   return exitCode;
 }
 
@@ -67,7 +68,7 @@ async function readVariations(source: string): Promise<NonNullable<ChildSettings
     if (!Array.isArray(list)) throw new TypeError("it is not a list");
     return list; // the daemon checks each entry
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
+    const reason = errorMessage(cause);
     throw new AppError("invalid_request", `Cannot use the variations of --vary: ${reason}`, { cause });
   }
 }

@@ -1,14 +1,14 @@
-/** Pieces that every verb's help shares. */
+/** The parts of the help that all verbs share. */
 import type { Command } from "commander";
 
-/** Text after the options; every verb has one. */
+/** The examples at the end of the help; every verb has some. */
 export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  $ ${line}\n`).join("")}`;
 }
 
-/** Options that every verb takes. */
+/** The options of every verb. */
 export function addCommonOptions(command: Command): Command {
   return command
-    .option("--json", "print JSON as the HTTP interface gives it")
-    .option("-q, --quiet", "print no progress and no remarks");
+    .option("--json", "Print the JSON of the HTTP API")
+    .option("-q, --quiet", "Print no progress and no notes");
 }

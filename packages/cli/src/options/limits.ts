@@ -1,4 +1,4 @@
-/** What sandboxes may take and how long they may be left alone: options of `fork`, `branch` and `workspace create`, and how it is shown. */
+/** Limits and timeouts of sandboxes: options of `fork`, `branch` and `workspace create`, and their output. */
 import type { RequestOf, SandboxInfo } from "@forkd/contract";
 import { Option, type Command } from "commander";
 import { parseLifetime, wholeNumber } from "./arguments.ts";
@@ -21,31 +21,21 @@ const megabyte = 1_000_000;
 
 export function addLimitOptions(command: Command): Command {
   return command
-    .option("--memory-limit-mib <mib>", "memory that the VMM may take on the host", wholeNumber(32))
-    .option("--cpu-percent <percent>", "CPU time in percent of one core", wholeNumber(1))
-    .option("--pids <count>", "threads that the VMM may have on the host", wholeNumber(16))
-    .option("--io-read-mbps <rate>", "megabytes per second read from the disk", wholeNumber(1))
-    .option("--io-write-mbps <rate>", "megabytes per second written to the disk", wholeNumber(1))
-    .option(
-      "--disk-limit-mib <mib>",
-      "what the disk may take on the host beyond its snapshot",
-      wholeNumber(8),
-    )
-    .option("--best-effort", "go without limits that this host cannot hold a sandbox to")
-    .option(
-      "--idle-timeout <duration>",
-      "kill or pause after this time without a call into it",
-      parseLifetime,
-    )
-    .addOption(
-      new Option("--on-timeout <action>", "what follows when a time is over").choices(["kill", "pause"]),
-    )
-    .option("--auto-resume", "a call into a paused sandbox resumes it first");
+    .option("--memory-limit-mib <mib>", "Limit the host memory of the VMM", wholeNumber(32))
+    .option("--cpu-percent <percent>", "Limit the CPU time, in percent of one core", wholeNumber(1))
+    .option("--pids <count>", "Limit the threads of the VMM", wholeNumber(16))
+    .option("--io-read-mbps <rate>", "Limit disk reads, in megabytes per second", wholeNumber(1))
+    .option("--io-write-mbps <rate>", "Limit disk writes, in megabytes per second", wholeNumber(1))
+    .option("--disk-limit-mib <mib>", "Limit the disk space in addition to the snapshot", wholeNumber(8))
+    .option("--best-effort", "Skip limits that this host cannot enforce")
+    .option("--idle-timeout <duration>", "Kill or pause after this time without a call", parseLifetime)
+    .addOption(new Option("--on-timeout <action>", "Set the action of a timeout").choices(["kill", "pause"]))
+    .option("--auto-resume", "Resume a paused sandbox when a call needs it");
 }
 
 type LimitFields = Pick<RequestOf<"fork">, "limits" | "idle_timeout_secs" | "on_timeout" | "auto_resume">;
 
-/** The part of a request that the options give. */
+/** The fields of a request that the options set. */
 export function readLimits(options: LimitOptions): LimitFields {
   const { ioReadMbps, ioWriteMbps } = options;
   const limits: LimitFields["limits"] = {
@@ -65,19 +55,19 @@ export function readLimits(options: LimitOptions): LimitFields {
   };
 }
 
-/** `memory_mib=128 cpu_percent=50!`; one that the sandbox is not held to has a mark. */
+/** `memory_mib=128 cpu_percent=50!`; `!` marks a limit that is not enforced. */
 export function formatLimits({ limits = {}, limits_not_enforced: missing = [] }: SandboxInfo): string {
   return Object.entries(limits)
     .map(([name, value]) => `${name}=${value}${missing.some(({ limit }) => limit === name) ? "!" : ""}`)
     .join(" ");
 }
 
-/** `10m kill`, with `resumes` where a call wakes it. */
+/** `10m kill`, followed by `resumes` if auto-resume is on. */
 export function formatTimeouts(info: SandboxInfo): string {
-  const { idle_timeout_secs: idle, on_timeout: action, auto_resume: wakes } = info;
+  const { idle_timeout_secs: idle, on_timeout: action, auto_resume: autoResume } = info;
   return [
     ...(idle === undefined ? [] : [formatSeconds(idle)]),
     ...(action === undefined ? [] : [action]),
-    ...(wakes ? ["resumes"] : []),
+    ...(autoResume ? ["resumes"] : []),
   ].join(" ");
 }

@@ -1,15 +1,16 @@
-/** The same call for several things: each outcome is shown, the first failure gives the exit code. */
+/** Makes the same call for several items and prints each outcome; the first failure sets the exit code. */
 import { toErrorBody } from "@forkd/contract/wire";
-import { exitCodeOf, remedyOf } from "./exit-code.ts";
+import { exitCodeOf, inCliWords } from "./exit-code.ts";
 import type { Output } from "./output.ts";
+import { remedyOf } from "./remedies.ts";
 
 type Batch = {
   readonly items: readonly string[];
-  /** key of the item in the JSON form */
+  /** Key of the item in the JSON output. */
   readonly name: string;
-  /** word for success, also a key of the JSON form */
+  /** Key of success in the JSON output. */
   readonly done: string;
-  /** one after the other, where an earlier call may decide a later one */
+  /** One after the other, because an earlier call may affect a later one. */
   readonly inTurn?: true;
 };
 
@@ -20,7 +21,7 @@ export async function forEach(
 ): Promise<number> {
   const outcomes = await settle(batch, call);
   const failures = outcomes.map((outcome) =>
-    outcome.status === "rejected" ? toErrorBody(outcome.reason) : undefined,
+    outcome.status === "rejected" ? inCliWords(toErrorBody(outcome.reason)) : undefined,
   );
   if (out.json) {
     const entry = (item: string, index: number) => ({
@@ -33,13 +34,13 @@ export async function forEach(
     for (const [index, item] of batch.items.entries()) {
       const failure = failures[index];
       if (failure === undefined) out.line(item);
-      else out.complain(`forkd: ${item}: ${failure.error}`);
+      else out.report(`forkd: ${item}: ${failure.error}`);
     }
   }
   const first = failures.find((failure) => failure !== undefined);
   if (first === undefined) return 0;
   const remedy = remedyOf(first);
-  if (!out.json && remedy !== undefined) out.complain(`  ${remedy}`);
+  if (!out.json && remedy !== undefined) out.report(`  ${remedy}`);
   return exitCodeOf(first.code);
 }
 

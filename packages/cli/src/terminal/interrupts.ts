@@ -1,6 +1,6 @@
 /**
- * Signals of this process. By default the first one aborts `signal` and the second ends the process at once; a verb that
- * passes signals on to a guest takes them over for a while. A closed stdout aborts too, quietly.
+ * Signals to this process. By default the first one aborts `signal` and the second exits at once. A verb that
+ * forwards signals to a guest takes them over for that time. A closed stdout aborts too, without a message.
  */
 import { constants } from "node:os";
 
@@ -20,7 +20,7 @@ export class Interrupts {
       this.#pipeClosed = true;
       this.#controller.abort(error);
     });
-    // Nobody is left to be told about it.
+    // A closed stderr leaves no place for a message.
     process.stderr.on("error", (error: NodeJS.ErrnoException) => {
       if (error.code !== "EPIPE") throw error;
     });
@@ -34,12 +34,12 @@ export class Interrupts {
     return this.#pipeClosed;
   }
 
-  /** The signal that aborted, if one did. */
+  /** The signal that caused the abort, if one did. */
   get received(): InterruptName | undefined {
     return this.#first;
   }
 
-  /** Signals go to `handler` until the result is disposed. */
+  /** Passes signals to `handler` until the result is disposed. */
   takeOver(handler: (name: InterruptName) => void): Disposable {
     this.#takenOver = handler;
     return {
@@ -65,7 +65,7 @@ export function signalExitCode(name: InterruptName): number {
   return 128 + constants.signals[name];
 }
 
-/** For verbs that go on until they are interrupted: that is no failure and needs no words. */
+/** For verbs that run until they are interrupted: an interrupt is not a failure and prints nothing. */
 export async function untilInterrupted(
   interrupts: Interrupts,
   work: () => Promise<void>,

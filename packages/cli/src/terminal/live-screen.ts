@@ -1,4 +1,4 @@
-/** Text that is redrawn in place on a terminal, as tall as the terminal at most. */
+/** Text that is redrawn in place, at most as tall as the terminal. */
 import { terminalSize, watchTerminalSize } from "./terminal.ts";
 
 const home = "\u001b[H";
@@ -9,7 +9,7 @@ const leave = "\u001b[?25h\u001b[?1049l";
 
 export type LiveScreen = Disposable & { draw(): void };
 
-/** Takes the screen until disposed; redraws when told, when the window changes, and every `everyMs`. */
+/** Uses the whole screen until disposed; redraws on `draw()`, on a resize, and every `everyMs`. */
 export function liveScreen(render: () => string, everyMs: number): LiveScreen {
   const { stdout } = process;
   const draw = () => {
@@ -21,7 +21,7 @@ export function liveScreen(render: () => string, everyMs: number): LiveScreen {
   };
   stdout.write(enter);
   const restore = () => void stdout.write(leave);
-  process.once("exit", restore); // a second interrupt leaves without unwinding
+  process.once("exit", restore); // a second interrupt exits without disposing
   const resized = watchTerminalSize(draw);
   const timer = setInterval(draw, everyMs);
   return {

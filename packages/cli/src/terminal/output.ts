@@ -1,5 +1,6 @@
-/** What reaches the terminal: results on stdout, everything else on stderr. */
+/** Writes results to stdout and everything else to stderr. */
 import type { Writable } from "node:stream";
+import { styleText } from "node:util";
 import { cleanLines, renderTable, type Column } from "./table.ts";
 
 export type OutputOptions = {
@@ -10,13 +11,13 @@ export type OutputOptions = {
   readonly stderr: Writable;
 };
 
-const styles = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
+type Style = "red" | "green" | "yellow" | "dim" | "bold";
 
 export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
-  /** signs of life, which may stand in the line that is written next */
-  readonly #signs = new Set<{ hide(): void }>();
+  /** Lines of progress that may be visible where the next line is written. */
+  readonly #progress = new Set<{ hide(): void }>();
   readonly #options: OutputOptions;
 
   constructor(options: OutputOptions) {
@@ -25,13 +26,13 @@ export class Output {
     this.#options = options;
   }
 
-  /** From now on `sign` is hidden before anything is written. */
-  makeWay(sign: { hide(): void }): void {
-    this.#signs.add(sign);
+  /** Hides `progress` before every write. */
+  hideBeforeWriting(progress: { hide(): void }): void {
+    this.#progress.add(progress);
   }
 
   #write(stream: "stdout" | "stderr", data: string | Uint8Array): boolean {
-    for (const sign of this.#signs) sign.hide();
+    for (const progress of this.#progress) progress.hide();
     return this.#options[stream].write(data);
   }
 
@@ -45,22 +46,22 @@ export class Output {
     this.line(JSON.stringify(value, null, 2));
   }
 
-  /** One event of a stream, on one line. Resolves when the reader keeps up. */
+  /** One event of a stream, on one line. Resolves when the stream accepts more. */
   async event(value: unknown): Promise<void> {
     await this.bytes(`${JSON.stringify(value)}\n`);
   }
 
-  /** The document with --json, else the table. */
+  /** The document with --json, otherwise the table. */
   rows<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
     if (this.json) this.document(rows);
     else this.#write("stdout", renderTable(columns, rows));
   }
 
-  /** Raw output. Resolves when the reader keeps up. */
+  /** Raw output. Resolves when the stream accepts more. */
   async bytes(data: string | Uint8Array, stream: "stdout" | "stderr" = "stdout"): Promise<void> {
     const target = this.#options[stream];
     if (this.#write(stream, data) || target.destroyed) return;
-    // A reader that goes away emits "error" and "close", and never "drain".
+    // A stream whose reader has closed it emits "error" and "close", and never "drain".
     await new Promise<void>((resolve) => {
       const done = () => {
         for (const event of ["drain", "error", "close"]) target.off(event, done);
@@ -70,17 +71,18 @@ export class Output {
     });
   }
 
-  /** A remark for a person; nothing with --quiet. */
+  /** A note for the user, on stderr; nothing with --quiet. */
   note(text: string): void {
-    if (!this.quiet) this.complain(text);
+    if (!this.quiet) this.report(text);
   }
 
   /** A line on stderr, also with --quiet. */
-  complain(text: string): void {
+  report(text: string): void {
     this.#write("stderr", `${cleanLines(text)}\n`);
   }
 
-  style(style: keyof typeof styles, text: string): string {
-    return this.#options.color ? `\u001b[${styles[style]}m${text}\u001b[0m` : text;
+  /** Only `color` decides: Node must not look at the streams and the environment again. */
+  style(style: Style, text: string): string {
+    return this.#options.color ? styleText(style, text, { validateStream: false }) : text;
   }
 }

@@ -1,16 +1,16 @@
 /**
- * Signs of life on stderr for work that takes longer than a second: one line that is redrawn on a terminal, plain lines
- * elsewhere, nothing with --quiet or --json.
+ * Progress on stderr for operations that take longer than a second: one line that is redrawn on a terminal,
+ * plain lines otherwise, nothing with --quiet or --json.
  */
 import { clean } from "./table.ts";
 
-const patienceMs = 1000;
+const delayMs = 1000;
 const redrawMs = 200;
 const eraseLine = "\r\u001b[2K";
 
 export type ProgressTarget = {
   readonly stream: { write(text: string): unknown; readonly columns?: number | undefined };
-  /** redraw one line */
+  /** Redraw one line. */
   readonly live: boolean;
   readonly silent: boolean;
 };
@@ -26,12 +26,12 @@ export class Progress implements Disposable {
   constructor(target: ProgressTarget, message: string) {
     this.#target = target;
     this.#message = clean(message);
-    this.#timer = setInterval(() => this.#draw(), target.live ? redrawMs : patienceMs);
+    this.#timer = setInterval(() => this.#draw(), target.live ? redrawMs : delayMs);
     this.#timer.unref();
   }
 
   update(message: string): void {
-    // It may name a file of the guest.
+    // The message may contain a file name of the guest.
     this.#message = clean(message);
     if (this.#isVisible || !this.#target.live) this.#draw();
   }
@@ -41,7 +41,7 @@ export class Progress implements Disposable {
     this.hide();
   }
 
-  /** Makes room for a line of something else; what goes on is drawn again below it. */
+  /** Erases the line so that another can be written; the next redraw appears below that. */
   hide(): void {
     if (this.#isVisible && this.#target.live) this.#target.stream.write(eraseLine);
     this.#isVisible = false;
@@ -49,7 +49,7 @@ export class Progress implements Disposable {
 
   #draw(): void {
     const elapsedMs = performance.now() - this.#startedAt;
-    if (this.#target.silent || elapsedMs < patienceMs - redrawMs / 2) return;
+    if (this.#target.silent || elapsedMs < delayMs - redrawMs / 2) return;
     this.#isVisible = true;
     if (this.#target.live) {
       const line = `${this.#message} ${(elapsedMs / 1000).toFixed(0)}s`;

@@ -1,4 +1,4 @@
-/** Rows → aligned text, and values → the short forms that tables show. */
+/** Rows → aligned text, and values → the short forms in tables. */
 
 export type Column<Row> = {
   readonly title: string;
@@ -6,7 +6,7 @@ export type Column<Row> = {
   readonly align?: "right";
 };
 
-/** Lines with two blanks between columns and none at their ends. */
+/** Lines with two blanks between columns and none at the end. */
 export function renderTable<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
   const cells = [
     columns.map(({ title }) => title),
@@ -28,12 +28,12 @@ function renderLine<Row>(
   return `${padded.join("  ").trimEnd()}\n`;
 }
 
-/** Control characters in a cell would break the line, or drive the terminal. */
+/** Replaces control characters, which could break the line or control the terminal. */
 export function clean(text: string): string {
   return text.replaceAll(/\p{Cc}/gu, " ");
 }
 
-/** The same for a text of several lines, such as a message that quotes a guest. */
+/** The same for text of several lines, such as a message that quotes a guest. */
 export function cleanLines(text: string): string {
   return text.replaceAll(/[^\P{Cc}\n\t]/gu, " ");
 }

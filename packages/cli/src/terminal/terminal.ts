@@ -6,13 +6,13 @@ export function terminalSize(): TerminalSize {
   return { rows: process.stdout.rows || 24, cols: process.stdout.columns || 80 };
 }
 
-/** Raw mode until disposed. Does nothing where stdin is no terminal. */
+/** Raw mode until disposed. Does nothing if stdin is not a terminal. */
 export function openRawTerminal(): Disposable {
   const { stdin } = process;
   if (!stdin.isTTY) return { [Symbol.dispose]: () => {} };
   stdin.setRawMode(true);
   const restore = () => void stdin.setRawMode(false);
-  process.once("exit", restore); // a second interrupt leaves without unwinding
+  process.once("exit", restore); // a second interrupt exits without disposing
   return {
     [Symbol.dispose]: () => {
       process.off("exit", restore);
@@ -21,7 +21,7 @@ export function openRawTerminal(): Disposable {
   };
 }
 
-/** Calls `changed` when the window gets another size, until disposed. */
+/** Calls `changed` when the size of the window changes, until disposed. */
 export function watchTerminalSize(changed: (size: TerminalSize) => void): Disposable {
   const listener = () => changed(terminalSize());
   process.stdout.on("resize", listener);

@@ -1,10 +1,10 @@
-/** Captures a sandbox and shows what it cost; `branch` and `snapshot --from-sandbox` share it. */
+/** Branches a sandbox and prints the timings; shared by `branch` and `snapshot --from-sandbox`. */
 import type { BranchResult, RequestOf } from "@forkd/contract";
 import { showChildren } from "../options/children.ts";
 import type { Cli } from "../cli.ts";
 import { formatBytes } from "../terminal/table.ts";
 
-/** The tag and the children go to stdout. Resolves to the exit code. */
+/** Prints the tag and the children to stdout. Resolves to the exit code. */
 export async function branchSandbox(
   cli: Cli,
   prefix: string,
@@ -29,8 +29,8 @@ function summarize(result: BranchResult): string {
   const stall = result.stall_ms === undefined ? "" : ` (the guest lost ${milliseconds(result.stall_ms)})`;
   const end =
     result.total_ms === undefined
-      ? "it is still being written; `forkd images` says when it is ready"
-      : `${milliseconds(result.total_ms)} in all`;
+      ? "still being written; run `forkd images` to see when it is ready"
+      : `${milliseconds(result.total_ms)} in total`;
   return (
     `Branched ${result.branched_from}: paused ${milliseconds(result.pause_ms)}${stall}, ` +
     `${formatBytes(result.diff_logical_bytes)} diverged, ${end}.`

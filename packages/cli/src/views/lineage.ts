@@ -1,4 +1,4 @@
-/** The lineage of snapshots and sandboxes as lines of text. */
+/** Draws the lineage of snapshots and sandboxes as lines of text. */
 import type { Tree } from "@forkd/contract";
 import { clean, formatAge, formatBytes } from "../terminal/table.ts";
 
@@ -16,8 +16,8 @@ const boxes: Style = { branch: "├── ", last: "└── ", through: "│  
 const plain: Style = { branch: "|-- ", last: "`-- ", through: "|   ", blank: "    " };
 
 /**
- * Snapshots below their parents, then sandboxes that run or are paused below their snapshots. A parent that is gone
- * stands in the list as `missing`.
+ * Draws snapshots below their parents, and running and paused sandboxes below their snapshots. A removed
+ * parent appears as `missing`.
  */
 export function renderTree(tree: Tree, options: { ascii?: boolean; nowMs?: number } = {}): string[] {
   const { ascii = false, nowMs = Date.now() } = options;
@@ -38,7 +38,7 @@ export function renderTree(tree: Tree, options: { ascii?: boolean; nowMs?: numbe
   }
 
   for (const root of rootsOf(tree, nowMs)) draw(root, "", "");
-  // A tag that was removed and given again can make its own descendant its parent.
+  // If a removed tag is used again, a snapshot can have its own descendant as its parent.
   for (const snapshot of byTag(tree.snapshots))
     if (!drawn.has(snapshot.tag)) draw(snapshotNode(snapshot, nowMs), "", "");
   return lines;

@@ -1,4 +1,4 @@
-/** How `ls` and `fork` show sandboxes. */
+/** The columns of `ls` and `fork`. */
 import type { SandboxInfo } from "@forkd/contract";
 import { formatLimits, formatTimeouts } from "../options/limits.ts";
 import { formatAge, formatPairs, formatSeconds, type Column } from "../terminal/table.ts";
@@ -10,7 +10,7 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
     { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
     {
       title: "READY MS",
-      // Nobody knows it of one that an earlier daemon started.
+      // Unknown (0) for a sandbox that an earlier daemon started.
       value: ({ state, ready_ms }) => (state === "paused" || ready_ms === 0 ? "-" : ready_ms.toFixed(1)),
       align: "right",
     },
@@ -26,7 +26,7 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
   ];
 }
 
-/** What `ls --wide` shows beside them. */
+/** The additional columns of `ls --wide`. */
 export function wideColumns(): readonly Column<SandboxInfo>[] {
   return [
     { title: "OWNER", value: ({ owner }) => owner ?? "-" },

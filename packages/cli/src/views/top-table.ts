@@ -2,7 +2,7 @@
 import type { SandboxStats, Stats } from "@forkd/contract";
 import { formatBytes, formatSeconds, type Column } from "../terminal/table.ts";
 
-/** `cpu_percent` of one CPU since the measurement before; null where there is none */
+/** `cpu_percent` of one CPU since the last measurement; null if there is none. */
 export type TopRow = SandboxStats & { cpu_percent: number | null };
 export type SortKey = "cpu" | "memory" | "disk" | "uptime" | "id" | "tag";
 export const sortKeys: readonly SortKey[] = ["cpu", "memory", "disk", "uptime", "id", "tag"];
@@ -23,7 +23,7 @@ export function rowsOf(now: Stats, before: Stats | undefined, sort: SortKey): To
     .sort((a, b) => orders[sort](a, b) || orders.id(a, b));
 }
 
-/** A sandbox that was given another machine meanwhile starts at nothing. */
+/** A new machine of the sandbox, with another pid, has no earlier measurement. */
 function cpuPercent(now: SandboxStats, before: SandboxStats | undefined): number | null {
   if (now.cpu_seconds === undefined || before?.cpu_seconds === undefined || now.pid !== before.pid)
     return null;

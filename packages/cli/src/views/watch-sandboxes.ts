@@ -1,6 +1,6 @@
 /**
- * The list of sandboxes as it changes: a table that is redrawn on a terminal, a line per change elsewhere, and with --json one
- * JSON object a line. The list is read once and kept up by events; after a gap in them it is read again.
+ * Watches the list of sandboxes: a table that is redrawn on a terminal, otherwise a line per change, with
+ * --json one JSON object per line. Events update the list; it is read again when events may be missing.
  */
 import type { ForkdEvent, SandboxInfo } from "@forkd/contract";
 import type { Forkd } from "@forkd/sdk";
@@ -13,7 +13,7 @@ export type Watched = {
   readonly filter: { tag?: string; label?: string[]; state?: SandboxInfo["state"]; owner?: string };
   readonly isShown: (info: SandboxInfo) => boolean;
 };
-/** Ages in the table grow while nothing happens */
+/** Ages in the table change without an event. */
 const redrawMs = 1000;
 
 export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }: Watched): Promise<void> {
@@ -33,29 +33,29 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
   const draw = () => renderTable(sandboxColumns(), [...known.values()]);
   const isLive = process.stdout.isTTY && !cli.out.json && !cli.environment.dumbTerminal;
   using screen = isLive ? liveScreen(draw, redrawMs) : undefined;
-  // An id that no daemon gave makes a first event `reset`: the stream is open before the list is read.
+  // An unknown id makes the first event `reset`, so that the stream is open before the list is read.
   const events = forkd.events({ types: ["sandbox.*"], labels: label, signal, after: `${"0".repeat(12)}-0` });
   for await (const event of events) {
     if (event.type === "reset") {
       await readAgain();
-      if (!isLive) for (const info of known.values()) await tell(cli, "listed", info);
+      if (!isLive) for (const info of known.values()) await report(cli, "listed", info);
     } else if (event.sandbox) {
       const info = event.sandbox;
       const wasListed = known.has(info.id);
       if (isListed(info) && !isGone(event)) known.set(info.id, info);
       else known.delete(info.id);
-      if (!isLive && (wasListed || known.has(info.id))) await tell(cli, event.type, info, event);
+      if (!isLive && (wasListed || known.has(info.id))) await report(cli, event.type, info, event);
     }
     screen?.draw();
   }
 }
 
-/** Killed and expired sandboxes are in no list any more. */
+/** Lists do not contain killed and expired sandboxes. */
 function isGone({ type }: ForkdEvent): boolean {
   return type === "sandbox.killed" || type === "sandbox.expired";
 }
 
-async function tell(cli: Cli, change: string, info: SandboxInfo, event?: ForkdEvent): Promise<void> {
+async function report(cli: Cli, change: string, info: SandboxInfo, event?: ForkdEvent): Promise<void> {
   if (cli.out.json)
     return cli.out.event({ change, at_unix: event?.at_unix ?? Date.now() / 1000, sandbox: info });
   const reason = event?.reason === undefined ? "" : `  ${clean(event.reason)}`;

@@ -39,30 +39,30 @@ function trace(daemon: FakeDaemon): string[] {
   return daemon.asked.map(({ method, path }) => `${method} ${path}`);
 }
 
-test("branch prints the tag, and what it cost on stderr", async () => {
+test("branch prints the tag to stdout and the timings to stderr", async () => {
   await using daemon = await openFakeDaemon({ ...list, [branchPath]: { status: 201, json: branched } });
   assert.deepEqual(await runCli(["branch", "aa"], daemon), {
     code: 0,
     stdout: "fan\n",
-    stderr: `Branched ${idA}: paused 12.3 ms (the guest lost 14.0 ms), 2.0 KiB diverged, 80.0 ms in all.\n`,
+    stderr: `Branched ${idA}: paused 12.3 ms (the guest lost 14.0 ms), 2.0 KiB diverged, 80.0 ms in total.\n`,
   });
   const json = await runCli(["branch", idA, "--tag", "fan", "--mode", "diff", "--json"], daemon);
   assert.deepEqual(JSON.parse(json.stdout), branched);
   assert.deepEqual(bodies(daemon), [{}, { tag: "fan", mode: "diff" }]);
 });
 
-test("branch --no-wait says that the snapshot is being written", async () => {
+test("branch --no-wait reports that the snapshot is being written", async () => {
   const { total_ms: _total, stall_ms: _stall, ...pending } = branched;
   await using daemon = await openFakeDaemon({
     [branchPath]: { status: 202, json: { ...pending, status: "writing" } },
   });
   const { code, stdout, stderr } = await runCli(["branch", idA, "--no-wait"], daemon);
   assert.deepEqual([code, stdout], [0, "fan\n"]);
-  assert.match(stderr, /paused 12\.3 ms, 2\.0 KiB diverged, it is still being written; `forkd images`/);
+  assert.match(stderr, /paused 12\.3 ms, 2\.0 KiB diverged, still being written; run `forkd images`/);
   assert.deepEqual(bodies(daemon), [{ wait: false }]);
 });
 
-test("branch -n shows children and failures as fork does", async () => {
+test("branch -n prints children and failures like fork", async () => {
   const failure = { index: 1, error: "no room", code: "capacity_exhausted", details: {} };
   const children = [{ ...sandbox(idB), snapshot_tag: "fan" }, failure];
   await using daemon = await openFakeDaemon({
@@ -94,7 +94,7 @@ test("snapshot --from-sandbox branches", async () => {
   ]);
 });
 
-test("pause and resume take several, by id or name of a workspace", async () => {
+test("pause and resume accept several ids and names of workspaces", async () => {
   const paused = { error: "is paused", code: "sandbox_paused", details: {} };
   await using daemon = await openFakeDaemon({
     ...list,
@@ -104,12 +104,12 @@ test("pause and resume take several, by id or name of a workspace", async () => 
   });
   const { code, stdout, stderr } = await runCli(["pause", "dev", "ab"], daemon);
   assert.deepEqual([code, stdout], [4, `${idA}\n`]);
-  assert.match(stderr, new RegExp(`forkd: ${idB}: is paused\n {2}\`forkd resume ID\``));
+  assert.match(stderr, new RegExp(`forkd: ${idB}: is paused\n {2}Run \`forkd resume ID\``));
   const resumed = await runCli(["resume", "dev", idA, "--json"], daemon);
   assert.deepEqual(JSON.parse(resumed.stdout), [{ id: idA, resumed: true }]);
 });
 
-test("rewind names its target and prints the id", async () => {
+test("rewind sends its target and prints the id", async () => {
   await using daemon = await openFakeDaemon({
     ...list,
     [`POST /v1/sandboxes/${idA}/rewind`]: { json: sandbox(idA) },
@@ -122,7 +122,7 @@ test("rewind names its target and prints the id", async () => {
   assert.deepEqual(bodies(daemon), [{ to: "fan" }]);
 });
 
-test("snapshot-diff branches what the command leaves behind and kills the sandbox", async () => {
+test("derive runs the command, branches the sandbox and kills it", async () => {
   await using daemon = await openFakeDaemon({
     "POST /v1/sandboxes": { status: 201, json: [sandbox(idA)] },
     [`POST /v1/sandboxes/${idA}/exec`]: {
@@ -131,12 +131,12 @@ test("snapshot-diff branches what the command leaves behind and kills the sandbo
     [branchPath]: { status: 201, json: branched },
     [`DELETE /v1/sandboxes/${idA}`]: {},
   });
-  const args = ["snapshot-diff", "--from", "py", "--tag", "fan"];
+  const args = ["derive", "--from", "py", "--tag", "fan"];
   const plain = await runCli([...args, "-e", "A=1", "--timeout", "1m", "--", "make", "--json"], daemon);
   assert.deepEqual(plain, {
     code: 0,
     stdout: "fan\n",
-    stderr: "one\ntwo\nMade fan from py: 2.0 KiB diverged.\n",
+    stderr: "one\ntwo\nDerived fan from py: 2.0 KiB diverged.\n",
   });
   assert.deepEqual(bodies(daemon), [
     { snapshot_tag: "py", n: 1, ttl_secs: 3660 },
@@ -144,7 +144,7 @@ test("snapshot-diff branches what the command leaves behind and kills the sandbo
     { tag: "fan" },
   ]);
   assert.equal(daemon.asked.at(-1)?.method, "DELETE");
-  const json = await runCli([...args, "--exec", "a && b", "--json"], daemon);
+  const json = await runCli(["snapshot-diff", ...args.slice(1), "--exec", "a && b", "--json"], daemon);
   assert.deepEqual(
     json.stdout
       .trim()
@@ -155,14 +155,14 @@ test("snapshot-diff branches what the command leaves behind and kills the sandbo
   assert.deepEqual(bodies(daemon)[4], { args: ["/bin/sh", "-c", "a && b"], stream: true });
 });
 
-test("snapshot-diff of a command that fails makes no snapshot", async () => {
+test("derive with a command that fails makes no snapshot", async () => {
   let end = exit(3);
   await using daemon = await openFakeDaemon({
     "POST /v1/sandboxes": { status: 201, json: [sandbox(idA)] },
     [`POST /v1/sandboxes/${idA}/exec`]: () => ({ lines: [started, output("stderr", "broken\n"), end] }),
     [`DELETE /v1/sandboxes/${idA}`]: {},
   });
-  const args = ["snapshot-diff", "--from", "py", "--tag", "fan", "--", "make"];
+  const args = ["derive", "--from", "py", "--tag", "fan", "--", "make"];
   assert.deepEqual(await runCli(args, daemon), {
     code: 9,
     stdout: "",
@@ -178,8 +178,8 @@ test("snapshot-diff of a command that fails makes no snapshot", async () => {
 });
 
 for (const step of ["exec", "branch"] as const) {
-  test(`Ctrl-C during the ${step} of snapshot-diff leaves nothing`, async () => {
-    // The snapshot of an aborted branch may be complete; it is removed if it is of that sandbox.
+  test(`Ctrl-C during the ${step} of derive leaves nothing behind`, async () => {
+    // The snapshot of an aborted branch may be complete; derive removes it if it came from that sandbox.
     await using daemon = await openFakeDaemon({
       "POST /v1/sandboxes": { status: 201, json: [sandbox(idA)] },
       [`POST /v1/sandboxes/${idA}/exec`]: {
@@ -192,7 +192,7 @@ for (const step of ["exec", "branch"] as const) {
       "DELETE /v1/snapshots/fan": {},
     });
     let interrupts = 0;
-    const { code, stdout } = await runCli(["snapshot-diff", "--from", "py", "--tag", "fan", "--", "make"], {
+    const { code, stdout } = await runCli(["derive", "--from", "py", "--tag", "fan", "--", "make"], {
       socket: daemon.socket,
       onStderr: (_, child) => {
         if (interrupts++ === 0) void daemon.askedFor(`/${step}`).then(() => child.kill("SIGINT"));

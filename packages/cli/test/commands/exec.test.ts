@@ -15,7 +15,7 @@ const exit = (exit_code: number) => ({ type: "exit", exit_code, timed_out: false
 const get = { [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) } };
 const execPath = `POST /v1/sandboxes/${idA}/exec`;
 
-test("exec streams output and exits with the guest's code", async () => {
+test("exec streams output and exits with the code of the command", async () => {
   const lines = [started, output("stdout", "out"), output("stderr", "err"), exit(42)];
   await using daemon = await openFakeDaemon({ ...get, [execPath]: { lines } });
   const args = [
@@ -54,7 +54,7 @@ test("exec streams output and exits with the guest's code", async () => {
   );
 });
 
-test("exec -i passes stdin on and closes it", async () => {
+test("exec -i forwards stdin and its end", async () => {
   await using daemon = await openFakeDaemon({
     ...get,
     [execPath]: { lines: [started], hold: true },
@@ -76,7 +76,7 @@ test("exec -i passes stdin on and closes it", async () => {
   ]);
 });
 
-test("exec -d answers at once", async () => {
+test("exec -d prints the number of the command and returns at once", async () => {
   await using daemon = await openFakeDaemon({ ...get, [execPath]: { json: { exec_id: 7, pid: 70 } } });
   assert.deepEqual(await runCli(["exec", idA, "-d", "--", "sleep", "9"], daemon), {
     code: 0,
@@ -85,7 +85,7 @@ test("exec -d answers at once", async () => {
   });
 });
 
-test("run kills its sandbox and exits with the guest's code", async () => {
+test("run kills its sandbox and exits with the code of the command", async () => {
   await using daemon = await openFakeDaemon({
     "POST /v1/sandboxes": { status: 201, json: [sandbox(idA)] },
     [execPath]: { lines: [started, output("stdout", "hi\n"), exit(3)] },
@@ -116,7 +116,7 @@ for (const [name, stop] of [
       socket: daemon.socket,
       onStdout: (_, child) => {
         if (stop === "pipe") return void child.stdout?.destroy();
-        // A guest that ignores signals: the first two are passed on, the third leaves.
+        // The command ignores signals: the first two are forwarded, the third exits.
         const interval = setInterval(() => (count++ < 3 ? child.kill("SIGINT") : timer.stop()), 100);
         timer.stop = () => clearInterval(interval);
       },
@@ -132,7 +132,7 @@ for (const [name, stop] of [
 }
 
 test(
-  "exec -i fails where input is lost with the daemon, rather than leave a hole in it",
+  "exec -i fails if input is lost with the daemon, because the command would read a gap",
   { timeout: 60_000 },
   async () => {
     await using daemon = await openFakeDaemon({
@@ -149,7 +149,7 @@ test(
   },
 );
 
-test("exec goes on when nobody reads its stderr", async () => {
+test("exec continues after the reader closes stderr", async () => {
   const chatter = Array.from({ length: 2000 }, () => output("stderr", "x".repeat(100)));
   await using daemon = await openFakeDaemon({
     ...get,

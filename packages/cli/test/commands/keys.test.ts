@@ -15,7 +15,7 @@ const info = {
   max_memory_mib: 2048,
 };
 
-test("keys create prints the key alone on stdout and what it is on stderr", async () => {
+test("keys create prints the key to stdout and its description to stderr", async () => {
   const created = { ...info, key: "fk_secret" };
   await using daemon = await openFakeDaemon({ "POST /v1/keys": { status: 201, json: created } });
   const before = Math.floor(Date.now() / 1000);
@@ -50,7 +50,7 @@ test("keys create prints the key alone on stdout and what it is on stderr", asyn
   assert.deepEqual(JSON.parse(json.stdout), created);
 });
 
-test("keys ls shows scope, limits, use and expiry, but no key", async () => {
+test("keys ls shows scope, limits, last use and expiry, but not the key", async () => {
   const bare = {
     name: "old",
     scope: "admin",
@@ -76,7 +76,7 @@ test("keys ls shows scope, limits, use and expiry, but no key", async () => {
   assert.equal(scopes.stdout, "read\nrun\n");
 });
 
-test("keys rm removes each and exits with the first failure", async () => {
+test("keys rm removes each key and exits with the code of the first failure", async () => {
   const absent = { error: 'No key has the name "b"', code: "key_not_found", details: {} };
   await using daemon = await openFakeDaemon({
     "DELETE /v1/keys/a": {},
@@ -84,12 +84,12 @@ test("keys rm removes each and exits with the first failure", async () => {
   });
   const { code, stdout, stderr } = await runCli(["keys", "rm", "a", "b"], daemon);
   assert.deepEqual([code, stdout], [3, "a\n"]);
-  assert.match(stderr, /No key has the name "b"\n {2}`forkd keys ls`/);
+  assert.match(stderr, /No key has the name "b"\n {2}Run `forkd keys ls`/);
   const json = await runCli(["keys", "rm", "a", "--json"], daemon);
   assert.deepEqual(JSON.parse(json.stdout), [{ name: "a", removed: true }]);
 });
 
-test("keys refuses what cannot be right before it asks the daemon", async () => {
+test("keys refuses invalid options before it calls the daemon", async () => {
   for (const [args, message] of [
     [["create"], /missing required argument 'name'/],
     [["create", "a", "--scope", "root"], /Allowed choices are read, run, admin/],
@@ -105,7 +105,7 @@ test("keys refuses what cannot be right before it asks the daemon", async () => 
   }
 });
 
-test("a refusal by scope and one without a token come with exit code 5 and a remedy", async () => {
+test("a missing scope exits 5, a wrong token exits 5 with a remedy", async () => {
   await using daemon = await openFakeDaemon({
     "GET /v1/keys": {
       status: 403,
@@ -124,7 +124,7 @@ test("a refusal by scope and one without a token come with exit code 5 and a rem
   assert.match(unknown.stderr, /FORKD_TOKEN.*forkd keys create/);
 });
 
-test("parseExpiry() takes durations with a unit and times", () => {
+test("parseExpiry() accepts times and durations with a unit", () => {
   assert.equal(parseExpiry("1h30m", 0).getTime(), 5_400_000);
   assert.equal(parseExpiry("2030-01-01T00:00:00Z", 0).getTime(), 1_893_456_000_000);
   for (const bad of ["", "90", "2030-01-01", "2030-13-01T00:00:00Z", "-1d", "tomorrow"])

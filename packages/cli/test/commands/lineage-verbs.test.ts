@@ -26,7 +26,7 @@ test("compact copies and prints the new tag", async () => {
   assert.deepEqual(JSON.parse(json.stdout), snapshot("flat"));
 });
 
-test("gc lists what it removed and the sum", async () => {
+test("gc lists the removed files and the sum", async () => {
   const removed = [{ kind: "memory", name: "fan", bytes: 2048 }];
   await using daemon = await openFakeDaemon({
     "POST /v1/gc": ({ body }) => ({
@@ -47,7 +47,7 @@ test("gc lists what it removed and the sum", async () => {
   );
 });
 
-test("tree uses box characters where the terminal shows them", async () => {
+test("tree uses box characters if the locale is UTF-8", async () => {
   const tree = {
     snapshots: [{ tag: "py", status: "ready", created_at_unix: 1, physical_bytes: 1 }],
     sandboxes: [{ id: idA, state: "running", snapshot_tag: "py", created_at_unix: 1 }],
@@ -73,7 +73,7 @@ test("workspace creates, lists, suspends, resumes and deletes", async () => {
   assert.deepEqual(created, {
     code: 0,
     stdout: "dev\n",
-    stderr: `Workspace dev is running, as ${idA}.\n`,
+    stderr: `Workspace dev is running; its sandbox is ${idA}.\n`,
   });
   assert.deepEqual(JSON.parse(daemon.asked[0]?.body ?? ""), {
     name: "dev",
@@ -93,17 +93,17 @@ test("workspace creates, lists, suspends, resumes and deletes", async () => {
   );
 });
 
-test("a workspace that is not there exits 3 with a remedy", async () => {
+test("a missing workspace exits 3 with a remedy", async () => {
   const body = { error: "no dev", code: "workspace_not_found", details: {} };
   await using daemon = await openFakeDaemon({
     "POST /v1/workspaces/dev/resume": { status: 404, json: body },
   });
   const { code, stderr } = await runCli(["workspace", "resume", "dev"], daemon);
   assert.equal(code, 3);
-  assert.match(stderr, /^forkd: no dev\n {2}`forkd workspace ls`/);
+  assert.match(stderr, /^forkd: no dev\n {2}Run `forkd workspace ls`/);
 });
 
-test("workspace alone shows its help and exits 2; --help of a subcommand exits 0", async () => {
+test("workspace without a subcommand shows its help and exits 2; --help of a subcommand exits 0", async () => {
   const { code, stdout, stderr } = await runCli(["workspace"]);
   assert.deepEqual([code, stdout], [2, ""]);
   assert.match(stderr, /^Usage: forkd workspace /);
@@ -115,7 +115,7 @@ test("workspace alone shows its help and exits 2; --help of a subcommand exits 0
   assert.match(unknown.stderr, /unknown command 'susspend'.*\n?.*Did you mean suspend/);
 });
 
-test("verbs that take an id take the name of a workspace", async () => {
+test("verbs accept the name of a workspace in place of an id", async () => {
   await using daemon = await openFakeDaemon({
     "GET /v1/sandboxes": { json: [{ ...sandbox(idA), workspace: "dev" }] },
     [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
@@ -132,7 +132,7 @@ test("verbs that take an id take the name of a workspace", async () => {
   assert.match(absent.stderr, /no workspace has that name/);
 });
 
-test("rmi passes --cascade and --force on, in the order given", async () => {
+test("rmi sends --cascade and --force, and removes in the given order", async () => {
   await using daemon = await openFakeDaemon({
     "DELETE /v1/snapshots/a": {},
     "DELETE /v1/snapshots/b": {},
@@ -145,7 +145,7 @@ test("rmi passes --cascade and --force on, in the order given", async () => {
   );
 });
 
-test("images shows parents and what is not ready", async () => {
+test("images shows parents and the reason why a snapshot is not ready", async () => {
   await using daemon = await openFakeDaemon({
     "GET /v1/snapshots": {
       json: [
@@ -164,7 +164,7 @@ test("images shows parents and what is not ready", async () => {
   assert.match(lines[4] ?? "", /^other +- .* made with kvm$/);
 });
 
-test("info tells a snapshot's place in its chain", async () => {
+test("info shows the place of a snapshot in its chain", async () => {
   const detail = {
     ...snapshot("step-2"),
     parent_tag: "step-1",
@@ -208,7 +208,7 @@ test("info tells a snapshot's place in its chain", async () => {
     assert.equal(facts.get(name), value, name);
 });
 
-test("completion knows subcommands, workspaces and values of options", async () => {
+test("completion completes subcommands, workspaces and values of options", async () => {
   await using daemon = await openFakeDaemon({
     "GET /v1/sandboxes": { json: [{ ...sandbox(idA), workspace: "dev" }] },
     "GET /v1/snapshots": { json: [snapshot("py")] },

@@ -16,7 +16,7 @@ const ofSandbox = (number: number, type: string, info: Record<string, unknown>, 
 const frames = (...events: object[]) => events.map((each) => `data: ${JSON.stringify(each)}\n\n`).join("");
 const two = { "GET /v1/sandboxes": { json: [sandbox(idA), sandbox(idB, 1)] } };
 
-/** Runs until the output has that many lines, then interrupts. */
+/** Interrupts the verb when its output has this many lines. */
 function runUntil(args: readonly string[], socket: string, lines: number) {
   return runCli(args, {
     socket,
@@ -26,7 +26,7 @@ function runUntil(args: readonly string[], socket: string, lines: number) {
   });
 }
 
-test("events prints a line per event, with --json the events themselves", async () => {
+test("events prints a line per event, with --json the raw events", async () => {
   const died = ofSandbox(1, "sandbox.died", sandbox(idA), { reason: "VMM\u001b[2J killed" });
   const ready = event(2, "snapshot.ready", { tag: "b", status: "ready" });
   await using daemon = await openFakeDaemon({
@@ -66,7 +66,7 @@ test("events prints a line per event, with --json the events themselves", async 
   );
 });
 
-test("ls --watch tells the list and then each change, where there is no terminal", async () => {
+test("ls --watch without a terminal prints the list and then each change", async () => {
   const paused = { ...sandbox(idA), state: "paused" };
   const dead = { ...sandbox(idB), state: "dead", reason: "killed" };
   const bytes = frames(
@@ -100,7 +100,7 @@ test("ls --watch tells the list and then each change, where there is no terminal
   );
 });
 
-test("ls and images pass filters on, and show no more than --limit", async () => {
+test("ls and images send filters, and print at most --limit entries", async () => {
   await using daemon = await openFakeDaemon({ ...two, "GET /v1/snapshots": { json: [snapshot("a")] } });
   const { stdout } = await runCli(
     ["ls", "-q", "--limit", "1", "--label", "a=1", "--label", "b", "--state", "running", "--owner", "me"],
@@ -170,10 +170,10 @@ test("top --once prints one table, and with --json one document", async () => {
   assert.equal(sandboxes[0]?.cpu_percent, 25);
 });
 
-test("mistakes in the new options are named", async () => {
+test("events, ls, top and images refuse invalid options", async () => {
   const cases = [
-    [["events", "--type", "sandbox.eaten"], /It must be of: sandbox\.created/],
-    [["ls", "--watch", "--limit", "3"], /--limit does not go with --watch/],
+    [["events", "--type", "sandbox.eaten"], /It must be one of: sandbox\.created/],
+    [["ls", "--watch", "--limit", "3"], /--limit cannot be used with --watch/],
     [["ls", "--state", "asleep"], /Allowed choices are running, paused, dead/],
     [["ls", "--label", "=x"], /name=value, or a name/],
     [["top", "--sort", "colour"], /Allowed choices are cpu, memory/],
@@ -187,7 +187,7 @@ test("mistakes in the new options are named", async () => {
   }
 });
 
-test("types of events and sandboxes are completed", async () => {
+test("completion completes types of events and sandboxes", async () => {
   await using daemon = await openFakeDaemon(two);
   const { stdout } = await runCli(["__complete", "--", "events", "--type", "sandbox.p"], daemon);
   assert.equal(stdout, "sandbox.paused\n");

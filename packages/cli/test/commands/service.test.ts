@@ -8,7 +8,7 @@ import { runCli } from "../run-cli.ts";
 
 const root = fileURLToPath(new URL("../../../../../", import.meta.url)).replace(/\/$/, "");
 
-test("service print fills in the tree and this Node", async () => {
+test("service print inserts the paths of the tree and of Node", async () => {
   const { code, stdout, stderr } = await runCli(["service", "print"]);
   assert.equal(code, 0, stderr);
   assert.ok(stdout.includes(`\nExecStart=${process.execPath} ${root}/packages/cli/dist/src/main.js serve\n`));

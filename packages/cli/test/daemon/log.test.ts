@@ -15,7 +15,7 @@ async function place(t: TestContext): Promise<{ log: string; env: Record<string,
 const record = (event: string, level = "info") =>
   `${JSON.stringify({ level, time: "2026-01-02T03:04:05.678Z", event, tag: "a b", n: 1 })}\n`;
 
-test("records become lines, and lines that are none are kept", () => {
+test("formatRecord() formats records, and text that is not a record", () => {
   assert.equal(formatRecord(parseRecord(record("x"))), '2026-01-02 03:04:05Z INFO  x tag="a b" n=1');
   assert.equal(formatRecord(parseRecord("Segmentation\tfault")), "- ERROR output Segmentation fault");
   const failed = { level: "error", event: "y", err: { message: "no\u001b[31m", stack: "at z" } };
@@ -25,7 +25,7 @@ test("records become lines, and lines that are none are kept", () => {
   assert.ok(isAtLeast({ level: 50 }, "error"), "an unknown level is not hidden");
 });
 
-test("the last records are found from the end, whatever their length", async (t) => {
+test("lastRecords() finds records of any length", async (t) => {
   const { log } = await place(t);
   const long = (text: string) => `${JSON.stringify({ event: text, filler: "x".repeat(100_000) })}\n`;
   await writeFile(log, record("a") + long("b") + record("c") + long("d") + record("e"));
@@ -37,7 +37,7 @@ test("the last records are found from the end, whatever their length", async (t)
   assert.deepEqual((await lastRecords(log, 2, ({ filler }) => filler !== undefined)).records.length, 2);
 });
 
-test("logs --daemon needs no daemon, filters by level and keeps records with --json", async (t) => {
+test("logs --daemon needs no daemon, filters by level and prints raw records with --json", async (t) => {
   const { log, env } = await place(t);
   await writeFile(log, record("one") + record("two", "warn") + record("three"));
   const all = await runCli(["logs", "--daemon"], { env });
@@ -48,16 +48,16 @@ test("logs --daemon needs no daemon, filters by level and keeps records with --j
   assert.match((await runCli(["logs", "--daemon", "-n", "1"], { env })).stdout, /^\S+ \S+ INFO +three /);
 });
 
-test("logs --daemon -f goes on, also in the file that follows a rotation", async (t) => {
+test("logs --daemon -f follows the log, also after a rotation", async (t) => {
   const { log, env } = await place(t);
   await writeFile(log, record("first"));
-  const said = new Set<string>();
+  const seen = new Set<string>();
   const { code, stdout } = await runCli(["logs", "--daemon", "-f"], {
     env,
     onStdout: (text, child) => {
       const once = (word: string, act: () => Promise<void>) => {
-        if (!text.includes(word) || said.has(word)) return;
-        said.add(word);
+        if (!text.includes(word) || seen.has(word)) return;
+        seen.add(word);
         act().catch(assert.fail);
       };
       once(" first ", () => appendFile(log, record("second")));
@@ -72,7 +72,7 @@ test("logs --daemon -f goes on, also in the file that follows a rotation", async
   assert.deepEqual(stdout.match(/first|second|third/g), ["first", "second", "third"]);
 });
 
-test("without a log it is said where to look", async (t) => {
+test("logs --daemon without a log exits 3 with a remedy", async (t) => {
   const { env } = await place(t);
   const { code, stderr } = await runCli(["logs", "--daemon"], { env });
   assert.equal(code, 3);

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { isPlainName } from "../../src/guest/copy-out.ts";
 import { bundledRecipes, findRecipe } from "../../src/guest/recipes.ts";
 
-test("findRecipe() takes a bundled name or a directory and lists the bundle otherwise", async (t) => {
+test("findRecipe() finds a bundled name or a directory, and otherwise lists the bundle", async (t) => {
   const dir = await mkdtemp(join(tmpdir(), "forkd-recipes-"));
   t.after(() => rm(dir, { recursive: true }));
   for (const name of ["b", "a"]) {
@@ -17,7 +17,7 @@ test("findRecipe() takes a bundled name or a directory and lists the bundle othe
   assert.deepEqual(await bundledRecipes(dir), ["a", "b"]);
   assert.deepEqual(await findRecipe("a", dir), { name: "a", dir: join(dir, "a") });
   assert.deepEqual(await findRecipe(join(dir, "b"), "/nonexistent"), { name: "b", dir: join(dir, "b") });
-  await assert.rejects(findRecipe("c", dir), { code: "recipe_not_found", message: /bundled are a, b/ });
+  await assert.rejects(findRecipe("c", dir), { code: "recipe_not_found", message: /Bundled recipes: a, b/ });
 });
 
 test("isPlainName() refuses names that leave a directory", () => {

@@ -16,15 +16,32 @@ test("every verb has help with a summary, --json and an example", async () => {
   }
 });
 
+test("every help text is a phrase of at most 60 characters", async () => {
+  for (const verb of verbs) {
+    const program = await makeProgram(verb, () => async () => {});
+    const command = program.commands.find((candidate) => candidate.name() === verb.name);
+    const all = [...(command ? [command] : []), ...(command?.commands ?? [])];
+    const texts = all.flatMap((each) => [
+      each.description(),
+      ...each.options.map(({ description }) => description),
+      ...each.registeredArguments.map(({ description }) => description),
+    ]);
+    for (const text of texts) {
+      assert.ok(text.length <= 60, `${verb.name}: ${text.length} characters: ${text}`);
+      assert.match(text, /^[A-Z].*[^.]$/, `${verb.name}: ${text}`);
+    }
+  }
+});
+
 test("--help exits 0 for verbs and their aliases", async () => {
-  for (const name of ["quickstart", "spawn", "serve"]) {
+  for (const name of ["quickstart", "spawn", "serve", "derive", "snapshot-diff"]) {
     const { code, stdout, stderr } = await runCli([name, "--help"]);
     assert.deepEqual([code, stderr], [0, ""], name);
     assert.match(stdout, /^Usage: forkd /);
   }
 });
 
-test("help lists the verbs but not the hidden one", async () => {
+test("help lists all verbs except the hidden one", async () => {
   const { code, stdout } = await runCli(["--help"]);
   assert.equal(code, 0);
   for (const { name, hidden } of verbs)
@@ -33,7 +50,7 @@ test("help lists the verbs but not the hidden one", async () => {
   assert.match((await runCli(["help", "fork"])).stdout, /--ttl/);
 });
 
-test("mistakes in arguments exit 2 with a message and a remedy", async () => {
+test("usage errors exit 2 with a message and a remedy", async () => {
   const cases = [
     [["frobnicate"], /unknown command 'frobnicate'/],
     [["lss"], /Did you mean ls/],
@@ -41,7 +58,8 @@ test("mistakes in arguments exit 2 with a message and a remedy", async () => {
     [["info"], /missing required argument 'tag'/],
     [["images", "extra"], /too many arguments/],
     [["fork", "--tag", "py", "-n", "0"], /whole number, 1 to 1000/],
-    [["fork"], /name a snapshot/],
+    [["fork"], /give the tag of a snapshot/],
+    [["fork", "a", "--tag", "b"], /give only one snapshot/],
     [["fork", "--tag", "py", "--ttl", "soon"], /duration/],
     [["kill"], /--all/],
     [["kill", "aa", "--all"], /either ids or/],
@@ -49,18 +67,16 @@ test("mistakes in arguments exit 2 with a message and a remedy", async () => {
     [["eval", "aa"], /either CODE or --file/],
     [["exec", "aa", "ls", "-la"], /Put `--` before/],
     [["branch", "aa", "--mode", "half"], /Allowed choices are full, diff, live/],
-    [["branch", "aa", "--ttl", "1m"], /say how many with -n/],
-    [["branch", "aa", "-n", "2", "--no-wait"], /does not go with --no-wait/],
+    [["branch", "aa", "--ttl", "1m"], /are for children: give -n/],
+    [["branch", "aa", "-n", "2", "--no-wait"], /cannot be used with --no-wait/],
     [["snapshot", "--tag", "x"], /give --rootfs PATH, or --from-sandbox ID/],
     [["snapshot", "--rootfs", "x"], /name the snapshot with --tag/],
-    [["snapshot", "--tag", "x", "--rootfs", "x", "--diff"], /go with --from-sandbox/],
-    [["snapshot", "--from-sandbox", "aa", "--rootfs", "x"], /--from-sandbox goes only with/],
+    [["snapshot", "--tag", "x", "--rootfs", "x", "--diff"], /need --from-sandbox/],
+    [["snapshot", "--from-sandbox", "aa", "--rootfs", "x"], /--from-sandbox can be used only with/],
     [["snapshot", "--from-sandbox", "aa", "--diff", "--live"], /either --diff or --live/],
-    [["snapshot-diff", "--from", "a", "--tag", "b"], /a command after --, or --exec/],
-    [
-      ["snapshot-diff", "--from", "a", "--tag", "b", "--exec", "x", "--", "y"],
-      /a command after --, or --exec/,
-    ],
+    [["derive", "--from", "a", "--tag", "b"], /a command after --, or --exec/],
+    [["derive", "--from", "a", "--tag", "b", "--exec", "x", "--", "y"], /a command after --, or --exec/],
+    [["derive", "--from", "a", "--tag", "b", "ls", "-la"], /Put `--` before/],
     [["snapshot-diff", "--from", "a", "--tag", "b", "ls", "-la"], /Put `--` before/],
     [["rewind", "aa"], /required option '--to <tag>' not specified/],
     [["pause"], /missing required argument 'id'/],
@@ -77,7 +93,7 @@ test("mistakes in arguments exit 2 with a message and a remedy", async () => {
   }
 });
 
-test("a mistake with --json is an error body on stderr", async () => {
+test("a usage error with --json is an error body on stderr", async () => {
   const { code, stderr } = await runCli(["ls", "--json", "--frob"]);
   assert.equal(code, 2);
   assert.equal((JSON.parse(stderr) as { code: string }).code, "invalid_request");

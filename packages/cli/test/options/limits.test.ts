@@ -45,14 +45,14 @@ test("fork and workspace create send limits and timeouts", async () => {
   assert.deepEqual(second, { name: "dev", snapshot_tag: "py", ...limitFields });
 });
 
-test("branch takes limits for children only", async () => {
+test("branch accepts limits only for children", async () => {
   await using daemon = await openFakeDaemon(list);
   const { code, stderr } = await runCli(["branch", idA, "--cpu-percent", "50"], daemon);
   assert.equal(code, 2);
-  assert.match(stderr, /limits and timeouts are for children; say how many with -n/);
+  assert.match(stderr, /limits and timeouts are for children: give -n/);
 });
 
-test("limits that cannot be right are refused before anything is asked", async () => {
+test("fork refuses invalid limits before it calls the daemon", async () => {
   await using daemon = await openFakeDaemon({});
   for (const flags of [
     ["--memory-limit-mib", "8"],
@@ -67,7 +67,7 @@ test("limits that cannot be right are refused before anything is asked", async (
   assert.deepEqual(daemon.asked, []);
 });
 
-test("ls --wide shows limits, with a mark where they are not held, and timeouts", async () => {
+test("ls --wide shows timeouts and limits, and marks those that are not enforced", async () => {
   const json = [
     {
       ...sandbox(idA),
@@ -85,7 +85,7 @@ test("ls --wide shows limits, with a mark where they are not held, and timeouts"
   assert.match(stdout, /ci +memory_mib=128 net_bps=5000! +10m pause resumes/);
 });
 
-test("timeouts sends what is given, and nothing else", async () => {
+test("timeouts sends only the given options", async () => {
   const path = `POST /v1/sandboxes/${idA}/timeouts`;
   await using daemon = await openFakeDaemon({ ...list, [path]: { json: sandbox(idA) } });
   const bodyOf = async (...flags: string[]) => {
@@ -104,7 +104,7 @@ test("timeouts sends what is given, and nothing else", async () => {
   assert.match(nothing.stderr, /give at least one of/);
 });
 
-test("gc sends which branches go, and shows them with their bytes", async () => {
+test("gc sends its filters of branches and lists them with their bytes", async () => {
   const removed = [{ kind: "snapshot", name: "old", bytes: 5 << 20 }];
   await using daemon = await openFakeDaemon({
     "POST /v1/gc": { json: { removed, freed_bytes: 5 << 20, dry_run: true } },

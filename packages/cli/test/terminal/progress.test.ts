@@ -9,14 +9,14 @@ function recorder() {
   return { written, stream: { write: (text: string) => written.push(text), columns: 20 } };
 }
 
-test("Progress stays silent for short work", () => {
+test("Progress prints nothing for a short operation", () => {
   const { written, stream } = recorder();
   using progress = new Progress({ stream, live: false, silent: false }, "Working");
   progress.update("Still");
   assert.deepEqual(written, []);
 });
 
-test("Progress writes plain lines where there is no terminal, each message once", () => {
+test("Progress writes plain lines without a terminal, each message once", () => {
   mock.timers.enable({ apis: ["setInterval"] });
   const now = mock.method(performance, "now", () => 0);
   try {
@@ -34,7 +34,7 @@ test("Progress writes plain lines where there is no terminal, each message once"
   }
 });
 
-test("Progress redraws one line within the width of a terminal and erases it", () => {
+test("Progress redraws one line within the width of the terminal and erases it", () => {
   mock.timers.enable({ apis: ["setInterval"] });
   const now = mock.method(performance, "now", () => 0);
   try {
@@ -51,7 +51,7 @@ test("Progress redraws one line within the width of a terminal and erases it", (
   }
 });
 
-test("a line that is written while progress is shown has its line for itself", () => {
+test("Output hides progress before it writes a line", () => {
   mock.timers.enable({ apis: ["setInterval"] });
   const now = mock.method(performance, "now", () => 0);
   try {
@@ -61,7 +61,7 @@ test("a line that is written while progress is shown has its line for itself", (
     });
     const out = new Output({ json: false, quiet: false, color: false, stdout: terminal, stderr: terminal });
     using progress = new Progress({ stream, live: true, silent: false }, "Stopping");
-    out.makeWay(progress);
+    out.hideBeforeWriting(progress);
     out.note("early");
     now.mock.mockImplementation(() => 1000);
     mock.timers.tick(200);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { formatAge, formatBytes, formatSeconds, renderTable } from "../../src/terminal/table.ts";
 
-test("renderTable() aligns columns and leaves no blanks at line ends", () => {
+test("renderTable() aligns columns and writes no blanks at line ends", () => {
   const columns = [
     { title: "NAME", value: (row: { name: string; size: number }) => row.name },
     {
@@ -19,7 +19,7 @@ test("renderTable() aligns columns and leaves no blanks at line ends", () => {
   assert.equal(text, "NAME     SIZE  END\na           5\nlonger  12345\n");
 });
 
-test("renderTable() lets no control character through", () => {
+test("renderTable() replaces control characters", () => {
   assert.equal(
     renderTable([{ title: "T", value: (row: string) => row }], ["a\u001b[31m\nb"]),
     "T\na [31m b\n",
@@ -30,7 +30,7 @@ test("renderTable() shows the titles of an empty list", () => {
   assert.equal(renderTable([{ title: "ID", value: () => "" }], []), "ID\n");
 });
 
-test("formats are short", () => {
+test("formatBytes(), formatSeconds() and formatAge() use short forms", () => {
   assert.equal(formatBytes(0), "0 B");
   assert.equal(formatBytes(1536), "1.5 KiB");
   assert.equal(formatBytes(512 * 1024 ** 2), "512 MiB");

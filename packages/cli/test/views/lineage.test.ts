@@ -52,7 +52,7 @@ test("renderTree() draws snapshots and sandboxes below their parents", () => {
   );
 });
 
-test("renderTree() marks parents that are gone", () => {
+test("renderTree() shows removed parents as missing", () => {
   const tree = {
     snapshots: [snapshot("layer", "gone"), snapshot("a")],
     sandboxes: [sandbox(idA, "gone"), sandbox(idB, "lost")],
@@ -67,7 +67,7 @@ test("renderTree() marks parents that are gone", () => {
   ]);
 });
 
-test("renderTree() ends where tags name each other as parents, and drops nothing", () => {
+test("renderTree() terminates for tags that name each other as parents, and draws all of them", () => {
   const tree = {
     snapshots: [snapshot("b", "a"), snapshot("a", "b"), snapshot("self", "self")],
     sandboxes: [],
@@ -79,7 +79,7 @@ test("renderTree() ends where tags name each other as parents, and drops nothing
   assert.deepEqual(renderTree({ snapshots: [], sandboxes: [] }), []);
 });
 
-test("renderTree() lets no control character through", () => {
+test("renderTree() replaces control characters", () => {
   const tree = { snapshots: [snapshot("a", undefined, { branched_from: "x\u001b[31m" })], sandboxes: [] };
   assert.deepEqual(renderTree(tree, { nowMs }), ["a  ready, 60s ago, 2.0 KiB, branched from x [31m"]);
 });

@@ -18,7 +18,7 @@ export const eventTypes = [
   "revoked",
 ] as const;
 
-/** Sent to every stream, whatever it filters: they are about the stream itself. */
+/** Sent to every stream regardless of its filter, because they are about the stream itself. */
 export const controlTypes: readonly string[] = ["reset", "overflow", "revoked"];
 
 /** A type, or all of a kind: `sandbox.*`. */

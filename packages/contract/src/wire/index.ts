@@ -1,9 +1,10 @@
 /**
- * The part of the contract that needs no schema library, as `@forkd/contract/wire`: clients load in half the time. Types come
- * from the main entry, which costs nothing at run time.
+ * The part of the contract that needs no schema library, as `@forkd/contract/wire`, so that clients load in
+ * half the time. Types come from the main entry, which costs nothing at run time.
  */
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
 export { eventTypes } from "./event-types.ts";
-export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export { wireRoutes } from "./routes.gen.ts";

@@ -4,7 +4,7 @@ export const tagPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const contextNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const sandboxIdPattern = /^sb-[0-9a-f]{24}$/;
 
-/** Largest stdout or stderr that a call without streaming returns, in bytes; the rest is dropped and `truncated` says so. */
+/** Bytes of stdout or stderr that a call without streaming returns; `truncated`: the rest was dropped. */
 export const maxBufferedOutput = 8 * 1024 * 1024;
 
 export const signalNames = [
@@ -24,7 +24,7 @@ export const signalNames = [
 export const scopes = ["read", "run", "admin"] as const;
 export type Scope = (typeof scopes)[number];
 
-/** One entry of a fork's answer: a sandbox, and not the error of a child that could not be made? */
+/** Whether an entry of a fork's answer is a sandbox, not the error of a child that could not be made. */
 export function isSandbox<E extends object>(entry: E): entry is Extract<E, { id: string }> {
   return "id" in entry;
 }

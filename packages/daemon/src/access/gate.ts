@@ -4,7 +4,7 @@
  */
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
-import { AppError, scopes, type Route, type Scope } from "@forkd/contract";
+import { advice, AppError, scopes, type Route, type Scope } from "@forkd/contract";
 import type { Caller } from "@forkd/runtime";
 import { checkBrowserTraps, type AllowedHosts } from "./browser-guard.ts";
 import { digestOf, type Key, type KeyStore } from "./key-store.ts";
@@ -54,7 +54,9 @@ export class Gate {
     if (this.#tokenDigest === undefined || digest.equals(this.#tokenDigest)) return;
     this.#tokenDigest = digest;
     this.#holders.cut(
-      new AppError("unauthenticated", "The daemon's token was changed; call again with the new one"),
+      new AppError("unauthenticated", "The daemon's token was changed", {
+        remedy: { action: "authenticate" },
+      }),
     );
   }
 
@@ -130,14 +132,14 @@ function keyHolder(key: Key): Principal {
 
 function rateLimited(what: string, waitSecs: number): AppError {
   const seconds = Math.max(1, Math.ceil(waitSecs));
-  return new AppError("rate_limited", `${what}; try again in ${seconds} s`, {
+  return new AppError("rate_limited", what, {
     details: { retry_after_secs: seconds },
+    remedy: advice(`Try again in ${seconds} s.`),
   });
 }
 
 function missing(): AppError {
-  return new AppError(
-    "unauthenticated",
-    "A token is needed: send Authorization: Bearer TOKEN (a key, or the file token in the data directory)",
-  );
+  return new AppError("unauthenticated", "The request has no valid token", {
+    remedy: { action: "authenticate" },
+  });
 }

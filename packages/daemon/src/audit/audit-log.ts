@@ -7,7 +7,7 @@
 import { constants } from "node:fs";
 import { open, stat, type FileHandle } from "node:fs/promises";
 import { isErrno, type Logger } from "@forkd/base";
-import { AppError, type AuditStatus } from "@forkd/contract";
+import { AppError, errorMessage, type AuditStatus } from "@forkd/contract";
 
 export type AuditOptions = {
   readonly path: string;
@@ -48,12 +48,11 @@ export class AuditLog implements AsyncDisposable {
       await audit.#current();
     } catch (error) {
       if (!isErrno(error, "ENOSPC", "EDQUOT")) {
-        const why = error instanceof Error ? error.message : String(error);
-        throw new AppError(
-          "host_not_ready",
-          `Cannot open the audit log: ${why}; correct audit_log (${options.path}), or set it to "off"`,
-          { cause: error },
-        );
+        const why = errorMessage(error);
+        throw new AppError("host_not_ready", `Cannot open the audit log ${options.path}: ${why}`, {
+          remedy: { action: "change_setting", setting: "audit_log", to: 'another path, or to "off"' },
+          cause: error,
+        });
       }
       audit.#failed(error);
     }
@@ -238,7 +237,7 @@ export class AuditLog implements AsyncDisposable {
   }
 
   #failed(error: unknown): void {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = errorMessage(error);
     if (this.#error === undefined) {
       this.#options.log.error({
         event: "audit.write",

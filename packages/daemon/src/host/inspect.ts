@@ -42,7 +42,13 @@ async function findingsOf(env: Environment, boot: boolean, isRunning = false): P
   try {
     config = await loadConfig({}, env);
   } catch (error) {
-    return [fail("settings", toAppError(error).message, "forkd config check, forkd config set NAME VALUE")];
+    return [
+      fail(
+        "settings",
+        toAppError(error).message,
+        "Run `forkd config check`, then `forkd config set NAME VALUE`.",
+      ),
+    ];
   }
   return [
     ok("settings", "valid"),

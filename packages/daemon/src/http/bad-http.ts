@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import { AppError, errorCodes, toErrorBody } from "@forkd/contract";
+import { advice, AppError, errorCodes, toErrorBody } from "@forkd/contract";
 import { sendError } from "./answer/error.ts";
 import { requestIdOf } from "./request-id.ts";
 
@@ -67,7 +67,8 @@ function faultOf({ code, message }: NodeJS.ErrnoException): AppError {
   if (code === "HPE_HEADER_OVERFLOW") {
     return new AppError(
       "invalid_request",
-      "Invalid request: its first line and headers are longer than 16 KiB; long values belong into the body",
+      "Invalid request: its first line and headers are longer than 16 KiB",
+      { remedy: advice("Send long values in the body.") },
     );
   }
   if (code === "ERR_HTTP_REQUEST_TIMEOUT") {

@@ -178,7 +178,7 @@ function requireSame({ key }: KeyedCall, found: string, asked: string): void {
   if (found === asked) return;
   throw new AppError(
     "idempotency_mismatch",
-    `Cannot use Idempotency-Key "${key}": it was used for another request. Use a new key for a new request`,
-    { details: { key } },
+    `Cannot use Idempotency-Key "${key}": it was used for another request`,
+    { details: { key }, remedy: { action: "new_idempotency_key" } },
   );
 }

@@ -27,7 +27,7 @@ const addressSettings = {
     follows: ({ runtime_dir }) => join(String(runtime_dir), "forkd.sock"),
     usually: "forkd.sock in runtime_dir",
     meaning: "Unix socket of the daemon.",
-    flag: { value: "path", help: "unix socket (default: forkd.sock in the runtime directory)" },
+    flag: { value: "path", help: "Listen on this unix socket (default: in the runtime dir)" },
   }),
   listen: setting({
     schema: z
@@ -36,7 +36,7 @@ const addressSettings = {
     default: "127.0.0.1:8889",
     allowed: '"off" or IP:PORT',
     meaning: "Address and port for HTTP over TCP.",
-    flag: { value: "host:port", help: "address for HTTP, or off" },
+    flag: { value: "host:port", help: "Listen on this address for HTTP, or off" },
   }),
 };
 
@@ -45,14 +45,14 @@ const logSettings = {
     schema: z.enum(["debug", "info", "warn", "error", "silent"]),
     default: "info",
     meaning: "Lowest level of the records in the log.",
-    flag: { value: "level", help: "debug, info, warn, error or silent" },
+    flag: { value: "level", help: "Log at debug, info, warn, error or silent" },
   }),
   log_file: setting({
     schema: z.union([z.literal("stderr"), path]),
     default: "stderr",
     allowed: '"stderr" or a path',
     meaning: "File for the log; `forkd up` uses daemon.log in the data directory by default.",
-    flag: { value: "path", help: "file for the log (default: stderr)" },
+    flag: { value: "path", help: "Log to this file (default: stderr)" },
     reload: "reopen",
   }),
   log_max_mib: setting({
@@ -88,13 +88,13 @@ const accessSettings = {
     schema: z.enum(["token", "off"]),
     default: "token",
     meaning: "Whether requests over TCP need a token; off is allowed only on a loopback address.",
-    flag: { value: "how", help: "token, or off (only on a loopback address)" },
+    flag: { value: "how", help: "Require a token, or off (only on a loopback address)" },
   }),
   token_file: setting({
     schema: path.optional(),
     usually: "token in data_dir",
     meaning: "File with the token; the daemon creates only the default file.",
-    flag: { value: "path", help: "file with the token (default: token in the data directory)" },
+    flag: { value: "path", help: "Read the token from here (default: in the data directory)" },
     reload: "reread",
   }),
   allowed_hosts: setting({
@@ -102,25 +102,25 @@ const accessSettings = {
     default: [],
     allowed: "names, comma-separated",
     meaning: "Host names under which clients and web pages may call the daemon: name, name:port or *.suffix.",
-    flag: { value: "names", help: "comma-separated host names that clients may use" },
+    flag: { value: "names", help: "Accept these host names, separated by commas" },
   }),
   tls_cert: setting({
     schema: path.optional(),
     meaning: "Certificate for HTTPS (PEM), together with tls_key.",
-    flag: { value: "path", help: "PEM file with the certificate for HTTPS" },
+    flag: { value: "path", help: "Use the certificate in this PEM file for HTTPS" },
     reload: "watch",
   }),
   tls_key: setting({
     schema: path.optional(),
     meaning: "Private key of the certificate (PEM), together with tls_cert.",
-    flag: { value: "path", help: "PEM file with its private key" },
+    flag: { value: "path", help: "Use the private key in this PEM file" },
     reload: "watch",
   }),
   allow_plain_http: setting({
     schema: truth,
     default: false,
     meaning: "Whether the daemon may listen without TLS on an address that other machines can reach.",
-    flag: { help: "listen without TLS where other machines can connect" },
+    flag: { help: "Listen without TLS where other machines can connect" },
   }),
   max_connections: setting({
     schema: count(1, 1_000_000),
@@ -148,7 +148,7 @@ const accessSettings = {
     usually: "audit.jsonl in data_dir",
     allowed: '"off" or a path',
     meaning: "File for the audit log.",
-    flag: { value: "path", help: "audit log (default: audit.jsonl in the data directory), or off" },
+    flag: { value: "path", help: "Write the audit log here, or off (default: in the data dir)" },
     reload: "reopen",
   }),
   audit_reads: setting({

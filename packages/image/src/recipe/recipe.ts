@@ -2,7 +2,7 @@
 import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import { sha256File } from "../files/digest.ts";
 import {
   describeIssues,
@@ -48,10 +48,7 @@ export function parseRecipe(text: string): RecipeSpec {
   try {
     json = JSON.parse(text);
   } catch (error) {
-    throw invalid(
-      `recipe.json is not JSON: ${error instanceof Error ? error.message : String(error)}`,
-      error,
-    );
+    throw invalid(`recipe.json is not JSON: ${errorMessage(error)}`, error);
   }
   const parsed = recipeSchema.safeParse(json);
   if (!parsed.success) throw invalid(describeIssues(parsed.error), parsed.error);

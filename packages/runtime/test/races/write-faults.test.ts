@@ -184,13 +184,9 @@ test("a kill whose files cannot be removed says so, ends the machine, and is fin
   for (let count = 0; count < 2; count++) await forkOne(fixture, count);
   const [id = "", other = ""] = runtime.registry.all().map((sandbox) => sandbox.id);
   faults.failRemovals = true;
-  const error = await rejectsWith(
-    kill(runtime, { id }),
-    "internal",
-    /is killed, but .* could not be removed/,
-  );
-  assert.match(error.message, /forkd cleanup/);
-  await rejectsWith(killEvery(runtime, {}), "internal", new RegExp(`${other} is killed, but`));
+  const error = await rejectsWith(kill(runtime, { id }), "internal", /Killed .*, but cannot remove /);
+  assert.deepEqual(error.remedy, { action: "clean_up" });
+  await rejectsWith(killEvery(runtime, {}), "internal", new RegExp(`Killed ${other}, but`));
   assert.deepEqual(
     [runtime.registry.all().length, engine.machines.some(({ hasEnded }) => !hasEnded)],
     [0, false],

@@ -1,9 +1,10 @@
 /**
- * What a page of documentation tells its reader to run.
+ * Reads the commands of a page of documentation.
  *
- * In a fence `sh` every line is a command (or goes on in the next line). In a fence `console` commands follow `$ ` and what
- * they print follows them; `…` stands for anything. A comment at the end of a command says what else is to expect: `# exit 3`,
- * or `# until Ctrl-C` for one that goes on. `<!-- not run: REASON -->` before a fence leaves it out; a blank line may be between.
+ * In a fence `sh` every line is a command, or continues in the next line. In a fence `console` commands
+ * follow `$ `, and their output follows them; `…` matches anything. A comment at the end of a command states
+ * what else to expect: `# exit 3`, or `# until Ctrl-C` for a command that runs until it is interrupted.
+ * `<!-- not run: REASON -->` before a fence, perhaps with a blank line between, excludes the fence.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -16,7 +17,7 @@ export type Block = {
   line: number;
   language: string;
   lines: readonly string[];
-  /** why nobody runs it */
+  /** why the test does not run it */
   notRun?: string;
 };
 
@@ -24,10 +25,10 @@ export type Step = {
   /** page and line */
   at: string;
   text: string;
-  /** what the page says that it prints; absent if it does not say */
+  /** the output that the page shows; absent if it shows none */
   printed?: string;
   exit: number;
-  /** it goes on until it is interrupted */
+  /** runs until it is interrupted */
   endless: boolean;
 };
 
@@ -38,7 +39,7 @@ export function blocksOf(page: string): Block[] {
     const language = /^```(\w*)$/.exec(lines[at] ?? "")?.[1];
     if (language === undefined) continue;
     const end = lines.indexOf("```", at + 1);
-    assert.ok(end > at, `${page}:${at + 1}: a fence without its end`);
+    assert.ok(end > at, `${page}:${at + 1}: the fence is not closed`);
     const before = lines[at - 1] === "" ? lines[at - 2] : lines[at - 1];
     const notRun = /^<!-- not run: (.+) -->$/.exec(before ?? "")?.[1];
     blocks.push({
@@ -77,7 +78,7 @@ export function stepsOf({ page, line, language, lines }: Block): Step[] {
       pending = undefined;
     }
   }
-  assert.equal(pending, undefined, `${page}:${begun}: the command has no end`);
+  assert.equal(pending, undefined, `${page}:${begun}: the command is not complete`);
   return steps;
 }
 

@@ -13,23 +13,23 @@ type Command = {
 type Verb = { name: string; hidden?: true };
 type Program = { makeProgram: (verb: Verb, toAction: () => () => Promise<void>) => Promise<Command> };
 
-/** Examples that are not run, and why */
+/** Examples that the test does not run, and why */
 const notRun: readonly [RegExp, string][] = [
   [/ -it /, "needs a terminal"],
   [/^forkd (build|snapshot --tag) /, "takes minutes; the snapshots of the tests are built this way"],
   [/^forkd service (?!print)/, "changes the services of the host"],
-  [/^forkd quickstart/, "many machines; docs/reference/cli.md has it with two"],
-  [/^forkd (logs -f|events --sandbox)/, "the sandbox may say nothing"],
-  [/^forkd doctor( --fix)?$/, "starts guests, which takes long; ops.test.ts does it"],
-  [/--tls-cert/, "docs/operate/auth.md has it with a certificate"],
+  [/^forkd quickstart/, "starts many machines; docs/reference/cli.md runs it with two"],
+  [/^forkd (logs -f|events --sandbox)/, "the sandbox may print nothing"],
+  [/^forkd doctor( --fix)?$/, "boots guests, which takes long; ops.test.ts does it"],
+  [/--tls-cert/, "docs/operate/auth.md runs it with a certificate"],
 ];
-/** What needs nothing of what comes before it, and leaves nothing for what comes after. */
-const standsAlone =
+/** Examples that do not depend on other examples. */
+const isIndependent =
   /^forkd (cleanup|compact|config|doctor|events|gc|images|info|ls|run|serve|service|top|tree|version)\b/;
-/** They end what the others need. */
+/** Verbs that stop or remove what other examples need. */
 const last = ["kill", "cleanup", "gc", "up", "down", "serve"];
 
-/** Those that stand alone are left out where they are among the `known`, which are run anyway. */
+/** Independent examples that are also among the `known` steps are left out, because those run anyway. */
 export async function helpExamples(known: readonly Step[]): Promise<Step[]> {
   const commandOf = (text: string) => text.replace(/\s+#.*/, "");
   const isKnown = new Set(known.map(({ text }) => commandOf(text)));
@@ -44,7 +44,7 @@ export async function helpExamples(known: readonly Step[]): Promise<Step[]> {
     for (const part of command === undefined ? [] : [command, ...command.commands]) {
       for (const example of examplesOf(part)) {
         if (notRun.some(([pattern]) => pattern.test(example))) continue;
-        if (standsAlone.test(example) && isKnown.has(commandOf(example))) continue;
+        if (isIndependent.test(example) && isKnown.has(commandOf(example))) continue;
         if (!steps.has(example)) steps.set(example, stepFrom(`help of ${verb.name}`, example));
       }
     }

@@ -1,4 +1,4 @@
-/** Somebody who types what a page says, into one shell, on a host where nothing runs yet. */
+/** Acts as a reader who types the commands of a page into one shell, on a host where no daemon runs yet. */
 import assert from "node:assert/strict";
 import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { once } from "node:events";
@@ -17,7 +17,7 @@ import type { Step } from "./blocks.ts";
 import { assertLooksLike, difference } from "./shape.ts";
 
 const stepTimeoutMs = 180_000;
-/** The port in the documentation, which may be somebody else's on this host. */
+/** The port in the documentation, which may be in use on this host. */
 const documentedPort = /\b8889\b/g;
 
 type Said = { out: () => string; err: () => string };
@@ -58,7 +58,7 @@ export class Reader implements AsyncDisposable {
     this.#scope = scope.keep();
   }
 
-  /** `snapshots`: the tags that the pages use, and the baked snapshot behind each. */
+  /** `snapshots`: the tags that the pages use, and the shared snapshot for each. */
   static async open(snapshots: Readonly<Record<string, string>>): Promise<Reader> {
     await using scope = new Scope();
     const { path: dir } = scope.use(await testDir());
@@ -84,7 +84,7 @@ export class Reader implements AsyncDisposable {
     return new Reader(scope, { dir, dataDir, port, env });
   }
 
-  /** Runs a command and holds it to what the page says of it. */
+  /** Runs a command and compares exit code and output with the page. */
   async follow(step: Step): Promise<void> {
     const name = join(this.#dir, String(this.#count++));
     writeFileSync(`${name}.sh`, `${step.text.replaceAll(documentedPort, String(this.#port))}\n`);
@@ -99,12 +99,12 @@ export class Reader implements AsyncDisposable {
     assert.equal(
       Number(status),
       step.exit,
-      `${step.at}: ${step.text}\nexits ${status}\n${said.out()}${said.err()}`,
+      `${step.at}: ${step.text}\nexited with ${status}\n${said.out()}${said.err()}`,
     );
     if (step.printed !== undefined) assertLooksLike(said.out(), step.printed, step.at);
   }
 
-  /** Lets it go on until it has printed what it should, with things happening around it; then Ctrl-C. */
+  /** Runs the command until it has printed what the page shows, causes events, then sends Ctrl-C. */
   async #interrupt(step: Step, source: string, said: Said): Promise<void> {
     const pid = Number(await this.#ask(`set -m; ${source} & echo $! >&3; set +m`));
     const { printed } = step;
@@ -118,7 +118,7 @@ export class Reader implements AsyncDisposable {
     try {
       for (let tries = 0; !(await within(tries === 0 ? 500 : 2000)); tries++) {
         if (tries === 8) assertLooksLike(said.out(), printed ?? "something", step.at);
-        await this.#makeSomethingHappen();
+        await this.#causeEvents();
       }
     } finally {
       signalGroup(pid, "SIGINT");
@@ -126,12 +126,12 @@ export class Reader implements AsyncDisposable {
     const status = Number(await this.#ask(`failed=; wait ${pid}; echo $? >&3`));
     assert.ok(
       [0, 130].includes(status),
-      `${step.at}: ${step.text}\nexits ${status} after Ctrl-C\n${said.err()}`,
+      `${step.at}: ${step.text}\nexited with ${status} after Ctrl-C\n${said.err()}`,
     );
   }
 
-  /** A sandbox is made, dies and is removed, if there is a daemon. */
-  async #makeSomethingHappen(): Promise<void> {
+  /** Forks a sandbox, kills its VMM and removes it, if a daemon runs. */
+  async #causeEvents(): Promise<void> {
     const socket = join(this.#dir, "run/forkd.sock");
     if (!existsSync(socket)) return;
     const forkd = await connect({ socket });
@@ -141,7 +141,10 @@ export class Reader implements AsyncDisposable {
     const { pid } = sandbox.info;
     assert.ok(pid !== undefined);
     process.kill(pid, "SIGKILL");
-    await until("it is dead", async () => (await forkd.sandboxes.get(sandbox.id)).info.state === "dead");
+    await until(
+      "the sandbox is reported dead",
+      async () => (await forkd.sandboxes.get(sandbox.id)).info.state === "dead",
+    );
     await sandbox.kill();
   }
 
@@ -150,11 +153,11 @@ export class Reader implements AsyncDisposable {
     const slow = setTimeout(() => signalGroup(this.#shell.pid, "SIGKILL"), stepTimeoutMs);
     const { value, done } = await this.#answers.next();
     clearTimeout(slow);
-    assert.ok(done !== true, `the shell has ended; a command may take ${stepTimeoutMs} ms`);
+    assert.ok(done !== true, `the shell has exited; a command may take at most ${stepTimeoutMs} ms`);
     return value;
   }
 
-  /** Requests that the daemons of this reader have answered. */
+  /** Requests in the audit log. */
   requests(): { route: string; status: number; user_agent?: string }[] {
     const lines = readFileSync(join(this.dataDir, "audit.jsonl"), "utf8").trimEnd().split("\n");
     return lines
@@ -164,7 +167,7 @@ export class Reader implements AsyncDisposable {
       .filter(({ event }) => event === "request");
   }
 
-  /** Ends the daemon, so that the audit log is whole. */
+  /** Stops the daemon, so that the audit log is complete. */
   async finish(): Promise<void> {
     await stopEverything(this.env);
   }
@@ -174,14 +177,14 @@ export class Reader implements AsyncDisposable {
   }
 }
 
-/** Also sandboxes that a daemon left behind when it was killed. */
+/** Stops the daemon and all sandboxes, including those of a daemon that was killed. */
 async function stopEverything(env: NodeJS.ProcessEnv): Promise<void> {
   await runProgram(process.execPath, [cliPath, "up", "-q"], { env });
   await runProgram(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
   await runProgram(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
 }
 
-/** One that has ended already tells so by its exit code. */
+/** Ignores a process that has already exited; its exit code shows that. */
 function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {
   if (pid === undefined) return;
   try {

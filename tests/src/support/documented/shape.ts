@@ -1,7 +1,7 @@
 /**
- * Whether what was printed looks like what the documentation shows. JSON must have the same keys and the same texts; numbers
- * may be others. In other lines numbers may be others too, and blanks may be more or fewer. `…` stands for anything: for
- * part of a text, for the value of a key, for further keys or elements, alone in a line for any lines.
+ * Compares printed output with the output that the documentation shows. JSON must have the same keys and
+ * strings. Numbers may differ, and in other lines the amount of white space too. `…` matches anything: part
+ * of a string, the value of a key, further keys or elements, and on its own line any number of lines.
  */
 import assert from "node:assert/strict";
 
@@ -25,9 +25,9 @@ function linesDifference(printed: readonly string[], shown: readonly string[]): 
   if (first === anything) {
     for (let skip = 0; skip <= printed.length; skip++)
       if (linesDifference(printed.slice(skip), rest) === undefined) return undefined;
-    return `what follows … does not come: ${rest[0]}`;
+    return `no line matches what follows …: ${rest[0]}`;
   }
-  if (printed[0] === undefined) return `the line does not come: ${first}`;
+  if (printed[0] === undefined) return `missing line: ${first}`;
   return lineDifference(printed[0], first) ?? linesDifference(printed.slice(1), rest);
 }
 
@@ -41,7 +41,7 @@ function lineDifference(printed: string, shown: string): string | undefined {
   return like(printed, shown, /\d+(\.\d+)?/) ? undefined : `shown: ${shown}; printed: ${printed}`;
 }
 
-/** JSON of the documentation, in which … may stand in places where JSON has none. */
+/** Parses JSON of the documentation, which may contain … in places where JSON does not allow it. */
 function parseShown(text: string): unknown {
   const filled = text
     .replaceAll(/(?<=[[{,])\s*…(?=\s*[\]}])/g, (_, at: number) =>
@@ -51,7 +51,7 @@ function parseShown(text: string): unknown {
   return parse(filled);
 }
 
-/** The bracket that closes what the … at this place is in. */
+/** The bracket that closes the list or object around the … at this place. */
 function closes(text: string, at: number): string | undefined {
   return /[\]}]/.exec(text.slice(at))?.[0];
 }
@@ -68,7 +68,7 @@ function jsonDifference(printed: unknown, shown: unknown, path: string): string 
   if (shown === anything) return printed === undefined ? `${path} is missing` : undefined;
   const where = path === "" ? "the answer" : path;
   if (Array.isArray(shown)) {
-    if (!Array.isArray(printed)) return `${where} is no list`;
+    if (!Array.isArray(printed)) return `${where} is not a list`;
     const open = shown.at(-1) === anything;
     const wanted = open ? shown.slice(0, -1) : shown;
     if (printed.length < wanted.length || (!open && printed.length > wanted.length))
@@ -77,7 +77,7 @@ function jsonDifference(printed: unknown, shown: unknown, path: string): string 
   }
   if (typeof shown === "object" && shown !== null) {
     if (typeof printed !== "object" || printed === null || Array.isArray(printed))
-      return `${where} is no object`;
+      return `${where} is not an object`;
     const wanted = Object.keys(shown).filter((key) => key !== anything);
     const extra = Object.keys(printed).filter((key) => !wanted.includes(key));
     if (extra.length > 0 && !(anything in shown)) return `${where} also has ${extra.join(", ")}`;
@@ -87,7 +87,7 @@ function jsonDifference(printed: unknown, shown: unknown, path: string): string 
     );
   }
   if (typeof shown === "number")
-    return typeof printed === "number" ? undefined : `${where} is no number: ${JSON.stringify(printed)}`;
+    return typeof printed === "number" ? undefined : `${where} is not a number: ${JSON.stringify(printed)}`;
   const same =
     typeof shown === "string" && typeof printed === "string" ? like(printed, shown) : printed === shown;
   return same ? undefined : `${where} is ${JSON.stringify(printed)}`;
@@ -97,7 +97,7 @@ function first(problems: (string | undefined)[]): string | undefined {
   return problems.find((problem) => problem !== undefined);
 }
 
-/** Text with … for anything, blanks for blanks, and what `free` finds for other such parts. */
+/** Matches text: … is anything, white space is any white space, and a match of `free` is any other match. */
 function like(printed: string, shown: string, free?: RegExp): boolean {
   const parts = shown
     .trim()

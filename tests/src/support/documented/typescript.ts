@@ -1,4 +1,4 @@
-/** The TypeScript of a page as one program: each block sees what those before it declared, and may declare it again. */
+/** Joins the TypeScript of a page to one program. Each block sees the declarations of earlier blocks. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ export function programOf(blocks: readonly Block[]): string {
   return `${[...imports].join("\n")}\n${bodies.join("\n")}\n${"}\n".repeat(blocks.length)}`;
 }
 
-/** Checks and compiles; gives the path of the program. */
+/** Checks and compiles the program; returns the path of the output. */
 export function compile(program: string, dir: string): string {
   writeFileSync(join(dir, "package.json"), '{ "type": "module" }');
   writeFileSync(join(dir, "page.ts"), program);

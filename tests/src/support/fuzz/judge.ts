@@ -1,4 +1,4 @@
-/** Whether an answer keeps the promises of the OpenAPI document. */
+/** Checks whether an answer matches the OpenAPI document. */
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { errorCodes } from "@forkd/contract";
 import { operationFor, operationsOf, type Document, type Operation } from "./operations.ts";
@@ -9,12 +9,12 @@ export type Answer = {
   readonly type: string;
   readonly requestId: string | undefined;
   readonly body: Buffer;
-  /** false if the reader went away before the end */
+  /** false if the client disconnected before the end */
   readonly whole: boolean;
 };
 
-/** Failures that no request may cause on a host that is well. */
-const neverDue = new Set(["internal", "snapshot_corrupt", "host_not_ready", "engine_failed"]);
+/** Failures that no request may cause on a working host. */
+const neverExpected = new Set(["internal", "snapshot_corrupt", "host_not_ready", "engine_failed"]);
 
 export class Judge {
   readonly operations: Operation[];
@@ -28,14 +28,14 @@ export class Judge {
     this.#codes = new Set(document.components.schemas.Error.properties.code.enum);
   }
 
-  /** Whether the answer may be a stream, which need not end. */
+  /** Whether the answer may be a stream, which may never end. */
   mayStream(method: string, target: string): boolean {
     const operation = operationFor(this.operations, method, pathOf(target));
     const types = Object.values(operation?.answers ?? {}).flatMap((each) => Object.keys(each));
     return types.some((type) => type !== "application/json");
   }
 
-  /** What is wrong with the answer; undefined if nothing is. */
+  /** Describes what is wrong with the answer; undefined if it is correct. */
   fault(method: string, target: string, answer: Answer): string | undefined {
     if (answer.status >= 400) return this.#faultOfError(method, answer);
     if (target.split("?", 1)[0] === "/openapi.json") return undefined;
@@ -45,7 +45,7 @@ export class Judge {
     if (!types) return `${operation.name} answered with the undocumented status ${answer.status}`;
     if (method === "HEAD") return answer.body.length > 0 ? "HEAD has a body" : undefined;
     if (Object.keys(types).length === 0)
-      return answer.body.length > 0 ? "a body where none is due" : undefined;
+      return answer.body.length > 0 ? "a body that the document does not describe" : undefined;
     const schema = types[answer.type];
     if (!schema) return `${operation.name} answered with the undocumented type "${answer.type}"`;
     if (answer.type === "application/json")
@@ -69,11 +69,11 @@ export class Judge {
     const wrong = this.#mismatch(this.#errorSchema, text);
     if (wrong !== undefined) return wrong;
     const body = JSON.parse(text) as { code: string; error: string; details?: unknown; request_id?: string };
-    if (!this.#codes.has(body.code)) return `the unknown code ${body.code}`;
-    if (body.request_id !== answer.requestId) return `request_id is not that of the header: ${text}`;
+    if (!this.#codes.has(body.code)) return `unknown code ${body.code}`;
+    if (body.request_id !== answer.requestId) return `request_id differs from the header: ${text}`;
     if (body.details === undefined) return `no details: ${text}`;
-    if (body.error.trim() === "") return "an error without words";
-    if (neverDue.has(body.code)) return text.slice(0, 500);
+    if (body.error.trim() === "") return "an error without a message";
+    if (neverExpected.has(body.code)) return text.slice(0, 500);
     const { status } = errorCodes[body.code as keyof typeof errorCodes];
     if (status !== answer.status) return `${body.code} with status ${answer.status}, not ${status}`;
     return undefined;
@@ -86,19 +86,19 @@ export class Judge {
     } catch {
       return `not JSON: ${text.slice(0, 200)}`;
     }
-    // Compiled once for each schema object.
+    // Ajv compiles each schema object once.
     const validate = this.#ajv.compile(schema);
     if (validate(value)) return undefined;
-    return `not as the schema says: ${this.#ajv.errorsText(validate.errors)} in ${text.slice(0, 300)}`;
+    return `does not match the schema: ${this.#ajv.errorsText(validate.errors)} in ${text.slice(0, 300)}`;
   }
 }
 
-/** As a server understands it, with dots resolved. */
+/** The path as a server resolves it, without dot segments. */
 function pathOf(target: string): string {
   return new URL(`http://host${target}`).pathname;
 }
 
 function internalLine(line: string): string | undefined {
   const { type, code } = JSON.parse(line) as { type?: string; code?: string };
-  return type === "error" && code !== undefined && neverDue.has(code) ? line.slice(0, 500) : undefined;
+  return type === "error" && code !== undefined && neverExpected.has(code) ? line.slice(0, 500) : undefined;
 }

@@ -1,4 +1,4 @@
-/** The operations of an OpenAPI document, in the form that requests are made from. */
+/** The operations of an OpenAPI document, in a form that is easy to make requests from. */
 import type { JsonSchema } from "./values.ts";
 
 export type Operation = {
@@ -62,7 +62,7 @@ function schemasOf(parameters: readonly Parameter[]): Record<string, JsonSchema>
   return Object.fromEntries(parameters.map(({ name, schema }) => [name, schema]));
 }
 
-/** The operation that a request line means, if any. */
+/** The operation that a request line selects, if any. */
 export function operationFor(
   operations: readonly Operation[],
   method: string,

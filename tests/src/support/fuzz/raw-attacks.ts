@@ -1,10 +1,10 @@
-/** Bytes that are no request, or a request only by the letter. */
+/** Bytes that are not a valid request, or a valid but unusual one. */
 import type { Random } from "../random.ts";
 
 export type RawAttack = {
   readonly name: string;
   readonly bytes: Buffer;
-  /** answers to wait for; undefined: whatever comes, until the daemon closes or nothing comes */
+  /** number of answers to wait for; undefined: wait until the daemon closes the connection or is silent */
   readonly replies?: number;
 };
 
@@ -19,19 +19,23 @@ const attacks: readonly (readonly [name: string, text: string, replies?: number]
   ["an unknown method", "FROB /v1/status HTTP/1.1\r\nHost: x\r\n\r\n", 1],
   ["no Host", "GET /v1/status HTTP/1.1\r\n\r\n", 1],
   ["two Hosts", "GET /v1/status HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 1],
-  ["a Host that is none", "GET /v1/status HTTP/1.1\r\nHost: a b\\c/\r\n\r\n", 1],
+  ["an invalid Host", "GET /v1/status HTTP/1.1\r\nHost: a b\\c/\r\n\r\n", 1],
   ["a NUL in a header", "GET /v1/status HTTP/1.1\r\nHost: x\r\nA: b\0c\r\n\r\n", 1],
   ["a NUL in the path", "GET /v1/\0 HTTP/1.1\r\nHost: x\r\n\r\n", 1],
   ["a long path", `GET /${"x".repeat(70_000)} HTTP/1.1\r\nHost: x\r\n\r\n`, 1],
   ["long headers", `GET /v1/status HTTP/1.1\r\nHost: x\r\nA: ${"y".repeat(70_000)}\r\n\r\n`, 1],
   ["many headers", `GET /v1/status HTTP/1.1\r\nHost: x\r\n${"A: b\r\n".repeat(5000)}\r\n`, 1],
   ["a length below zero", `${line}Content-Length: -1\r\n\r\n`, 1],
-  ["a length that is no number", `${line}Content-Length: 1e3\r\n\r\n`, 1],
+  ["a length that is not a number", `${line}Content-Length: 1e3\r\n\r\n`, 1],
   ["two lengths", `${line}Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}`, 1],
   ["a length beyond the limit", `${line}${json}Content-Length: 99999999999\r\n\r\n{`, 1],
   ["length and chunks", `${line}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`, 1],
-  ["a chunk size that is none", `${line}${json}Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n`, 1],
-  ["a chunk size beyond all", `${line}${json}Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n`, 1],
+  ["an invalid chunk size", `${line}${json}Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n`, 1],
+  [
+    "a chunk size beyond 64 bits",
+    `${line}${json}Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n`,
+    1,
+  ],
   [
     "chunks of one byte",
     `${line}${json}Transfer-Encoding: chunked\r\n\r\n${dry
@@ -45,9 +49,9 @@ const attacks: readonly (readonly [name: string, text: string, replies?: number]
     `${line}${json}Transfer-Encoding: chunked\r\n\r\n10;a=b\r\n${dry}\r\n0\r\nX: y\r\n\r\n`,
     1,
   ],
-  ["an encoding nobody knows", `${line}${json}Transfer-Encoding: gzip\r\n\r\n`, 1],
-  ["a body that does not come", `${line}${json}Content-Length: 500\r\n\r\n{"dry_run"`],
-  ["headers that do not end", "GET /v1/status HTTP/1.1\r\nHost: x\r\nA: b\r\n"],
+  ["an unknown encoding", `${line}${json}Transfer-Encoding: gzip\r\n\r\n`, 1],
+  ["an incomplete body", `${line}${json}Content-Length: 500\r\n\r\n{"dry_run"`],
+  ["incomplete headers", "GET /v1/status HTTP/1.1\r\nHost: x\r\nA: b\r\n"],
   ["an expectation", `${line}${json}Expect: 100-continue\r\nContent-Length: 16\r\n\r\n${dry}`, 1],
   ["an unknown expectation", `${line}${json}Expect: miracles\r\nContent-Length: 16\r\n\r\n${dry}`, 1],
   [
@@ -73,7 +77,7 @@ const attacks: readonly (readonly [name: string, text: string, replies?: number]
   ],
 ];
 
-/** Each of them once, then ones with a byte changed. */
+/** Each attack once, then random ones with one byte changed or the end cut off. */
 export function* rawAttacks(count: number, random: Random): Generator<RawAttack> {
   for (let made = 0; made < count; made++) {
     const [name, text, replies] = attacks[made] ?? random.pick(attacks);

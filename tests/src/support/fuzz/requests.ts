@@ -1,19 +1,20 @@
 /**
- * Requests that a seed decides: by the schema, by the schema and then spoiled, and spoiled as HTTP. Sandboxes are named by
- * placeholders, which the sender replaces: the same seed makes the same requests against other ids.
+ * Random requests from a seed: valid by the schema, with invalid values, or invalid as HTTP. Placeholders
+ * stand for sandbox ids, and the sender replaces them, so that the same seed makes the same requests for
+ * other ids.
  */
 import { statSync } from "node:fs";
 import type { Random } from "../random.ts";
 import type { Operation } from "./operations.ts";
 import { mutate, sample, strangeText, strangeValue, type Json } from "./values.ts";
 
-/** Lives to the end; only what a guest survives is done to it. */
+/** A sandbox that runs to the end; requests must not stop or change it. */
 export const keeper = "@keeper@";
-/** One with an interpreter; as the keeper. */
+/** The same, with a Python interpreter. */
 export const pythonKeeper = "@python@";
-/** Anything is done to it. */
+/** A sandbox that any request may change or stop. */
 export const victim = "@victim@";
-/** Snapshots that must stay. */
+/** Snapshots that must not be removed. */
 const bases = ["tiny", "python"];
 
 export type FuzzRequest = {
@@ -57,7 +58,7 @@ const code = [
   "{'a': [1, None]}",
 ];
 
-/** What makes sense for a name, beyond its schema. */
+/** A value that makes sense for the field, more specific than its schema. */
 function hint(operation: Operation, name: string, random: Random): Json | undefined {
   switch (name) {
     case "id":
@@ -114,7 +115,7 @@ function sandboxFor(operation: Operation, random: Random): string {
   if (operation.name === "eval" || operation.name === "interrupt" || /context/i.test(operation.name)) {
     return random.pick([pythonKeeper, keeper, victim]);
   }
-  // A machine that is made or saved costs a quarter of a second: seldom enough to do thousands of others.
+  // Starting or saving a machine takes a quarter of a second, so do it rarely.
   if (endsSandboxes.has(operation.name) && random.chance(0.7)) return "sb-0123456789abcdef01234567";
   return random.pick([keeper, victim, victim, pythonKeeper, "sb-0123456789abcdef01234567"]);
 }
@@ -142,7 +143,7 @@ function asText(value: Json): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** One request for the operation: `spoil` is how many of its values are not as the schema says. */
+/** One request for the operation with `spoil` values that do not match the schema. */
 function requestFor(operation: Operation, spoil: number, random: Random): FuzzRequest {
   let inPath = fieldsFor(operation, operation.inPath, Object.keys(operation.inPath), random);
   let query = fieldsFor(operation, operation.inQuery, operation.neededInQuery, random);
@@ -201,7 +202,7 @@ const strangeHeaders: Record<string, string>[] = [
   { "x-http-method-override": "DELETE" },
 ];
 
-/** The request as HTTP is made wrong. */
+/** Makes the request invalid as HTTP. */
 function spoilHttp(request: FuzzRequest, random: Random): FuzzRequest {
   const { body = "", target, headers } = request;
   switch (random.below(11)) {
@@ -295,12 +296,12 @@ export function* requests(
   }
 }
 
-/** What would end the run, or take minutes, or take from the keepers what they live on. */
+/** Requests that would stop the daemon, take minutes, or damage the kept sandboxes. */
 function isForbidden({ method, target, body }: FuzzRequest): boolean {
   const { pathname } = new URL(target.replace(/^\/+/, "/"), "http://host");
   const path = decode(pathname).replaceAll(/\/+/g, "/").replace(/\/$/, "").toLowerCase();
   if (path.endsWith("/shutdown")) return true;
-  // Starts a guest on each accelerator.
+  // This boots a guest on each accelerator.
   if (path.endsWith("/doctor") && target.includes("boot")) return true;
   if (method === "DELETE") {
     if (path.endsWith("/sandboxes"))
@@ -321,7 +322,7 @@ function decode(text: string): string {
   }
 }
 
-/** Building from a directory that exists would copy it. */
+/** Whether the body names a directory that exists; a build would copy it. */
 function namesDirectory(body: string): boolean {
   return [...body.matchAll(/"(\/[^"\\]*)"/g)].some(([, path]) => {
     try {

@@ -1,21 +1,21 @@
-/** Sends requests over the daemon's socket: well-formed HTTP with kept connections, and bytes as they are. */
+/** Sends requests over the daemon's socket: valid HTTP on kept connections, or raw bytes. */
 import { Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import { connect } from "node:net";
 import type { Answer } from "./judge.ts";
 import type { FuzzRequest } from "./requests.ts";
 
-/** A reader that has seen this much of a stream has seen enough. */
+/** The client disconnects after this much of a stream. */
 const enoughBytes = 64 * 1024;
 
 export type SendOptions = {
   readonly socketPath: string;
   readonly agent: Agent;
-  /** a client that loses its patience goes away in the middle; undefined is the outcome */
-  readonly patienceMs: number;
+  /** the client disconnects after this time, and the result is undefined */
+  readonly timeoutMs: number;
 };
 
 export function send(request: FuzzRequest, options: SendOptions): Promise<Answer | undefined> {
-  const { socketPath, agent, patienceMs } = options;
+  const { socketPath, agent, timeoutMs } = options;
   return new Promise((resolve, reject) => {
     const body = request.body === undefined ? undefined : Buffer.from(request.body);
     const outgoing = httpRequest(
@@ -31,7 +31,7 @@ export function send(request: FuzzRequest, options: SendOptions): Promise<Answer
     const timer = setTimeout(() => {
       outgoing.destroy();
       resolve(undefined);
-    }, patienceMs);
+    }, timeoutMs);
     outgoing.once("error", (error) => {
       clearTimeout(timer);
       reject(error);
@@ -63,17 +63,17 @@ function collect(incoming: IncomingMessage, answered: () => void, resolve: (answ
     done(false);
   });
   incoming.once("end", () => done(true));
-  // A cut answer is judged by what there is of it.
+  // An incomplete answer is checked as far as it was received.
   incoming.once("close", () => done(incoming.complete));
 }
 
 export type RawReply = { readonly status: number; readonly headers: string; readonly body: string };
 
-/** Writes the bytes and ends; what came back until the daemon closed, or until nothing came for `patienceMs`. */
+/** Sends bytes; returns the replies until the daemon closes the connection or is silent for `timeoutMs`. */
 export function sendRaw(
   socketPath: string,
   bytes: Buffer,
-  options: { patienceMs: number; replies?: number },
+  options: { timeoutMs: number; replies?: number },
 ): Promise<RawReply[]> {
   return new Promise((resolve) => {
     const socket = connect(socketPath);
@@ -82,12 +82,12 @@ export function sendRaw(
       socket.destroy();
       resolve(parseReplies(received));
     };
-    socket.setTimeout(options.patienceMs, finish);
+    socket.setTimeout(options.timeoutMs, finish);
     socket.on("data", (chunk: Buffer) => {
       received += chunk.toString("latin1");
       if (options.replies !== undefined && parseReplies(received).length >= options.replies) finish();
     });
-    // The daemon may close before it has read all.
+    // The daemon may close the connection before it has read everything.
     socket.on("error", () => undefined);
     socket.once("close", finish);
     socket.write(bytes);

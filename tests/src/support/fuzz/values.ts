@@ -1,4 +1,4 @@
-/** JSON values: those that a schema describes, and those that nobody expects. */
+/** JSON values: valid ones from a schema, and unusual ones. */
 import type { Random } from "../random.ts";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -19,7 +19,7 @@ export type JsonSchema = {
 
 const words = ["a", "x1", "main", "default", "A.b_c-d", "0", "k=v", "key"];
 
-/** A value that the schema describes, as far as its patterns are ordinary. Names of variables for the keys of maps. */
+/** A value that matches the schema, except that patterns are ignored. Keys of maps are names of variables. */
 export function sample(schema: JsonSchema, random: Random, depth = 0): Json {
   if ("const" in schema) return schema["const"] as Json;
   if (schema.enum) return random.pick(schema.enum);
@@ -149,7 +149,7 @@ function nested(depth: number): Json {
   return value;
 }
 
-/** Changes one thing in the object, somewhere. */
+/** Changes one value of the object, at any depth. */
 export function mutate(value: Record<string, Json>, random: Random): Record<string, Json> {
   const keys = Object.keys(value);
   const result: Record<string, Json> = { ...value };

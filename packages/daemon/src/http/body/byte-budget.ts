@@ -1,12 +1,13 @@
 /** A limit for the bytes that the requests of all connections keep in memory together. */
 import type { ServerResponse } from "node:http";
-import { AppError } from "@forkd/contract";
+import { AppError, type Remedy } from "@forkd/contract";
 
 export type HeldBytesOptions = {
   readonly maxBytes: number;
   /** of the error */
   readonly which: string;
   readonly message: (inUse: number, limit: number) => string;
+  readonly remedy: Remedy;
 };
 
 export class ByteBudget {
@@ -22,10 +23,11 @@ export class ByteBudget {
     let held = 0;
     outgoing.once("close", () => (this.#bytes -= held));
     return (bytes) => {
-      const { maxBytes, which, message } = this.#options;
+      const { maxBytes, which, message, remedy } = this.#options;
       if (this.#bytes + bytes > maxBytes) {
         throw new AppError("capacity_exhausted", message(this.#bytes, maxBytes), {
           details: { which, asked: bytes, in_use: this.#bytes, limit: maxBytes },
+          remedy,
         });
       }
       if (outgoing.closed) return;

@@ -4,7 +4,7 @@
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import { ByteBudget } from "./byte-budget.ts";
 import { JsonScan } from "./json-scan.ts";
 
@@ -15,7 +15,8 @@ const large = new ByteBudget({
   maxBytes: maxLargeBytes,
   which: "large requests",
   message: (inUse, limit) =>
-    `Too many large requests are under way (${inUse} bytes; the limit is ${limit}). Try again when they are answered`,
+    `Too many large requests are in progress (${inUse} bytes; the limit is ${limit})`,
+  remedy: { action: "retry_later" },
 });
 
 /** How long a body may take: `ms`, and `msPerPiece` more for each `pieceBytes` that have arrived */
@@ -39,7 +40,7 @@ export async function readJsonObject(exchange: Exchange, options: JsonBodyOption
   try {
     value = JSON.parse(text);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     throw new AppError("invalid_request", `Invalid request: the body is not JSON: ${why}`, { cause: error });
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {

@@ -1,29 +1,36 @@
-/** A snapshot and a command → the snapshot that the command leaves behind. */
+/** Runs a command on a snapshot and saves the result as another snapshot. */
 import type { BranchMode, ExecEvent } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { CommandError } from "./errors.ts";
 import { forkOne } from "./fork.ts";
 import type { Branch, Sandbox } from "./sandbox.ts";
 
+/** A piece of output of a command. */
 export type OutputEvent = Extract<ExecEvent, { type: "stdout" | "stderr" }>;
-export type DiffRequest = CallOptions & {
-  /** snapshot to start from */
+/** Input of `snapshots.derive()`. */
+export type DeriveRequest = CallOptions & {
+  /** Tag of the snapshot to start from. */
   from: string;
-  /** name of the new snapshot */
+  /** Tag of the new snapshot. */
   tag: string;
+  /** Program and arguments of the command. */
   argv: readonly string[];
+  /** Environment of the command; default: that of the snapshot. */
   env?: Record<string, string> | undefined;
-  /** of the command; default and 0 = no limit */
+  /** Kills the command after this time and fails; default and 0: no limit. */
   timeoutSecs?: number | undefined;
+  /** Mode of the branch; default: "live". */
   mode?: BranchMode | undefined;
-  /** output as it comes; the next piece is read when this has resolved */
+  /** Receives the output as it arrives, one piece after the other; default: the output is dropped. */
   onOutput?: ((event: OutputEvent) => void | Promise<void>) | undefined;
 };
+/** @deprecated Use `DeriveRequest`. */
+export type DiffRequest = DeriveRequest;
 
-/** The sandbox outlives a client that vanished by no more than this, if the command has a limit. */
+/** If the command has a limit and the client vanishes, the sandbox lives at most this much longer. */
 const graceSecs = 3600;
 
-export async function snapshotDiff(client: Client, request: DiffRequest): Promise<Branch> {
+export async function deriveSnapshot(client: Client, request: DeriveRequest): Promise<Branch> {
   const { from, timeoutSecs = 0, signal } = request;
   const ttlSecs = timeoutSecs > 0 ? Math.ceil(timeoutSecs) + graceSecs : undefined;
   const sandbox = await forkOne(client, from, { ttlSecs, signal });
@@ -32,7 +39,7 @@ export async function snapshotDiff(client: Client, request: DiffRequest): Promis
     await runCommand(sandbox, request);
     branch = await sandbox.branch({ tag: request.tag, mode: request.mode, signal });
   } catch (error) {
-    // Why it failed matters more than whether the cleaning up went well.
+    // A failure of the cleanup must not hide the first failure.
     await sandbox[Symbol.asyncDispose]().catch(() => undefined);
     if (signal?.aborted) await removeBranch(client, sandbox.id, request.tag).catch(() => undefined);
     throw error;
@@ -41,7 +48,7 @@ export async function snapshotDiff(client: Client, request: DiffRequest): Promis
   return branch;
 }
 
-async function runCommand(sandbox: Sandbox, request: DiffRequest): Promise<void> {
+async function runCommand(sandbox: Sandbox, request: DeriveRequest): Promise<void> {
   const { argv, env, timeoutSecs, signal, onOutput } = request;
   const handle = await sandbox.commands.start(argv, { env, timeoutSecs, signal });
   for await (const event of handle)
@@ -50,7 +57,7 @@ async function runCommand(sandbox: Sandbox, request: DiffRequest): Promise<void>
   if (result.exit_code !== 0 || result.timed_out) throw new CommandError(argv, result);
 }
 
-/** A branch may be complete when the request for it is aborted. One of another sandbox with this tag is left alone. */
+/** An aborted branch may be complete. Keeps a snapshot with this tag that came from another sandbox. */
 async function removeBranch(client: Client, sandboxId: string, tag: string): Promise<void> {
   const snapshots = await client.call("listSnapshots", {});
   if (snapshots.some((snapshot) => snapshot.tag === tag && snapshot.branched_from === sandboxId))

@@ -1,4 +1,4 @@
-/** Sandboxes outlive the daemon: what was handed out is there for the next one, as it was. */
+/** A restarted daemon adopts the machines of the daemon before it. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -20,8 +20,8 @@ function byId<T extends { id: string }>(entries: T[]): T[] {
   return entries.toSorted((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-/** Says something to a VMM as an earlier daemon could have done in its last moment. */
-async function tellVmm(runtimeDir: string, { id }: Sandbox, ...commands: object[]): Promise<void> {
+/** Sends QMP commands to a VMM, as an earlier daemon could have done just before it was killed. */
+async function sendToVmm(runtimeDir: string, { id }: Sandbox, ...commands: object[]): Promise<void> {
   const socket = connect(join(runtimeDir, id, "0", "qmp.sock"));
   await once(socket, "connect");
   let text = "";
@@ -32,7 +32,7 @@ async function tellVmm(runtimeDir: string, { id }: Sandbox, ...commands: object[
   socket.destroy();
 }
 
-test("after a kill -9 of the daemon every sandbox is there, with its memory, disk, kernels and commands", async () => {
+test("a daemon adopts the sandboxes of a killed daemon, with memory, disk, kernels and commands", async () => {
   await withDaemons(["python", "tiny"], async (start, dataDir) => {
     const first = await start({ FORKD_POOL_SIZE: "1" });
     const [busy, calm] = (await forkAll(first.forkd, "python", 2, { labels: { job: "x" } })) as [
@@ -49,7 +49,7 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     const followed = await calm.commands.start(["sh", "-c", script]);
     const result = followed.wait();
     const evaluated = busy.eval("import time\ntime.sleep(60)").catch((error: unknown) => error);
-    // The pool holds a process that belongs to nobody.
+    // A VMM of the pool belongs to no sandbox.
     await until("a VMM waits in the pool", async () =>
       Object.values((await first.forkd.status()).pool).some((count) => count > 0),
     );
@@ -58,12 +58,12 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     assert.match(String(await evaluated), /daemon/i);
     for (const { pid } of before) assert.ok(processExists(pid));
 
-    // What a daemon may leave: a guest that stands still with an overlay that nothing uses; a VMM that ends by itself.
+    // A killed daemon may leave a stopped guest with an unused overlay; a VMM may exit while no daemon runs.
     const spare = join(dataDir, "sandboxes", stopped.id, "0", "disk-1.qcow2");
     await writeFile(spare, "");
-    await tellVmm(join(dataDir, "..", "run"), stopped, { execute: "stop" });
+    await sendToVmm(join(dataDir, "..", "run"), stopped, { execute: "stop" });
     process.kill(doomed.info.pid ?? 0, "SIGKILL");
-    await until("it has ended", () => !processExists(doomed.info.pid));
+    await until("the VMM has exited", () => !processExists(doomed.info.pid));
 
     const second = await start();
     const { forkd } = second;
@@ -85,14 +85,14 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     assert.deepEqual((await there.eval("x + [3]")).result_json, [1, 2, 3]);
     assert.equal(await sh(there, "cat /root/note"), "kept\nmore");
 
-    // The stream that was open goes on by itself; the command in the background is read from where one likes.
+    // The open stream reconnects automatically; a background command can be read from any offset.
     const { stdout, exit_code: code } = await result;
     const lines = Array.from({ length: 40 }, (_, index) => `line ${index + 1}\n`).join("");
     assert.deepEqual([stdout, code], [lines, 7]);
     const tail = await (await there.commands.attach(background, { stdoutOffset: 7 })).wait();
     assert.deepEqual([tail.stdout, tail.exit_code], [lines.slice(7), 7]);
 
-    // All that can be done with a sandbox can be done with these.
+    // Every operation works on adopted sandboxes.
     await there.branch({ tag: "late" });
     const child = await forkd.forkOne("late");
     assert.deepEqual((await child.eval("x")).result_json, [1, 2]);
@@ -106,15 +106,15 @@ test("after a kill -9 of the daemon every sandbox is there, with its memory, dis
     await rejectsWith(again(forkd, there), "sandbox_not_found");
     await until("its VMM is gone", () => !processExists(there.info.pid));
 
-    // A death is noticed at once, also of a VMM that is no child of this daemon.
+    // The daemon also notices the exit of a VMM that is not its child process.
     process.kill((await again(forkd, busy)).info.pid ?? 0, "SIGKILL");
-    await until("the death is seen", async () => (await again(forkd, busy)).info.state === "dead");
+    await until("the sandbox is reported dead", async () => (await again(forkd, busy)).info.state === "dead");
     await forkd.call("killAll", {});
     assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
   });
 });
 
-test("a daemon that is asked to stop keeps its sandboxes, or ends them, as it is told", async () => {
+test("a daemon keeps or stops its sandboxes at shutdown, as the caller asks", async () => {
   await withDaemons(["tiny"], async (start, dataDir) => {
     const first = await start({ FORKD_ON_STOP: "keep", FORKD_DRAIN_SECS: "0" });
     const kept = await first.forkd.forkOne("tiny");

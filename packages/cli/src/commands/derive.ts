@@ -16,36 +16,36 @@ type Options = {
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("[command...]", "program and arguments, after --")
-    .requiredOption("--from <tag>", "snapshot to start from")
-    .requiredOption("--tag <tag>", "name of the new snapshot")
-    .option("--exec <line>", "command line for /bin/sh, in place of a command")
-    .option("-e, --env <name=value>", "environment of the command (repeatable)", collectEnv)
-    .option("--timeout <duration>", "give up after this time (default: no limit)", parseDuration)
+    .argument("[command...]", "Program and arguments, after --")
+    .requiredOption("--from <tag>", "Start from this snapshot")
+    .requiredOption("--tag <tag>", "Name the new snapshot")
+    .option("--exec <line>", "Run this line with /bin/sh, instead of a command")
+    .option("-e, --env <name=value>", "Set a variable (repeatable)", collectEnv)
+    .option("--timeout <duration>", "Kill the command after this time (default: no limit)", parseDuration)
     .addHelpText(
       "after",
-      "\nForks a sandbox, runs the command, captures what it leaves behind and kills the sandbox. The output of the\n" +
-        "command goes to stderr. A command that fails makes no snapshot.\n" +
+      "\nForks a sandbox, runs the command in it, snapshots the sandbox and kills it. Output of the command\n" +
+        "goes to stderr. A command that fails makes no snapshot.\n" +
         examples(
-          "forkd snapshot-diff --from python-numpy --tag with-data -- sh -c 'seq 3 > /srv/data'",
-          "forkd snapshot-diff --from with-data --tag built --timeout 10m --exec 'cd /srv && wc -l data'",
+          "forkd derive --from python-numpy --tag with-data -- sh -c 'seq 3 > /srv/data'",
+          "forkd derive --from with-data --tag built --timeout 10m --exec 'cd /srv && wc -l data'",
         ),
     )
-    .action(toAction(snapshotDiff));
+    .action(toAction(derive));
 }
 
-async function snapshotDiff(cli: Cli, options: Options, command: string[]): Promise<void> {
+async function derive(cli: Cli, options: Options, command: string[]): Promise<void> {
   const { from, tag, exec, env, timeout } = options;
   if ((exec === undefined) === (command.length === 0)) throw usage("give a command after --, or --exec LINE");
   const argv = exec === undefined ? command : ["/bin/sh", "-c", exec];
   const forkd = await cli.daemon();
-  using progress = cli.progress(`Making ${tag} from ${from}`);
-  // The first interrupt ends the command; further ones wait until the sandbox is killed.
+  using progress = cli.progress(`Deriving ${tag} from ${from}`);
+  // The first interrupt stops the command; further ones are ignored until the sandbox is killed.
   using _interrupts = cli.interrupts.takeOver((name) => {
     if (!cli.signal.aborted) cli.interrupts.abort(name);
   });
   const branch = await forkd.snapshots
-    .diff({
+    .derive({
       from,
       tag,
       argv,
@@ -60,16 +60,16 @@ async function snapshotDiff(cli: Cli, options: Options, command: string[]): Prom
   progress[Symbol.dispose]();
   if (cli.out.json) return cli.out.event({ type: "snapshot", snapshot: branch });
   cli.out.line(branch.tag);
-  cli.out.note(`Made ${branch.tag} from ${from}: ${formatBytes(branch.diff_logical_bytes)} diverged.`);
+  cli.out.note(`Derived ${branch.tag} from ${from}: ${formatBytes(branch.diff_logical_bytes)} diverged.`);
 
   function show(event: OutputEvent): Promise<void> {
-    // The output says what happens better than the line of progress, which it would run into.
+    // Output of the command replaces the line of progress, which would be in the way.
     progress[Symbol.dispose]();
     return cli.out.json ? cli.out.event(event) : cli.out.bytes(outputBytes(event), "stderr");
   }
 }
 
-/** The output has been shown already. */
+/** The output has already been printed. */
 function withoutTail(error: CommandError): AppError {
   const [message = ""] = error.message.split("\n");
   return new AppError(error.code, `${message}; no snapshot was made`, {
