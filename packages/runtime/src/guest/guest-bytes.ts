@@ -77,8 +77,11 @@ export class GuestBytes {
     const whose = { sandbox: `sandbox ${key}`, caller: `the key "${key}"`, total: "all sandboxes" }[limit];
     throw new AppError(
       "capacity_exhausted",
-      `Cannot collect this answer: data from guests for ${whose} would exceed ${max} bytes. Try again when other answers have been sent`,
-      { details: { which: which[limit], asked, in_use: inUse, limit: max, retry_after_secs: retryAfterSecs } },
+      `Cannot collect this answer: data from guests for ${whose} would exceed ${max} bytes`,
+      {
+        details: { which: which[limit], asked, in_use: inUse, limit: max, retry_after_secs: retryAfterSecs },
+        remedy: { action: "retry_later" },
+      },
     );
   }
 

@@ -28,8 +28,8 @@ export async function intoGuest<T>(
 }
 
 /**
- * Runs a call that collects data of the guest for its result. `hold` counts the bytes, until the answer is sent,
- * and throws `capacity_exhausted` when there are too many.
+ * Runs a call that collects data of the guest for its result. `hold` counts the bytes until the answer is
+ * encoded, and throws `capacity_exhausted` when there are too many.
  */
 export async function collectFromGuest<T>(
   runtime: Runtime,
