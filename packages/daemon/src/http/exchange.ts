@@ -28,6 +28,8 @@ export type ExchangeOptions = {
   readonly idempotency?: Idempotency | undefined;
   /** how slowly bodies may arrive */
   readonly pace?: BodyPace | undefined;
+  /** called when a request begins; what it returns, when it is over */
+  readonly watch?: ((route: string) => () => void) | undefined;
   /** called for every request once it is answered */
   readonly observe?: ((request: Observed) => void) | undefined;
 };
@@ -110,6 +112,7 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
     if (!outgoing.writableFinished) abort.abort(new AppError("cancelled", "The client went away"));
   });
   const trail = options.audit.begin({ incoming, via, requestId, route: name, kind: route.audit });
+  const ended = options.watch?.(name);
   let release = () => {};
   /** memory of guests' data that the answer is made from */
   const held: Disposable[] = [];
@@ -136,6 +139,7 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
     if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
     sendError(outgoing, failure, requestId);
   } finally {
+    ended?.();
     release();
     for (const each of held) each[Symbol.dispose]();
   }
