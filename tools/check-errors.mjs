@@ -1,10 +1,10 @@
 /**
- * Compares the tables of docs/reference/errors.md and docs/reference/events.md with the code: every error code
- * has a row with its status, exit code and whether a retry can help, every event type has a row, and there are
- * no other codes. Needs the compiled contract.
+ * Compares the tables of docs/reference/errors.md and docs/reference/events.md with the code: every error
+ * code has a row with its status, exit code and whether a retry can help, every event type has a row, and
+ * there are no other codes. Needs the compiled contract.
  *
- * Also compares the texts below the daemon with the surfaces. There a remedy is data (`remedy` of AppError), so
- * no text names a verb or an option of the CLI, or an environment variable of the daemon.
+ * Also compares the texts below the daemon with the surfaces. There a remedy is data (`remedy` of AppError),
+ * so no text names a verb or an option of the CLI, or an environment variable of the daemon.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { errorCodes } from "../packages/contract/dist/src/wire/errors.js";

@@ -4,19 +4,19 @@
  */
 import { isUtf8 } from "node:buffer";
 
-export type JsonBounds = {
+type JsonBounds = {
   readonly maxDepth: number;
   /** default: as many as there are bytes */
   readonly maxValues?: number;
 };
-export type JsonFault = "invalid" | "too deep" | "too many values";
+type JsonFault = "invalid" | "too deep" | "too many values";
 
 const code = (text: string): number => text.charCodeAt(0);
 const [quote, backslash, comma, colon] = [code('"'), code("\\"), code(","), code(":")];
 const [openArray, closeArray, openObject, closeObject] = [code("["), code("]"), code("{"), code("}")];
 const [zero, nine, minus, plus, dot] = [code("0"), code("9"), code("-"), code("+"), code(".")];
 const blanks = new Set([0x20, 0x09, 0x0a, 0x0d]);
-const escapes = new Set([...'"\\/bfnrt'].map(code));
+const escapes = new Set(Array.from('"\\/bfnrt', code));
 const words = new Map(["true", "false", "null"].map((word) => [code(word), Buffer.from(word)]));
 
 /** The first fault, or undefined if the bytes are one JSON value within the bounds. */

@@ -6,14 +6,48 @@ const bounds = { maxDepth: 4, maxValues: 6 };
 const faultOf = (text: string | Buffer) => checkJson(Buffer.from(text), bounds);
 
 test("checkJson() accepts JSON", () => {
-  for (const text of ['""', "0", "-1.5e+3", " [1, true ,null]\n", '{"a": {"b": []}}', '"\\u00e9\\n é"', "[{},[]]"])
+  for (const text of [
+    '""',
+    "0",
+    "-1.5e+3",
+    " [1, true ,null]\n",
+    '{"a": {"b": []}}',
+    '"\\u00e9\\n é"',
+    "[{},[]]",
+  ])
     assert.equal(faultOf(text), undefined, text);
 });
 
 test("checkJson() finds text that is not JSON", () => {
-  for (const text of ["", " ", "[", "[1,]", "01", "1.", "-", "1e", "+1", "tru", "nul", "{1:2}", '{"a"}', '{"a":1,}'])
+  for (const text of [
+    "",
+    " ",
+    "[",
+    "[1,]",
+    "01",
+    "1.",
+    "-",
+    "1e",
+    "+1",
+    "tru",
+    "nul",
+    "{1:2}",
+    '{"a"}',
+    '{"a":1,}',
+  ])
     assert.equal(faultOf(text), "invalid", text);
-  for (const text of ['"', '"\\x"', '"\\u12g4"', '"\n"', "1 2", "[1}", "]", '1,"stdout":"forged"', "{} {}", "NaN"])
+  for (const text of [
+    '"',
+    '"\\x"',
+    '"\\u12g4"',
+    '"\n"',
+    "1 2",
+    "[1}",
+    "]",
+    '1,"stdout":"forged"',
+    "{} {}",
+    "NaN",
+  ])
     assert.equal(faultOf(text), "invalid", text);
   assert.equal(faultOf(Buffer.from([0x22, 0xff, 0x22])), "invalid");
 });
@@ -26,7 +60,7 @@ test("checkJson() stops at a bound, whatever follows", () => {
 });
 
 test("checkJson() agrees with JSON.parse() on mutated text", () => {
-  const alphabet = [...'[]{}:,"\\u09-+.eEtrufalsn \né'];
+  const alphabet = Array.from('[]{}:,"\\u09-+.eEtrufalsn \né');
   let state = 7;
   const below = (limit: number): number => {
     state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;

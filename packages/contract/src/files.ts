@@ -3,7 +3,7 @@ import { z } from "zod";
 import { inSandbox, sandboxPath } from "./ids.ts";
 import { noAnswer, queryFlag, route } from "./route.ts";
 
-export const guestPathSchema = z
+const guestPathSchema = z
   .string()
   .min(1)
   .max(4096)
@@ -11,7 +11,7 @@ export const guestPathSchema = z
   .refine((path) => !path.includes("\0"), "must not contain NUL");
 const user = z.string().max(128).optional();
 /** octal text such as "0644" */
-export const modeSchema = z.string().regex(/^[0-7]{3,5}$/, 'must be octal, such as "0644"');
+const modeSchema = z.string().regex(/^[0-7]{3,5}$/, 'must be octal, such as "0644"');
 const flag = z.union([z.boolean(), queryFlag]).default(false);
 
 export const fileEntrySchema = z.object({
@@ -28,28 +28,28 @@ export const fileEntrySchema = z.object({
 });
 export type FileEntry = z.output<typeof fileEntrySchema>;
 
-export const pathQuerySchema = z.strictObject({ path: guestPathSchema, user });
-export const readQuerySchema = pathQuerySchema.extend({
+const pathQuerySchema = z.strictObject({ path: guestPathSchema, user });
+const readQuerySchema = pathQuerySchema.extend({
   offset: z.coerce.number().int().min(0).default(0),
   /** 0 = to the end */
   limit: z.coerce.number().int().min(0).default(0),
 });
-export const writeQuerySchema = pathQuerySchema.extend({
+const writeQuerySchema = pathQuerySchema.extend({
   mode: modeSchema.optional(),
   append: flag,
   exclusive: flag,
 });
-export const mkdirSchema = pathQuerySchema.extend({
+const mkdirSchema = pathQuerySchema.extend({
   mode: modeSchema.optional(),
   parents: z.boolean().default(true),
 });
-export const moveSchema = z.strictObject({ from: guestPathSchema, to: guestPathSchema, user });
-export const removeSchema = pathQuerySchema.extend({ recursive: z.boolean().default(false) });
-export const chmodSchema = pathQuerySchema.extend({
+const moveSchema = z.strictObject({ from: guestPathSchema, to: guestPathSchema, user });
+const removeSchema = pathQuerySchema.extend({ recursive: z.boolean().default(false) });
+const chmodSchema = pathQuerySchema.extend({
   mode: modeSchema,
   recursive: z.boolean().default(false),
 });
-export const statQuerySchema = pathQuerySchema.extend({ follow: flag });
+const statQuerySchema = pathQuerySchema.extend({ follow: flag });
 
 export const fileRoutes = {
   readFile: route({

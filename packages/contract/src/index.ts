@@ -13,7 +13,7 @@ export {
   tagPattern,
 } from "./wire/names.ts";
 export type { Scope } from "./wire/names.ts";
-export type { ErrorBody, ErrorCode } from "./wire/errors.ts";
+export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 export type { Language } from "./ids.ts";
 export { acceleratorSchema, forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandboxes.ts";

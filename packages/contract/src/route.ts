@@ -36,7 +36,7 @@ type Facts = {
   readonly streamed?: z.ZodType;
 };
 
-export type RouteColumns = {
+type RouteColumns = {
   /** fields of the input that need the scope `admin` when they are given and not false; default: none */
   readonly adminInputs: readonly string[];
   /** longest JSON body; default: `usualBodyBytes` */
@@ -64,7 +64,7 @@ export type RouteColumns = {
 };
 
 export type Route = Facts & RouteColumns;
-export type RouteDefinition = Facts & Partial<RouteColumns>;
+type RouteDefinition = Facts & Partial<RouteColumns>;
 
 /** Fills in the defaults and keeps the exact types of the definition. */
 export function route<const R extends RouteDefinition>(definition: R): R & RouteColumns {

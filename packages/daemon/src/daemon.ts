@@ -1,4 +1,7 @@
-/** Runs the daemon: locks the data directory, opens access, handlers and server, publishes the address, waits, drains, closes. */
+/**
+ * Runs the daemon: locks the data directory, opens access, handlers and server, publishes the address, waits,
+ * drains, closes.
+ */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope, type Logger, type Priority } from "@forkd/base";
@@ -25,7 +28,7 @@ export type OpenedHandlers = AsyncDisposable & {
   readonly stopping?: () => void;
 };
 export type { Access } from "./access/open-access.ts";
-export type DaemonOptions = {
+type DaemonOptions = {
   readonly config: Config;
   readonly log: Logger;
   readonly version: string;

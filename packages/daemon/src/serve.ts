@@ -9,14 +9,17 @@ import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/exchange.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
-export type ServeOptions = {
+type ServeOptions = {
   readonly flags?: Flags;
   /** replace the usual defaults */
   readonly defaults?: Flags;
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
 };
 
-/** Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal exits at once. */
+/**
+ * Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal exits at
+ * once.
+ */
 export async function serve(options: ServeOptions = {}): Promise<number> {
   const config = await loadConfig(options.flags, process.env, {
     ...(options.defaults && { defaults: options.defaults }),

@@ -3,6 +3,7 @@ import { stripVTControlCharacters } from "node:util";
 import { cleanLines } from "./table.ts";
 
 /** The beginning of an escape sequence or of a line end, whose rest is in the next chunk. */
+// oxlint-disable-next-line no-control-regex
 const cutEnd = /(?:\r+|\u001b[[\]()#;?0-9]{0,63})$/;
 
 export class ConsoleText {

@@ -9,7 +9,10 @@ function shown(...chunks: (string | Buffer)[]): string {
 
 test("ConsoleText removes escape sequences and control characters", () => {
   assert.equal(shown("\u001b[31mred\u001b[0m\r\nnext\tcell\n"), "red\nnext\tcell\n");
-  assert.doesNotMatch(shown("\u001b]52;c;ZXZpbA==\u0007 \u009b2J \u001bc \b\u202e\r x"), /[^\P{Cc}\n]|\p{Cf}/u);
+  assert.doesNotMatch(
+    shown("\u001b]52;c;ZXZpbA==\u0007 \u009b2J \u001bc \b\u202e\r x"),
+    /[^\P{Cc}\n]|\p{Cf}/u,
+  );
 });
 
 test("ConsoleText removes sequences that two chunks share", () => {

@@ -60,8 +60,9 @@ export type AppErrorOptions = {
 };
 
 /**
- * The one error class that crosses module boundaries. Branch on `code`, never on `message`. The message says what failed and
- * why, without a full stop and without a remedy: each surface adds the remedy in its own words.
+ * The one error class that crosses module boundaries. Branch on `code`, never on `message`. The message says
+ * what failed and why, without a full stop and without a remedy: each surface adds the remedy in its own
+ * words.
  */
 export class AppError extends Error {
   override readonly name: string = "AppError";

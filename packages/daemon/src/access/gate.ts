@@ -1,6 +1,6 @@
 /**
- * Who calls, and are they allowed to? The unix socket is open to its owner alone (mode 0600) and asks for nothing. TCP asks for
- * the token or a key, whose scope must cover the route.
+ * Who calls, and are they allowed to? The unix socket is open to its owner alone (mode 0600) and asks for
+ * nothing. TCP asks for the token or a key, whose scope must cover the route.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
@@ -60,7 +60,10 @@ export class Gate {
     );
   }
 
-  /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Returns undefined if the route asks for no caller. */
+  /**
+   * Throws `forbidden`, `unauthenticated` or `rate_limited`. Returns undefined if the route asks for no
+   * caller.
+   */
   identify(incoming: IncomingMessage, via: Via, scope: Route["scope"]): Principal | undefined {
     if (via === "unix") return anyone("local");
     try {
@@ -86,7 +89,10 @@ export class Gate {
     throw this.#refused(incoming, key ? key.expired() : given === undefined ? missing() : wrong());
   }
 
-  /** Counts refusals only: a valid key always works, also from the address of a proxy that sends many bad ones. */
+  /**
+   * Counts refusals only: a valid key always works, also from the address of a proxy that sends many bad
+   * ones.
+   */
   #refused(incoming: IncomingMessage, why: unknown): unknown {
     const wait = this.#failures.take(networkOf(addressOf(incoming)));
     return wait > 0 ? rateLimited("Too many refused requests from this address", wait) : why;

@@ -1,8 +1,9 @@
 /**
- * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's lock.
+ * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's
+ * lock.
  *
- * Only the SHA-256 of a key is kept. A key is 256 random bits: nobody can guess it, and a slow hash, which passwords need,
- * would only make every request slower.
+ * Only the SHA-256 of a key is kept. A key is 256 random bits: it cannot be guessed, and a slow hash, which
+ * passwords need, would only make every request slower.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { chmod, stat } from "node:fs/promises";
@@ -24,7 +25,7 @@ import { OpenCalls, type Cut } from "./open-calls.ts";
 
 const maxKeys = 1000;
 /** Names of callers without a key */
-export const reservedNames = ["local", "token", "anonymous"] as const;
+const reservedNames = ["local", "token", "anonymous"] as const;
 const newKey = advice("Ask for a new key.");
 
 const recordSchema = z.strictObject({
@@ -120,7 +121,10 @@ export class KeyStore {
     this.#keys = keys;
   }
 
-  /** Throws `host_not_ready` if the file is damaged: without its keys the daemon can neither accept nor revoke any. */
+  /**
+   * Throws `host_not_ready` if the file is damaged: without its keys the daemon can neither accept nor revoke
+   * any.
+   */
   static async open(dataDir: string): Promise<KeyStore> {
     const file = join(dataDir, "keys.json");
     let content: unknown;
@@ -146,7 +150,9 @@ export class KeyStore {
     return this.#keys.map((key) => key.info());
   }
 
-  /** Compares with every key, each in constant time, so that the time taken says nothing about any of them. */
+  /**
+   * Compares with every key, each in constant time, so that the time taken says nothing about any of them.
+   */
   find(digest: Buffer): Key | undefined {
     let found: Key | undefined;
     for (const key of this.#keys) if (timingSafeEqual(key.digest, digest)) found = key;

@@ -1,6 +1,6 @@
 /**
- * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair does not work, the
- * old one stays in use. Open connections keep the pair they started with.
+ * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair
+ * does not work, the old one stays in use. Open connections keep the pair they started with.
  */
 import { X509Certificate } from "node:crypto";
 import { watch } from "node:fs";
@@ -11,7 +11,7 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Logger } from "@forkd/base";
 import { advice, AppError, errorMessage } from "@forkd/contract";
 
-export type TlsFiles = { readonly cert: string; readonly key: string };
+type TlsFiles = { readonly cert: string; readonly key: string };
 type Pair = SecureContextOptions & { readonly cert: Buffer; readonly key: Buffer };
 
 export class Tls implements Disposable {

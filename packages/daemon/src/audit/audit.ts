@@ -8,7 +8,7 @@ import { RateLimiter } from "../access/rate-limit.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { ObjectCollector } from "./objects.ts";
 
-export type AuditSettings = {
+type AuditSettings = {
   /** undefined if auditing is off */
   readonly log: AuditLog | undefined;
   /** also write requests that only read and succeed */
@@ -21,7 +21,7 @@ const maxPath = 1024;
 const maxCode = 65_536;
 const maxUserAgent = 256;
 
-export type RequestFacts = {
+type RequestFacts = {
   readonly incoming: IncomingMessage;
   readonly via: Via;
   readonly requestId: string;
@@ -38,7 +38,10 @@ export type Outcome = {
 
 export class Audit {
   readonly #settings: AuditSettings;
-  /** At most one refusal by a rate limit per second and caller is written: a flood of requests must not flood the log. */
+  /**
+   * At most one refusal by a rate limit per second and caller is written: a flood of requests must not flood
+   * the log.
+   */
   readonly #refusals = new RateLimiter({ perSecond: 1, burst: 1 });
   #suppressed = 0;
 

@@ -50,7 +50,9 @@ async function addressFindings(listen: string): Promise<Finding[]> {
   ];
 }
 
-/** The daemon makes its own file and keeps it private; a file of the operator must exist and is not changed. */
+/**
+ * The daemon makes its own file and keeps it private; a file of the operator must exist and is not changed.
+ */
 async function tokenFinding(place: TokenPlace): Promise<Finding> {
   const path = tokenFile(place);
   const isOwn = place.file === undefined;

@@ -4,7 +4,7 @@ import { fail, idleFindings, ok, runtimeConfig, toCheck, type Finding } from "@f
 import { loadConfig, type Config, type Environment } from "../settings/load.ts";
 import { placeFindings } from "./findings.ts";
 
-export type InspectOptions = {
+type InspectOptions = {
   /** start a small guest on each accelerator */
   readonly boot: boolean;
 };
@@ -22,7 +22,10 @@ export async function inspectHost(env: Environment, { boot }: InspectOptions): P
 
 export type Fixed = { readonly name: string; readonly done: string };
 
-/** Runs the fixes of the findings one after the other. A fix that fails is reported and does not stop the rest. */
+/**
+ * Runs the fixes of the findings one after the other. A fix that fails is reported and does not stop the
+ * rest.
+ */
 export async function fixHost(
   env: Environment,
   options: InspectOptions & { readonly isRunning: boolean },

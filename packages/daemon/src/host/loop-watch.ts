@@ -8,13 +8,13 @@ import { Histogram, type Logger } from "@forkd/base";
 import { ok, warn, type Finding } from "@forkd/runtime";
 
 const tickMs = 50;
-export const stallMs = 200;
+const stallMs = 200;
 const keptMs = 3_600_000;
 const maxKept = 100;
 const maxRoutes = 10;
 const name = "event loop";
 
-export type Clock = {
+type Clock = {
   /** monotonic, in milliseconds */
   now(): number;
   /** processor time of this process, in milliseconds */

@@ -1,6 +1,6 @@
 /**
- * Requests that Node's server would answer with an empty body: bytes that are not HTTP, headers that are too long or too slow,
- * an unknown Expect, and CONNECT. They get an error with a body like any other.
+ * Requests that Node's server would answer with an empty body: bytes that are not HTTP, headers that are too
+ * long or too slow, an unknown Expect, and CONNECT. They get an error with a body like any other.
  */
 import { STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -88,7 +88,8 @@ function endWith(socket: Duplex, error: AppError): void {
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nconnection: close\r\ncontent-type: application/json\r\n` +
       `x-request-id: ${requestId}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   );
-  // Read and drop what the client still sends: if the socket closed at once, the client would fail before it reads the answer.
+  // Read and drop what the client still sends: if the socket closed at once, the client would fail before it
+  // reads the answer.
   socket.resume();
   const cut = setTimeout(() => socket.destroy(), lingerMs);
   socket.once("close", () => clearTimeout(cut));

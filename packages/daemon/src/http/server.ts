@@ -1,4 +1,6 @@
-/** Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining. */
+/**
+ * Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining.
+ */
 import { mkdir, rm, stat } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
@@ -35,7 +37,10 @@ export type Limits = {
 export interface Server extends AsyncDisposable {
   /** undefined if TCP is off */
   readonly url: string | undefined;
-  /** Accepts no new requests and waits for the running ones, at most `drainMs`; then calls `beforeCut` and closes their connections. */
+  /**
+   * Accepts no new requests and waits for the running ones, at most `drainMs`; then calls `beforeCut` and
+   * closes their connections.
+   */
   close(drainMs: number, beforeCut?: () => void): Promise<void>;
 }
 
@@ -94,7 +99,10 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
   return server;
 }
 
-/** Closes a connection over the limit without an answer, as Node does over maxConnections: an answer would cost what the limit saves. */
+/**
+ * Closes a connection over the limit without an answer, as Node does over maxConnections: an answer would
+ * cost what the limit saves.
+ */
 function limitPerAddress(server: http.Server, max: number, isOwnAddress: (address: string) => boolean): void {
   const counts = new Map<string, number>();
   server.prependListener("connection", (socket: net.Socket) => {

@@ -55,10 +55,7 @@ test("a host that does not run the daemon is told apart", (t) => {
   turn(3050, 10);
   assert.equal(lines[0]?.event, "daemon.stall");
   assert.match(JSON.stringify(lines[0]), /the host did not run the daemon/);
-  assert.deepEqual(
-    [watch.finding().outcome, /up to 3000 ms/.test(watch.finding().detail)],
-    ["ok", true],
-  );
+  assert.deepEqual([watch.finding().outcome, /up to 3000 ms/.test(watch.finding().detail)], ["ok", true]);
 });
 
 test("a stall is forgotten after an hour", (t) => {

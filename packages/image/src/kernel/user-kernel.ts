@@ -2,6 +2,7 @@
 import { constants, copyFile, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
+import { advice, AppError } from "@forkd/contract";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
@@ -64,11 +65,13 @@ function kernelVersion(source: string, head: Uint8Array): string {
   if (kind === "bzimage") return bzImageVersion(head);
   if (kind === "elf" && isVmlinux(head)) return "";
   const found = kind === "elf" ? "an ELF program, not a kernel for x86-64" : kindNames[kind];
-  throw unusable(source, `it looks like ${found}. Use a bzImage or an ELF vmlinux`);
+  throw new AppError("invalid_image", `Cannot use "${source}": it looks like ${found}`, {
+    remedy: advice("Use a bzImage or an ELF vmlinux."),
+  });
 }
 
 /** The first word of the text that the boot header points to (offset 0x20e, counted from 0x200). */
-export function bzImageVersion(head: Uint8Array): string {
+function bzImageVersion(head: Uint8Array): string {
   const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
   const at = view.getUint16(0x20e, true) + 0x200;
   const text = Buffer.from(head.subarray(at, at + 128)).toString("latin1");
@@ -76,7 +79,7 @@ export function bzImageVersion(head: Uint8Array): string {
 }
 
 /** A 64-bit ELF file for x86-64 with a segment at kernel addresses. */
-export function isVmlinux(head: Uint8Array): boolean {
+function isVmlinux(head: Uint8Array): boolean {
   const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
   if (head.length < 64 || view.getUint8(4) !== 2 || view.getUint16(18, true) !== 62) return false;
   const table = Number(view.getBigUint64(0x20, true));

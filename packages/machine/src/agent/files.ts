@@ -13,7 +13,7 @@ import { BadRecord, entryAt, entryIn, pathPrefix, StatRecordParser } from "./wir
 /** Memory of an entry in addition to its texts. */
 const entryBytes = 256;
 
-export interface FileOptions {
+interface FileOptions {
   readonly user?: string | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -79,9 +79,7 @@ export async function listFiles(
     }
     parser.end();
   });
-  await sortInTurns(entries, (one, other) =>
-    one.name < other.name ? -1 : one.name > other.name ? 1 : 0,
-  );
+  await sortInTurns(entries, (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
   return entries;
 }
 

@@ -5,7 +5,7 @@
  */
 import { AppError } from "@forkd/contract";
 
-export type GuestBytesLimits = {
+type GuestBytesLimits = {
   readonly sandbox: number;
   readonly caller: number;
   readonly total: number;
@@ -21,7 +21,7 @@ type Limit = keyof GuestBytesLimits;
 const which = { sandbox: "sandbox_guest_bytes", caller: "key_guest_bytes", total: "guest_bytes" } as const;
 
 /** Bytes of one call. Disposing it releases them. */
-export type HeldBytes = Disposable & {
+type HeldBytes = Disposable & {
   /** Throws `capacity_exhausted` beyond a limit. */
   hold(bytes: number): void;
 };

@@ -85,7 +85,11 @@ test("a listing without room fails with capacity_exhausted; the next one works",
   other.hold(Math.min(guestBytesLimits.caller, guestBytesLimits.sandbox));
   const more = runtime.guestBytes.open("sb-more", "more");
   more.hold(guestBytesLimits.total - runtime.guestBytes.total);
-  const error = await rejectsWith(listFiles(runtime, request, context), "capacity_exhausted", /guests for all sandboxes/);
+  const error = await rejectsWith(
+    listFiles(runtime, request, context),
+    "capacity_exhausted",
+    /guests for all sandboxes/,
+  );
   assert.deepEqual([error.details["which"], error.remedy?.action], ["guest_bytes", "retry_later"]);
   more[Symbol.dispose]();
   assert.deepEqual(

@@ -1,14 +1,14 @@
 /**
  * An async iterable → the chunks of an answer, each flushed at once, read only as fast as the client reads.
  *
- * When the client closes the connection, return() ends the iterable. A generator that waits inside next() sees return() only
- * after that wait, so its source must also obey the signal of the request.
+ * When the client closes the connection, return() ends the iterable. A generator that waits inside next()
+ * sees return() only after that wait, so its source must also obey the signal of the request.
  */
 import type { ServerResponse } from "node:http";
 import { stringifyJson } from "@forkd/base";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
 
-export type StreamOptions = {
+type StreamOptions = {
   status: number;
   requestId: string;
   /** of the request; a client that still reads gets its reason as the failure */

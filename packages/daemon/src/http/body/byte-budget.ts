@@ -2,7 +2,7 @@
 import type { ServerResponse } from "node:http";
 import { AppError, type Remedy } from "@forkd/contract";
 
-export type HeldBytesOptions = {
+type HeldBytesOptions = {
   readonly maxBytes: number;
   /** of the error */
   readonly which: string;
@@ -18,7 +18,10 @@ export class ByteBudget {
     this.#options = options;
   }
 
-  /** Counts bytes until the exchange is over. The returned function throws `capacity_exhausted` beyond the limit. */
+  /**
+   * Counts bytes until the exchange is over. The returned function throws `capacity_exhausted` beyond the
+   * limit.
+   */
   during(outgoing: ServerResponse): (bytes: number) => void {
     let held = 0;
     outgoing.once("close", () => (this.#bytes -= held));

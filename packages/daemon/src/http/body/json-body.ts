@@ -1,6 +1,6 @@
 /**
- * The JSON body of a request. Its size, its cost and its pace are limited while it arrives. It is scanned and decoded piece by
- * piece, so that a long body does not block other requests.
+ * The JSON body of a request. Its size, its cost and its pace are limited while it arrives. It is scanned and
+ * decoded piece by piece, so that a long body does not block other requests.
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -30,10 +30,12 @@ export type BodyPace = {
 };
 const usualPace: BodyPace = { ms: 30_000, msPerPiece: 1000, pieceBytes: 64 * 1024, lingerMs: 10_000 };
 
-export type JsonBodyOptions = { readonly maxBytes: number; readonly pace?: BodyPace | undefined };
+type JsonBodyOptions = { readonly maxBytes: number; readonly pace?: BodyPace | undefined };
 type Exchange = { readonly incoming: IncomingMessage; readonly outgoing: ServerResponse };
 
-/** {} if there is no body. Throws `body_too_large`, `capacity_exhausted`, `cancelled` or `invalid_request`. */
+/**
+ * {} if there is no body. Throws `body_too_large`, `capacity_exhausted`, `cancelled` or `invalid_request`.
+ */
 export async function readJsonObject(exchange: Exchange, options: JsonBodyOptions): Promise<object> {
   const text = await readText(exchange, options);
   if (text === "") return {};
@@ -51,7 +53,10 @@ export async function readJsonObject(exchange: Exchange, options: JsonBodyOption
   return value;
 }
 
-/** Listeners rather than async iteration: most bodies come in one piece and should cost one turn of the event loop. */
+/**
+ * Listeners rather than async iteration: most bodies come in one piece and should cost one turn of the event
+ * loop.
+ */
 function readText(
   { incoming, outgoing }: Exchange,
   { maxBytes, pace = usualPace }: JsonBodyOptions,

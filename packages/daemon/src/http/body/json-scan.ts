@@ -1,6 +1,7 @@
 /**
- * The cost of JSON text, found before it is parsed: a million small values are little to send and take seconds to check. Takes
- * the bytes as they arrive, so that text is refused early. Does not check whether the text is JSON.
+ * The cost of JSON text, found before it is parsed: a million small values are little to send and take
+ * seconds to check. Takes the bytes as they arrive, so that text is refused early. Does not check whether the
+ * text is JSON.
  */
 import { advice, AppError } from "@forkd/contract";
 

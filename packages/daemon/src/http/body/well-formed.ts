@@ -25,7 +25,8 @@ export function requireFieldName(name: string): void {
 /** The depth of a body is limited before. */
 function issueIn(value: unknown, path: readonly string[]): Issue | undefined {
   if (typeof value === "string") {
-    if (loneSurrogate.test(value)) return issueAt(path, "is not Unicode text: it has half of a surrogate pair");
+    if (loneSurrogate.test(value))
+      return issueAt(path, "is not Unicode text: it has half of a surrogate pair");
     return undefined;
   }
   if (typeof value !== "object" || value === null) return undefined;

@@ -37,10 +37,10 @@ import type { PerStream } from "../wire/requests.ts";
 
 const defaultReadyTimeoutMs = 60_000;
 /** How long an interrupted eval may take to stop. */
-export const defaultGraceMs = 5_000;
+const defaultGraceMs = 5_000;
 const sigint = 2;
 
-export interface KernelSpec {
+interface KernelSpec {
   readonly language: string;
   readonly argv: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
@@ -133,9 +133,13 @@ export class KernelClient implements AsyncDisposable {
     const again = setInterval(() => kernel.interrupt(), interruptEveryMs);
     try {
       // An answer to this message proves that the kernel has finished all earlier ones.
-      await withDeadline(kernel.#ask("list contexts", encodeContexts, true), options.graceMs ?? defaultGraceMs, () => {
-        return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
-      });
+      await withDeadline(
+        kernel.#ask("list contexts", encodeContexts, true),
+        options.graceMs ?? defaultGraceMs,
+        () => {
+          return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
+        },
+      );
     } catch (error) {
       await kernel[Symbol.asyncDispose]();
       throw error;

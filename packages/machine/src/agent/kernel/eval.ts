@@ -40,7 +40,7 @@ export interface KernelRequest {
   room?(bytes: number): boolean;
 }
 
-export interface EvalHost {
+interface EvalHost {
   readonly graceMs: number;
   interrupt(): void;
   isRunning(request: KernelRequest): boolean;

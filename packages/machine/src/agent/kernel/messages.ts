@@ -38,7 +38,7 @@ export type KernelMessage =
   /** The answer was not kept: it was too large, or there was no room for it. */
   | { readonly type: "dropped"; readonly id: number; readonly why: "size" | "room" };
 
-export const valueStatus = ["value", "none", "error", "interrupted"] as const;
+const valueStatus = ["value", "none", "error", "interrupted"] as const;
 
 export interface KernelValue {
   readonly status: (typeof valueStatus)[number];

@@ -23,7 +23,7 @@ export class BadRecord extends Error {
 }
 
 /** One record without its path. */
-export type StatRecord = Omit<FileEntry, "path">;
+type StatRecord = Omit<FileEntry, "path">;
 
 /**
  * Reads records from pieces of a stream. A record inside one piece is read where it is. A record that spans
