@@ -52,7 +52,9 @@ test("a child of a busy kernel waits for the inherited eval, then works", async 
   let output = "";
   const onOutput = (_stream: 1 | 2, bytes: Buffer): void => void (output += bytes.toString());
   const code = "print('own')\n[x, os.environ['FORKED']]";
-  const own = kernel.evaluate({ code, context, onOutput }).then(({ json }) => order.push("own") && json?.parse());
+  const own = kernel
+    .evaluate({ code, context, onOutput })
+    .then(({ json }) => order.push("own") && json?.parse());
   await kernel.ready;
   await client.ping();
   assert.deepEqual(order, [], "no message overtakes the eval");

@@ -23,7 +23,12 @@ function record(name: string, target = "", type = target === "" ? "f" : "l"): Bu
 const full = new AppError("capacity_exhausted", "full");
 
 test("StatRecordParser reads records of pieces of any size", () => {
-  const stream = Buffer.concat([record("a"), record("link", "t".repeat(4096)), record("é".repeat(100)), record("z")]);
+  const stream = Buffer.concat([
+    record("a"),
+    record("link", "t".repeat(4096)),
+    record("é".repeat(100)),
+    record("z"),
+  ]);
   for (const size of [1, 2, 30, 31, 33, 1000, stream.length]) {
     const parser = new StatRecordParser();
     const names: string[] = [];

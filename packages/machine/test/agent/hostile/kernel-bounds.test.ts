@@ -103,7 +103,9 @@ test("an error with half of a surrogate pair becomes Unicode text", async () => 
   await using guest = await FakeGuest.ready();
   const kernel = await FakeKernel.start(guest);
   const outcome = kernel.client.evaluate({ code: "1", context });
-  await kernel.control.send(kernelValue(await kernel.asked(), 2, "", '{"name":"E\\ud800","value":"\\udc00v"}'));
+  await kernel.control.send(
+    kernelValue(await kernel.asked(), 2, "", '{"name":"E\\ud800","value":"\\udc00v"}'),
+  );
   assert.deepEqual((await outcome).error, { name: "E�", value: "�v" });
 });
 
@@ -125,7 +127,10 @@ for (const [what, names] of [
 test("a list of too many contexts fails its call and keeps the kernel", async () => {
   await using guest = await FakeGuest.ready();
   const kernel = await FakeKernel.start(guest);
-  for (const names of [Buffer.from("n\0".repeat(kernelBounds.contexts + 1)), Buffer.alloc(2 * mib, "name\0")]) {
+  for (const names of [
+    Buffer.from("n\0".repeat(kernelBounds.contexts + 1)),
+    Buffer.alloc(2 * mib, "name\0"),
+  ]) {
     const contexts = kernel.client.contexts();
     const refused = assert.rejects(contexts, (error: AppError) => {
       assert.deepEqual([error.code, error.details["errno"]], ["guest_refused", "EOVERFLOW"]);

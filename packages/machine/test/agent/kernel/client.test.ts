@@ -247,3 +247,30 @@ test("recover() finds and interrupts the kernel of an earlier daemon", async () 
   assert.equal((await second.evaluate({ code: "kept", context })).json?.parse(), 3);
   await second[Symbol.asyncDispose]();
 });
+
+/** Finds the control stream in the frames of the kernel and sends a value with this JSON on it. */
+function forgedValue(json: string): string {
+  return `
+import os, struct, sys
+frame = sys._getframe()
+while "ident" not in frame.f_locals: frame = frame.f_back
+form = ${json}
+data = struct.pack("<BIIBI", 86, 13 + len(form), frame.f_locals["ident"], 0, 0) + struct.pack("<I", len(form)) + form
+while data: data = data[os.write(frame.f_globals["_control"], data):]
+`;
+}
+
+test("code that forges its own value gets the bounds of a value, and costs its kernel", async (t) => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const parse = t.mock.method(JSON, "parse");
+  const outcome = await kernel.evaluate({ code: forgedValue('b"[" + b"{}," * 1000000 + b"{}]"'), context });
+  assert.equal(outcome.json?.text.length, 3_000_004);
+  assert.equal(parse.mock.callCount(), 0);
+  // The kernel itself answers the same message again.
+  assert.match((await kernel.ended).message, /garbage: answer to \d+, which is not pending/);
+
+  await using other = await startKernel(agent.client);
+  const large = other.evaluate({ code: forgedValue('b"[" * (16 << 20)'), context });
+  await assert.rejects(large, { code: "kernel_failed", message: /garbage: "V" of 16777229 bytes/ });
+});

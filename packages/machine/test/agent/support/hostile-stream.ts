@@ -46,7 +46,12 @@ export function kernelMessage(type: string, ...parts: Buffer[]): Buffer {
   return Buffer.concat([Buffer.from(type), u32(payload.length), payload]);
 }
 
-export function kernelValue(id: number, status: number, text: Buffer | string, json: Buffer | string): Buffer {
+export function kernelValue(
+  id: number,
+  status: number,
+  text: Buffer | string,
+  json: Buffer | string,
+): Buffer {
   const [first, second] = [Buffer.from(text), Buffer.from(json)];
   return kernelMessage("V", u32(id), u8(status), u32(first.length), first, u32(second.length), second);
 }
