@@ -21,9 +21,10 @@ export async function main(argv: readonly string[]): Promise<number> {
     async function run(this: Command, ...args) {
       const options = this.optsWithGlobals<CommonOptions>();
       json = options.json === true;
-      const color = process.stdout.isTTY && !environment.noColor && !environment.dumbTerminal;
+      const isTerminal = process.stdout.isTTY;
+      const color = isTerminal && !environment.noColor && !environment.dumbTerminal;
       const streams = { stdout: process.stdout, stderr: process.stderr };
-      const out = new Output({ json, quiet: options.quiet === true, color, ...streams });
+      const out = new Output({ json, quiet: options.quiet === true, color, isTerminal, ...streams });
       const operands = args.slice(0, -2); // commander adds the options and the command
       // Commander produces the types that the verb's definition declares.
       exitCode =

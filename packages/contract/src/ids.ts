@@ -1,6 +1,6 @@
 /** The grammar of names. One rule each, used everywhere. */
 import { z } from "zod";
-import { sandboxIdPattern, tagPattern } from "./wire/names.ts";
+import { contextNamePattern, sandboxIdPattern, tagPattern } from "./wire/names.ts";
 
 const tagRule =
   "must be 1 to 64 of letters, digits, dot, underscore and dash, and start with a letter or a digit";
@@ -24,7 +24,7 @@ export const execIdSchema = z.coerce
 
 export const contextNameSchema = z
   .string()
-  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/, tagRule)
+  .regex(contextNamePattern, tagRule)
   .meta({ description: "Name of an eval context" });
 
 export const envSchema = z

@@ -4,6 +4,7 @@ export { advice, parseRemedy, remedyActions, wordRemedy } from "./wire/remedies.
 export { httpRemedy } from "./wire/http-remedies.ts";
 export type { Remedy, RemedyAction, RemedyBody, RemedyOf, RemedyWording } from "./wire/remedies.ts";
 export {
+  contextNamePattern,
   isSandbox,
   maxBufferedOutput,
   sandboxIdPattern,

@@ -21,6 +21,7 @@ export type OpenedHandlers = AsyncDisposable & {
   /** called before the server closes the remaining connections */
   readonly beforeCut?: () => void;
   readonly observe?: ExchangeOptions["observe"];
+  readonly watch?: ExchangeOptions["watch"];
   /** called when the daemon accepts requests */
   readonly started?: () => void;
   /** called when the daemon stops accepting requests */
@@ -55,10 +56,10 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   });
   const stopping = stopRequest(options.signal);
   const opened = scope.use(await options.open(stopping.stop, access));
-  const { handlers, observe } = opened;
+  const { handlers, observe, watch } = opened;
   const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
   const { gate, audit } = access;
-  const listener = requestListener({ handlers, version, gate, audit, log, idempotency, observe });
+  const listener = requestListener({ handlers, version, gate, audit, log, idempotency, observe, watch });
   const { socket, listen } = settings;
   const limits = {
     maxConnections: settings.max_connections,

@@ -4,6 +4,7 @@ import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runtime";
 import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
 import { allHandlers } from "./handlers/all.ts";
+import { LoopWatch } from "./host/loop-watch.ts";
 import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/exchange.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
@@ -51,14 +52,19 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
       const { onStop } = runtime.work;
       runtime.work.onStop = "keep";
       const http = new HttpMetrics();
-      const handlers = allHandlers({ runtime, version, config, stop: requestStop, http, ...access });
+      const loop = new LoopWatch(log);
+      const handlers = allHandlers({ runtime, version, config, stop: requestStop, http, loop, ...access });
       return {
         handlers,
         observe: (request: Observed) => http.seen(request),
+        watch: (route: string) => loop.begin(route),
         started: () => void (runtime.work.onStop = onStop),
         stopping: () => runtime.events.close(),
         beforeCut: () => runtime.work.detachCallers(),
-        [Symbol.asyncDispose]: () => runtime[Symbol.asyncDispose](),
+        [Symbol.asyncDispose]: () => {
+          loop[Symbol.dispose]();
+          return runtime[Symbol.asyncDispose]();
+        },
       };
     };
     const onReady: ServeOptions["onReady"] = (where) => {

@@ -11,7 +11,7 @@ import { Gate, type GateOptions } from "../src/access/gate.ts";
 import { KeyStore } from "../src/access/key-store.ts";
 import { keyHandlers } from "../src/handlers/keys.ts";
 import type { BodyPace } from "../src/http/body/json-body.ts";
-import { requestListener } from "../src/http/exchange.ts";
+import { requestListener, type ExchangeOptions } from "../src/http/exchange.ts";
 import type { Handlers } from "../src/http/handlers.ts";
 import { openServer, type ServerOptions } from "../src/http/server.ts";
 
@@ -44,6 +44,7 @@ export type TestOptions = {
   audit?: { reads?: boolean; commands?: boolean };
   server?: Partial<ServerOptions>;
   pace?: BodyPace;
+  watch?: ExchangeOptions["watch"];
 };
 
 export async function temporaryDir(scope: Scope): Promise<string> {
@@ -66,7 +67,8 @@ export async function startServer(
   const audit = new Audit({ log: auditLog, reads: true, commands: false, ...options.audit });
   const gate = new Gate({ token, keys, ...options.gate });
   const handlers = handlersWith({ ...keyHandlers({ keys }), ...some });
-  const listener = requestListener({ handlers, version: "1.2.3", gate, audit, log, pace: options.pace });
+  const { pace, watch } = options;
+  const listener = requestListener({ handlers, version: "1.2.3", gate, audit, log, pace, watch });
   const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener, ...options.server }));
   return {
     socket,

@@ -14,4 +14,6 @@ export type Context = {
   log: Logger;
   /** absent if the daemon itself makes the call */
   caller?: Caller | undefined;
+  /** Disposes it when the answer is encoded, for memory that the answer uses. Absent: when the operation ends. */
+  untilAnswered?: ((held: Disposable) => void) | undefined;
 };

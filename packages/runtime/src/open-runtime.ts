@@ -18,6 +18,7 @@ import { OpenBranches } from "./capture/open-branches.ts";
 import { agentPath, snapshotsDir, type RuntimeConfig } from "./config.ts";
 import { acceleratorFindings } from "./doctor/findings.ts";
 import { probeBoot } from "./doctor/probe.ts";
+import { GuestBytes } from "./guest/guest-bytes.ts";
 import { OutputRoom } from "./guest/output-buffer.ts";
 import { prepareChild } from "./launch/child.ts";
 import { VmmPool } from "./launch/pool.ts";
@@ -141,6 +142,7 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     starts: new FairSemaphore(config.forkParallelism),
     pool: new VmmPool(config.poolSize, (snapshot) => prepareAhead(runtime, snapshot), log),
     outputRoom: new OutputRoom(maxOutputBytes),
+    guestBytes: new GuestBytes(),
     events,
     metrics,
     usage: new Usage({ config, sandboxes }),

@@ -7,6 +7,7 @@ import type { MemoryEstimates } from "./admission/memory-estimates.ts";
 import type { OpenBranches } from "./capture/open-branches.ts";
 import type { QuotaSettings, RuntimeConfig } from "./config.ts";
 import type { Finding } from "./doctor/finding.ts";
+import type { GuestBytes } from "./guest/guest-bytes.ts";
 import type { OutputRoom } from "./guest/output-buffer.ts";
 import type { VmmPool } from "./launch/pool.ts";
 import type { EventBus } from "./observe/events.ts";
@@ -57,6 +58,8 @@ export type Runtime = AsyncDisposable & {
   readonly pool: VmmPool;
   /** output that is collected for answers, over all calls */
   readonly outputRoom: OutputRoom;
+  /** other data of guests that is collected for answers */
+  readonly guestBytes: GuestBytes;
 
   // what can be seen from outside
   readonly events: EventBus;

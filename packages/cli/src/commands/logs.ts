@@ -14,8 +14,9 @@ import {
   type LogRecord,
 } from "../daemon/log.ts";
 import { examples } from "../options/help.ts";
+import { ConsoleText } from "../terminal/console-text.ts";
 
-type Options = { daemon?: true; follow?: true; tail?: number; level?: string };
+type Options = { daemon?: true; follow?: true; tail?: number; level?: string; raw?: true };
 
 const defaultTail = 100;
 
@@ -25,6 +26,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--daemon", "Print the daemon's log, even if no daemon runs")
     .option("-f, --follow", "Follow new output")
     .option("-n, --tail <lines>", "Start with the last lines (with --daemon: 100)", wholeNumber(1))
+    .option("--raw", "Print control characters to a terminal as they are")
     .option("--level <level>", `Show only this level and above: ${logLevels.join(", ")}`)
     .addHelpText(
       "after",
@@ -42,17 +44,26 @@ async function logs(cli: Cli, options: Options, prefix: string | undefined): Pro
     throw usage(`--level must be one of ${logLevels.join(", ")}.`);
   if (options.daemon) {
     if (prefix !== undefined) throw usage("give either an id or --daemon");
+    if (options.raw) throw usage("--raw is for the console of a sandbox");
     return daemonLog(cli, options);
   }
   if (prefix === undefined) throw usage("missing required argument 'id' (or give --daemon)");
   if (options.level !== undefined) throw usage("--level needs --daemon");
   const sandbox = await cli.sandbox(prefix);
-  const decoder = new TextDecoder();
-  const { follow, tail } = options;
+  const { follow, tail, raw } = options;
   const how = { ...(follow && { follow }), ...(tail !== undefined && { tail }), signal: cli.signal };
-  for await (const chunk of sandbox.logs(how)) {
-    if (cli.out.json) await cli.out.event({ type: "console", data: decoder.decode(chunk, { stream: true }) });
-    else await cli.out.bytes(chunk);
+  const chunks = sandbox.logs(how);
+  if (cli.out.json) {
+    const decoder = new TextDecoder();
+    for await (const chunk of chunks)
+      await cli.out.event({ type: "console", data: decoder.decode(chunk, { stream: true }) });
+  } else if (raw || !cli.out.isTerminal) {
+    for await (const chunk of chunks) await cli.out.bytes(chunk);
+  } else {
+    // The guest writes the console, so it could control the terminal.
+    const text = new ConsoleText();
+    for await (const chunk of chunks) await cli.out.bytes(text.push(chunk));
+    await cli.out.bytes(text.end());
   }
 }
 

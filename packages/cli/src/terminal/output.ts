@@ -1,12 +1,14 @@
 /** Writes results to stdout and everything else to stderr. */
 import type { Writable } from "node:stream";
 import { styleText } from "node:util";
-import { cleanLines, renderTable, type Column } from "./table.ts";
+import { cleanJson, cleanLines, renderTable, type Column } from "./table.ts";
 
 export type OutputOptions = {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly color: boolean;
+  /** stdout is a terminal; default: no */
+  readonly isTerminal?: boolean;
   readonly stdout: Writable;
   readonly stderr: Writable;
 };
@@ -16,6 +18,7 @@ type Style = "red" | "green" | "yellow" | "dim" | "bold";
 export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
+  readonly isTerminal: boolean;
   /** Lines of progress that may be visible where the next line is written. */
   readonly #progress = new Set<{ hide(): void }>();
   readonly #options: OutputOptions;
@@ -23,6 +26,7 @@ export class Output {
   constructor(options: OutputOptions) {
     this.json = options.json;
     this.quiet = options.quiet;
+    this.isTerminal = options.isTerminal ?? false;
     this.#options = options;
   }
 
@@ -43,12 +47,12 @@ export class Output {
 
   /** One JSON document, indented. */
   document(value: unknown): void {
-    this.line(JSON.stringify(value, null, 2));
+    this.line(cleanJson(JSON.stringify(value, null, 2)));
   }
 
   /** One event of a stream, on one line. Resolves when the stream accepts more. */
   async event(value: unknown): Promise<void> {
-    await this.bytes(`${JSON.stringify(value)}\n`);
+    await this.bytes(`${cleanJson(JSON.stringify(value))}\n`);
   }
 
   /** The document with --json, otherwise the table. */

@@ -28,14 +28,30 @@ function renderLine<Row>(
   return `${padded.join("  ").trimEnd()}\n`;
 }
 
+/**
+ * Characters that change how others are shown: format characters such as those for the direction of text, line
+ * separators, and halves of surrogate pairs. A visible mark replaces them, so that a name with one does not
+ * look like the name without it.
+ */
+const invisible = /[\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
+const mark = "\ufffd";
+
 /** Replaces control characters, which could break the line or control the terminal. */
 export function clean(text: string): string {
-  return text.replaceAll(/\p{Cc}/gu, " ");
+  return text.replaceAll(/\p{Cc}/gu, " ").replaceAll(invisible, mark);
 }
 
 /** The same for text of several lines, such as a message that quotes a guest. */
 export function cleanLines(text: string): string {
-  return text.replaceAll(/[^\P{Cc}\n\t]/gu, " ");
+  return text.replaceAll(/[^\P{Cc}\n\t]/gu, " ").replaceAll(invisible, mark);
+}
+
+/** The same JSON with more escapes: JSON.stringify() does not escape all that could control the terminal. */
+export function cleanJson(json: string): string {
+  return json.replaceAll(/[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}]/gu, (found) => {
+    const units = Array.from({ length: found.length }, (_, index) => found.charCodeAt(index));
+    return units.map((unit) => `\\u${unit.toString(16).padStart(4, "0")}`).join("");
+  });
 }
 
 const byteUnits = ["B", "KiB", "MiB", "GiB", "TiB"];

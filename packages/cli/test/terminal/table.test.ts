@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatAge, formatBytes, formatSeconds, renderTable } from "../../src/terminal/table.ts";
+import {
+  clean,
+  cleanJson,
+  cleanLines,
+  formatAge,
+  formatBytes,
+  formatSeconds,
+  renderTable,
+} from "../../src/terminal/table.ts";
 
 test("renderTable() aligns columns and writes no blanks at line ends", () => {
   const columns = [
@@ -24,6 +32,23 @@ test("renderTable() replaces control characters", () => {
     renderTable([{ title: "T", value: (row: string) => row }], ["a\u001b[31m\nb"]),
     "T\na [31m b\n",
   );
+});
+
+test("clean() marks characters that change how a text is shown", () => {
+  // direction, zero width, byte order mark, tag, line separator, half of a surrogate pair
+  for (const character of ["\u202e", "\u2066", "\u200b", "\ufeff", "\u{e0041}", "\u2028", "\ud800"]) {
+    assert.equal(clean(`a${character}b`), "a\ufffdb", JSON.stringify(character));
+    assert.equal(cleanLines(`a${character}\nb`), "a\ufffd\nb", JSON.stringify(character));
+  }
+  assert.equal(clean("é 😀 中 \u05d0"), "é 😀 中 \u05d0");
+});
+
+test("cleanJson() writes the same value without characters that control a terminal", () => {
+  const value = { "a\u202e": "\u009b2J\u007f\u{e0041}\u2028 é😀\n" };
+  const json = cleanJson(JSON.stringify(value, null, 2));
+  assert.deepEqual(JSON.parse(json), value);
+  assert.doesNotMatch(json, /[^\P{Cc}\n]|\p{Cf}|\u2028/u);
+  assert.match(json, /é😀/);
 });
 
 test("renderTable() shows the titles of an empty list", () => {

@@ -2,6 +2,7 @@
 import type { Runtime } from "@forkd/runtime";
 import type { KeyStore } from "../access/key-store.ts";
 import type { Audit } from "../audit/audit.ts";
+import type { LoopWatch } from "../host/loop-watch.ts";
 import type { HttpMetrics } from "../http/metrics.ts";
 import type { Config } from "../settings/load.ts";
 
@@ -14,4 +15,5 @@ export type Daemon = {
   readonly keys: KeyStore;
   readonly audit: Audit;
   readonly http: HttpMetrics;
+  readonly loop: LoopWatch;
 };

@@ -4,7 +4,7 @@ import { placeFindings } from "../host/findings.ts";
 import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./daemon.ts";
 
-export function systemHandlers({ runtime, version, config, stop, audit, http }: Daemon) {
+export function systemHandlers({ runtime, version, config, stop, audit, http, loop }: Daemon) {
   return {
     health: () => ({ ok: true }),
     version: () => ({ version, api: "v1", pid: process.pid }),
@@ -14,7 +14,7 @@ export function systemHandlers({ runtime, version, config, stop, audit, http }: 
     },
     doctor: async ({ boot = false }) => {
       const report = await doctor(runtime, { boot });
-      const own = (await placeFindings(config.values, true)).map(toCheck);
+      const own = [loop.finding(), ...(await placeFindings(config.values, true))].map(toCheck);
       return {
         ...report,
         ok: report.ok && own.every(({ outcome }) => outcome !== "fail"),
@@ -31,6 +31,6 @@ export function systemHandlers({ runtime, version, config, stop, audit, http }: 
     },
     events: ({ after, ...filter }, { lastEventId, signal, caller }) =>
       listen(runtime, { ...filter, after: lastEventId ?? after }, { signal, caller }),
-    metrics: async () => metricsText(runtime, await http.all()),
+    metrics: async () => metricsText(runtime, [...(await http.all()), loop.seconds]),
   } satisfies Partial<Handlers>;
 }

@@ -1,6 +1,6 @@
 /** The life of one request: match, identify, check, call the handler, answer, write down. */
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
-import type { Logger } from "@forkd/base";
+import { stringifyJson, type Logger } from "@forkd/base";
 import { AppError, errorCodes, openapi, routes, toAppError, type Route } from "@forkd/contract";
 import { requireInputScope, requireScope, type Gate, type Via } from "../access/gate.ts";
 import type { Audit, Trail } from "../audit/audit.ts";
@@ -28,6 +28,8 @@ export type ExchangeOptions = {
   readonly idempotency?: Idempotency | undefined;
   /** how slowly bodies may arrive */
   readonly pace?: BodyPace | undefined;
+  /** called when a request begins; what it returns, when it is over */
+  readonly watch?: ((route: string) => () => void) | undefined;
   /** called for every request once it is answered */
   readonly observe?: ((request: Observed) => void) | undefined;
 };
@@ -80,7 +82,7 @@ function planOf(connection: Connection, options: Options, path: string): Plan {
   const method = incoming.method ?? "";
   if (findDocument(method, path).match) {
     const send = async () => {
-      sendJson(outgoing, 200, openapi(options.version));
+      await sendJson(outgoing, 200, openapi(options.version));
       return undefined;
     };
     return { name: "openapi", route: unlisted, run: send };
@@ -110,7 +112,10 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
     if (!outgoing.writableFinished) abort.abort(new AppError("cancelled", "The client went away"));
   });
   const trail = options.audit.begin({ incoming, via, requestId, route: name, kind: route.audit });
+  const ended = options.watch?.(name);
   let release = () => {};
+  /** memory of guests' data that the answer is made from */
+  const held: Disposable[] = [];
   let failure: AppError | undefined;
   let revoked: AppError | undefined;
   const cut = (why: AppError) => {
@@ -125,14 +130,18 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
     if (principal) release = principal.hold(cut);
     if (route.scope !== "open") requireScope(principal, route.scope);
     const log = options.log.child({ requestId });
-    failure = await plan.run({ signal: abort.signal, log, requestId, caller: principal?.caller }, trail);
+    const { signal } = abort;
+    const untilAnswered = (each: Disposable) => void held.push(each);
+    failure = await plan.run({ signal, log, requestId, caller: principal?.caller, untilAnswered }, trail);
   } catch (error) {
     failure = revoked ?? toAppError(error);
     // Do not wait for the body of an unknown client.
     if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
     sendError(outgoing, failure, requestId);
   } finally {
+    ended?.();
     release();
+    for (const each of held) each[Symbol.dispose]();
   }
   const isGone = abort.signal.aborted && revoked === undefined;
   const status = isGone ? errorCodes.cancelled.status : outgoing.statusCode;
@@ -166,7 +175,7 @@ async function answer(
   if (key !== undefined) {
     const work = async (signal: AbortSignal) => {
       const made = await handle(input, { ...context, signal });
-      return { status: statusOf(route, made), body: JSON.stringify(made) };
+      return { status: statusOf(route, made), body: stringifyJson(made) };
     };
     const kept = await idempotency.run({ key, route: name, input, context }, work);
     if (kept.replayed) outgoing.setHeader("idempotent-replayed", "true");

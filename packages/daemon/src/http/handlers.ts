@@ -13,6 +13,8 @@ export type RequestContext = {
   readonly log: Logger;
   readonly requestId: string;
   readonly caller?: Caller | undefined;
+  /** Disposes it when the answer is encoded, or not needed. */
+  readonly untilAnswered?: ((held: Disposable) => void) | undefined;
   /** header Last-Event-ID */
   readonly lastEventId?: string | undefined;
 };

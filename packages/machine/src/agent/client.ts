@@ -11,6 +11,7 @@ import { randomBytes, randomInt } from "node:crypto";
 import type { Socket } from "node:net";
 import { nullLogger, type Logger, createDeferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import { frameBounds } from "./bounds.ts";
 import { FrameChannel } from "./channel.ts";
 import { ProtocolError, refusal, unreachable } from "./errors.ts";
 import {
@@ -51,9 +52,9 @@ import {
 } from "./wire/requests.ts";
 
 const defaultHelloTimeoutMs = 10_000;
-/** More than the sum of the agent's limits for unfinished and finished processes. */
-const maxListings = 2048;
 const maxId = 0xffff_ffff;
+/** Memory of a listing in addition to its texts. */
+const listingBytes = 256;
 
 export interface AgentClientOptions {
   /** The agent is known to be between frames: after a boot or in a snapshot of an idle guest. */
@@ -198,18 +199,33 @@ export class AgentClient implements AsyncDisposable {
     return { taken, [Symbol.dispose]: release };
   }
 
-  /** All processes that the agent knows, including finished ones. */
-  async list(): Promise<AgentListing[]> {
+  /**
+   * All processes that the agent knows, including finished ones. `hold` counts the memory that they take; if it
+   * throws, the call rejects with that error.
+   */
+  async list(hold?: (bytes: number) => void): Promise<AgentListing[]> {
     const listings: AgentListing[] = [];
+    let count = 0;
+    let refused: { readonly error: unknown } | undefined;
     await this.#request(
       "list processes",
       (id) => encodeFrame(frameType.list, id),
       (frame) => {
-        if (frame.type !== frameType.listing || listings.length >= maxListings) return readOk(frame);
-        listings.push(decodeListing(frame.payload));
+        if (frame.type !== frameType.listing || count >= frameBounds.listings) return readOk(frame);
+        count++;
+        if (refused) return "more";
+        const listing = decodeListing(frame.payload);
+        try {
+          hold?.(listingBytes + listing.label.length + listing.command.length);
+          listings.push(listing);
+        } catch (error) {
+          // The rest of the answer must still be read. An error in here would close the connection.
+          refused = { error };
+        }
         return "more";
       },
     );
+    if (refused) throw refused.error;
     this.#guestIds = new Set(listings.map(({ id }) => id));
     return listings;
   }

@@ -1,16 +1,17 @@
 /** File operations in the guest. The agent runs each as a process with the permissions of the given user. */
+import { sortInTurns } from "@forkd/base";
 import { AppError, type FileEntry } from "@forkd/contract";
+import { fileBounds } from "./bounds.ts";
 import type { AgentClient } from "./client.ts";
 import { fileRefusal } from "./errors.ts";
 import { OutputTail } from "./process/output-tail.ts";
 import type { AgentProcess } from "./process/process.ts";
 import type { AgentExit } from "./wire/replies.ts";
 import type { ProcessKind, StartSpec } from "./wire/requests.ts";
-import { BadRecord, entryAt, entryIn, StatRecordParser } from "./wire/stat-records.ts";
+import { BadRecord, entryAt, entryIn, pathPrefix, StatRecordParser } from "./wire/stat-records.ts";
 
-const maxEntries = 100_000;
-/** Maximum bytes of a listing; real directories stay far below it. */
-const maxListingBytes = 64 * 1024 * 1024;
+/** Memory of an entry in addition to its texts. */
+const entryBytes = 256;
 
 interface FileOptions {
   readonly user?: string | undefined;
@@ -54,23 +55,37 @@ export async function writeFile(
 export async function listFiles(
   client: AgentClient,
   path: string,
-  options: FileOptions = {},
+  options: FileOptions & {
+    /** Counts the memory that the entries take. If it throws, the listing fails with that error. */
+    readonly hold?: (bytes: number) => void;
+  } = {},
 ): Promise<FileEntry[]> {
   const entries: FileEntry[] = [];
   const parser = new StatRecordParser();
-  let bytes = 0;
+  const prefix = pathPrefix(path);
+  let left = fileBounds.listingBytes;
   await records(path, async () => {
     for await (const piece of operate(client, "list", { path }, options)) {
-      bytes += piece.length;
-      for (const record of parser.push(piece)) entries.push(entryIn(path, record));
-      if (entries.length > maxEntries || bytes > maxListingBytes) {
-        const message = `Cannot list "${path}": it has more than ${maxEntries} entries`;
-        throw new AppError("guest_refused", message, { details: { errno: "EOVERFLOW", limit: maxEntries } });
+      left -= piece.length;
+      if (left < 0) throw tooLong(path, `its names have more than ${fileBounds.listingBytes} bytes`);
+      let held = 0;
+      for (const record of parser.push(piece)) {
+        const entry = entryIn(prefix, record);
+        held += entryBytes + entry.path.length + entry.name.length + (entry.target?.length ?? 0);
+        if (entries.push(entry) > fileBounds.entries)
+          throw tooLong(path, `it has more than ${fileBounds.entries} entries`);
       }
+      options.hold?.(held);
     }
     parser.end();
   });
-  return entries.sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
+  await sortInTurns(entries, (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
+  return entries;
+}
+
+function tooLong(path: string, why: string): AppError {
+  const details = { errno: "EOVERFLOW", limit: fileBounds.entries };
+  return new AppError("guest_refused", `Cannot list "${path}": ${why}`, { details });
 }
 
 export async function statFile(

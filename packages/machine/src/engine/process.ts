@@ -181,10 +181,13 @@ function identifyOrKill(child: ChildProcess, pid: number): ProcessId {
   }
 }
 
-/** The guest's last console message, if it explains the exit. */
+/**
+ * What the console says about the exit, in words of the host. Everyone who may list sandboxes sees the reason,
+ * but the console is only for callers who may run code in the sandbox, so no text of the guest is quoted.
+ */
 export function lastWords(console: string): string | undefined {
-  const said = /Kernel panic[^\n]*/.exec(console)?.[0] ?? /forkd: boot failed[^\n]*/.exec(console)?.[0];
-  return said === undefined ? undefined : `guest: ${said}`;
+  if (console.includes("Kernel panic")) return "guest: Kernel panic";
+  return console.includes("forkd: boot failed") ? "guest: boot failed" : undefined;
 }
 
 function describeExit(end: End, console: string): string {

@@ -52,7 +52,9 @@ test("a child of a busy kernel waits for the inherited eval, then works", async 
   let output = "";
   const onOutput = (_stream: 1 | 2, bytes: Buffer): void => void (output += bytes.toString());
   const code = "print('own')\n[x, os.environ['FORKED']]";
-  const own = kernel.evaluate({ code, context, onOutput }).then(({ json }) => order.push("own") && json);
+  const own = kernel
+    .evaluate({ code, context, onOutput })
+    .then(({ json }) => order.push("own") && json?.parse());
   await kernel.ready;
   await client.ping();
   assert.deepEqual(order, [], "no message overtakes the eval");
@@ -70,7 +72,7 @@ test("a child interrupts the inherited eval", async () => {
   const own = kernel.evaluate({ code: "x + 1", context });
   // An interrupt before the kernel starts the eval has no effect.
   const again = setInterval(() => kernel.interrupt(), 50);
-  assert.equal((await own).json, 2);
+  assert.equal((await own).json?.parse(), 2);
   clearInterval(again);
   await kernel[Symbol.asyncDispose]();
 });
@@ -89,7 +91,7 @@ test("the agent's signal reseeds the random number generators during the inherit
   process.kill(leader.pid, reseedSignal);
   await open();
   const outcome = await kernel.evaluate({ code: "random.seed(1)\ndrawn == random.random()", context });
-  assert.equal(outcome.json, false);
+  assert.equal(outcome.json?.parse(), false);
   await kernel[Symbol.asyncDispose]();
 });
 
@@ -114,7 +116,7 @@ test("a child skips an answer that a capture split, however long it is", async (
   }
   assert.ok(position, "no capture split an answer");
   const kernel = KernelClient.attach(await agent.nextHost(), position);
-  assert.equal((await kernel.evaluate({ code: "y", context })).json, 7);
+  assert.equal((await kernel.evaluate({ code: "y", context })).json?.parse(), 7);
   await kernel[Symbol.asyncDispose]();
 });
 
@@ -126,13 +128,13 @@ test("position() does not include messages that are not sent", async () => {
   const first = kernel.evaluate({ code: "1", context });
   assert.deepEqual([kernel.isSending, kernel.position().unanswered], [false, []]);
   held[Symbol.dispose]();
-  assert.equal((await first).json, 1);
+  assert.equal((await first).json?.parse(), 1);
   const long = kernel.evaluate({ code: `len("${"z".repeat(1_000_000)}")`, context });
   const again = agent.client.hold();
   await again.taken;
   assert.equal(kernel.isSending, true);
   again[Symbol.dispose]();
-  assert.equal((await long).json, 1_000_000);
+  assert.equal((await long).json?.parse(), 1_000_000);
   assert.deepEqual([kernel.isSending, kernel.position().unanswered], [false, []]);
   await kernel[Symbol.asyncDispose]();
 });

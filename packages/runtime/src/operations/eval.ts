@@ -16,7 +16,7 @@ import { outputEvent, type OutputEvent } from "../guest/output-event.ts";
 import { readyKernel, type ReadyKernel } from "../guest/ready-kernel.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
 import type { Runtime } from "../runtime.ts";
-import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import { collectFromGuest, intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 
 type EvalInput = EvalRequest & { id: string };
 
@@ -25,14 +25,13 @@ type OnOutput = (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
 /** The operation of the route `eval`; that name is reserved in strict mode. */
 export function evaluate(runtime: Runtime, request: EvalInput, context: Context): Promise<EvalResult> {
   const { signal } = context;
-  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+  return collectFromGuest(runtime, { ...context, id: request.id }, async (sandbox, hold) => {
     const startedAt = performance.now();
     using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
     using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
     const ready = await readyKernel(sandbox, request, signal);
-    const done = await evaluateWith(ready, request, signal, (stream, bytes) =>
-      (stream === 1 ? stdout : stderr).push(bytes),
-    );
+    const onOutput: OnOutput = (stream, bytes) => (stream === 1 ? stdout : stderr).push(bytes);
+    const done = await evaluateWith(ready, request, { signal, onOutput, hold });
     const durationMs = performance.now() - startedAt;
     runtime.metrics.evalSeconds.observe(durationMs / 1000);
     return toResult(request, done, { stdout, stderr }, durationMs);
@@ -49,18 +48,26 @@ export function streamEval(
   return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
     const askedAt = performance.now();
     const ready = await readyKernel(sandbox, request, signal);
-    return streamEvents(runtime, { ready, request, askedAt }, signal);
+    return streamEvents(runtime, { ready, request, askedAt, caller: context.caller?.name }, signal);
   });
 }
 
+type StreamedEval = {
+  readonly ready: ReadyKernel;
+  readonly request: EvalInput;
+  readonly askedAt: number;
+  readonly caller: string | undefined;
+};
+
 async function* streamEvents(
-  { metrics, outputRoom }: Pick<Runtime, "metrics" | "outputRoom">,
-  { ready, request, askedAt }: { ready: ReadyKernel; request: EvalInput; askedAt: number },
+  { metrics, outputRoom, guestBytes }: Pick<Runtime, "metrics" | "outputRoom" | "guestBytes">,
+  { ready, request, askedAt, caller }: StreamedEval,
   outer: AbortSignal | undefined,
 ): AsyncGenerator<EvalEvent> {
   const startedAt = performance.now();
   const stop = new AbortController();
   const signal = outer ? AbortSignal.any([outer, stop.signal]) : stop.signal;
+  using held = guestBytes.open(request.id, caller);
   const queue = new AsyncQueue<QueuedOutput>();
   const offsets = { 1: 0, 2: 0 };
   const onOutput: OnOutput = (stream, bytes) => {
@@ -69,7 +76,11 @@ async function* streamEvents(
     return new Promise((taken) => enqueue(queue, event, taken));
   };
   let durationMs = 0;
-  const done = evaluateWith(ready, request, signal, onOutput).finally(() => {
+  const done = evaluateWith(ready, request, {
+    signal,
+    onOutput,
+    hold: (bytes) => held.hold(bytes),
+  }).finally(() => {
     durationMs = performance.now() - startedAt;
     queue.end();
   });
@@ -103,17 +114,26 @@ function enqueue(queue: AsyncQueue<QueuedOutput>, event: OutputEvent, taken: () 
   } else queue.push({ event, taken: [taken] });
 }
 
+/** A value is in memory as bytes and as text. */
+const valueCopies = 2;
+
+type EvalHooks = {
+  readonly signal: AbortSignal | undefined;
+  readonly onOutput: OnOutput;
+  readonly hold: (bytes: number) => void;
+};
+
 async function evaluateWith(
   { kernel, leftMs }: ReadyKernel,
   request: EvalInput,
-  signal: AbortSignal | undefined,
-  onOutput: OnOutput,
+  { signal, onOutput, hold }: EvalHooks,
 ): Promise<{ result: EvalOutcome; kernel: WarmKernel }> {
   const result = await kernel.client.evaluate({
     code: request.code,
     context: request.context,
     timeoutMs: leftMs,
     onOutput,
+    hold: (bytes) => hold(bytes * valueCopies),
     ...(signal && { signal }),
   });
   return { result, kernel };
@@ -146,7 +166,8 @@ function toResult(
 /** `Name: message` */
 function errorLine(result: EvalOutcome): string {
   if (result.error) return `${result.error.name}: ${result.error.value}`;
-  return result.text.trim().split("\n").at(-1) ?? "error";
+  const text = result.text.trimEnd();
+  return text.slice(text.lastIndexOf("\n") + 1) || "error";
 }
 
 export function interrupt(

@@ -15,7 +15,7 @@ import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent } from "../guest/output-event.ts";
 import type { Runtime } from "../runtime.ts";
-import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import { collectFromGuest, intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const defaultTimeoutSecs = 30;
@@ -237,8 +237,8 @@ function noSuchExec(execId: number, cause?: unknown): AppError {
 }
 
 export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Context): Promise<ExecInfo[]> {
-  const listings = await intoGuest(runtime, { ...context, id }, ({ agent }) =>
-    withReplyDeadline("its commands cannot be listed", agent.list()),
+  const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, hold) =>
+    withReplyDeadline("its commands cannot be listed", agent.list(hold)),
   );
   return listings
     .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))

@@ -3,7 +3,7 @@ import type { FileEntry, ParsedOf } from "@forkd/contract";
 import * as guest from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
-import { intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import { collectFromGuest, intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 
 function octal(mode: string | undefined): { mode?: number } {
   return mode === undefined ? {} : { mode: Number.parseInt(mode, 8) };
@@ -41,8 +41,8 @@ export function listFiles(
   context: Context,
 ): Promise<FileEntry[]> {
   const { signal } = context;
-  return intoGuest(runtime, { ...context, id }, ({ agent }) =>
-    guest.listFiles(agent, path, { user, signal }),
+  return collectFromGuest(runtime, { ...context, id }, ({ agent }, hold) =>
+    guest.listFiles(agent, path, { user, signal, hold }),
   );
 }
 

@@ -28,6 +28,27 @@ export async function intoGuest<T>(
 }
 
 /**
+ * Runs a call that collects data of the guest for its result. `hold` counts the bytes until the answer is
+ * encoded, and throws `capacity_exhausted` when there are too many.
+ */
+export async function collectFromGuest<T>(
+  runtime: Runtime,
+  call: GuestCall,
+  work: (sandbox: Sandbox, hold: (bytes: number) => void) => Promise<T>,
+): Promise<T> {
+  const held = runtime.guestBytes.open(call.id, call.caller?.name);
+  let isKept = false;
+  try {
+    const result = await intoGuest(runtime, call, (sandbox) => work(sandbox, (bytes) => held.hold(bytes)));
+    isKept = call.untilAnswered !== undefined;
+    call.untilAnswered?.(held);
+    return result;
+  } finally {
+    if (!isKept) held[Symbol.dispose]();
+  }
+}
+
+/**
  * Runs a call whose result is a stream. The call lasts as long as the stream, so the caller must read or
  * close it.
  */

@@ -13,6 +13,7 @@ const type = {
   error: 0x83,
   clockOk: 0x85,
   started: 0x90,
+  output: 0x91,
   exit: 0x94,
 } as const;
 
@@ -27,6 +28,8 @@ export type GuestScript = {
   refuseAfterFork?: string;
   /** exit code of everything that is started */
   exitCode?: number;
+  /** what everything that is started writes, at most one frame */
+  stdout?: Buffer;
 };
 
 export type Identity = { entropy: string; hostname: string; machineId: string };
@@ -57,12 +60,12 @@ export class FakeGuest {
   readonly heard: string[] = [];
   /** from AFTER_FORK */
   identity: Identity | undefined;
-  readonly #script: GuestScript;
+  readonly script: GuestScript;
   #buffer = Buffer.alloc(0);
 
   constructor(socket: Socket, script: GuestScript) {
     this.socket = socket;
-    this.#script = script;
+    this.script = script;
     // The host drops its end when a child is given up.
     socket.on("error", () => undefined);
   }
@@ -91,7 +94,7 @@ export class FakeGuest {
 
   #hear(kind: number, id: number, payload: Buffer): void {
     this.heard.push(Object.entries(type).find(([, value]) => value === kind)?.[0] ?? `type ${kind}`);
-    if (this.#script.silent) return;
+    if (this.script.silent) return;
     const fields = kind === type.hello || kind === type.afterFork ? fieldsOf(payload) : noFields;
     const value = (key: number): Buffer => fields.get(key) ?? Buffer.alloc(0);
     if (kind === type.hello) {
@@ -103,7 +106,7 @@ export class FakeGuest {
         hostname: value(3).toString(),
         machineId: value(4).toString(),
       };
-      const refusal = this.#script.refuseAfterFork;
+      const refusal = this.script.refuseAfterFork;
       if (refusal === undefined) this.send(type.ok, id);
       else this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from(refusal)));
     } else if (kind === type.clock) {
@@ -112,7 +115,9 @@ export class FakeGuest {
       this.send(type.ok, id);
     } else if (kind === type.start) {
       this.send(type.started, id, field(1, u32(7)));
-      this.send(type.exit, id, Buffer.from([0, this.#script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
+      const { stdout } = this.script;
+      if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
+      this.send(type.exit, id, Buffer.from([0, this.script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
     }
   }
 }

@@ -5,6 +5,7 @@
  * sees return() only after that wait, so its source must also obey the signal of the request.
  */
 import type { ServerResponse } from "node:http";
+import { stringifyJson } from "@forkd/base";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
 
 type StreamOptions = {
@@ -22,7 +23,7 @@ export async function sendLines(
 ): Promise<AppError | undefined> {
   begin(outgoing, options.status, "application/x-ndjson");
   try {
-    await pump(outgoing, events, options.signal, (event) => `${JSON.stringify(event)}\n`);
+    await pump(outgoing, events, options.signal, (event) => `${stringifyJson(event)}\n`);
     if (!outgoing.destroyed) outgoing.end();
     return undefined;
   } catch (error) {

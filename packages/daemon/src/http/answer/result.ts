@@ -32,8 +32,9 @@ export async function sendResult(
   if (route.kind === "sse") return sendEvents(outgoing, result as Listener, { signal });
   if (route.kind === "text")
     sendText(outgoing, result as string, { status: route.status, type: metricsType });
-  else if (result instanceof Page) sendJson(outgoing, route.status, answerPage(outgoing, incoming, result));
-  else sendJson(outgoing, statusOf(route, result), result);
+  else if (result instanceof Page)
+    await sendJson(outgoing, route.status, answerPage(outgoing, incoming, result));
+  else await sendJson(outgoing, statusOf(route, result), result);
   return undefined;
 }
 

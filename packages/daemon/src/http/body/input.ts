@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Route } from "@forkd/contract";
 import { invalidRequest, issuesOf } from "./invalid-request.ts";
 import { readJsonObject, type BodyPace } from "./json-body.ts";
+import { requireFieldName } from "./well-formed.ts";
 
 export type Exchange = {
   readonly incoming: IncomingMessage;
@@ -34,6 +35,7 @@ function queryOf(url: string, repeatable: readonly string[]): Record<string, str
   if (at < 0) return {};
   const query: Record<string, string | string[]> = {};
   for (const [key, value] of new URLSearchParams(url.slice(at + 1))) {
+    requireFieldName(key);
     if (repeatable.includes(key)) {
       const others = query[key];
       if (Array.isArray(others)) others.push(value);

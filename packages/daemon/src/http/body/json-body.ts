@@ -7,6 +7,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { AppError, errorMessage } from "@forkd/contract";
 import { ByteBudget } from "./byte-budget.ts";
 import { JsonScan } from "./json-scan.ts";
+import { requireWellFormed } from "./well-formed.ts";
 
 /** Bodies beyond this length count together */
 const largeBytes = 64 * 1024;
@@ -48,6 +49,7 @@ export async function readJsonObject(exchange: Exchange, options: JsonBodyOption
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new AppError("invalid_request", "Invalid request: the body must be a JSON object");
   }
+  requireWellFormed(text, value);
   return value;
 }
 

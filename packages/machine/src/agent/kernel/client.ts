@@ -11,6 +11,7 @@ import { randomInt } from "node:crypto";
 import { withDeadline, createDeferred } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
+import { kernelBounds } from "../bounds.ts";
 import { OutputTail } from "../process/output-tail.ts";
 import {
   decodeNames,
@@ -67,7 +68,7 @@ export interface KernelPosition {
 export class KernelClient implements AsyncDisposable {
   readonly #process: AgentProcess;
   readonly #options: KernelOptions;
-  readonly #parser = new KernelMessageParser();
+  readonly #parser = new KernelMessageParser((id, bytes) => this.#queue.hasRoom(id, bytes));
   readonly #stderr = new OutputTail();
   readonly #ready = createDeferred<string>();
   readonly #ended = createDeferred<AppError>();
@@ -132,9 +133,13 @@ export class KernelClient implements AsyncDisposable {
     const again = setInterval(() => kernel.interrupt(), interruptEveryMs);
     try {
       // An answer to this message proves that the kernel has finished all earlier ones.
-      await withDeadline(kernel.contexts(), options.graceMs ?? defaultGraceMs, () => {
-        return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
-      });
+      await withDeadline(
+        kernel.#ask("list contexts", encodeContexts, true),
+        options.graceMs ?? defaultGraceMs,
+        () => {
+          return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
+        },
+      );
     } catch (error) {
       await kernel[Symbol.asyncDispose]();
       throw error;
@@ -219,13 +224,18 @@ export class KernelClient implements AsyncDisposable {
       throw new AppError("kernel_failed", `Cannot ${action}: ${left.toString("utf8").slice(0, 200)}`);
   }
 
+  /** Rejects with `guest_refused` if there are more than the host lists. */
   async contexts(): Promise<string[]> {
-    const bytes = await this.#ask("list contexts", encodeContexts);
+    const action = "list contexts";
+    const bytes = await this.#ask(action, encodeContexts);
+    let names: string[] | undefined;
     try {
-      return decodeNames(bytes);
+      names = decodeNames(bytes);
     } catch (error) {
       throw this.#fail(garbage(error));
     }
+    if (names) return names;
+    throw tooLarge(action, `there are more than ${kernelBounds.contexts}`);
   }
 
   async dropContext(context: string): Promise<void> {
@@ -278,7 +288,8 @@ export class KernelClient implements AsyncDisposable {
     return id;
   }
 
-  #ask(action: string, encode: (id: number) => Buffer): Promise<Buffer> {
+  /** `ignoresBytes`: only the fact of an answer counts, so that a dropped one is as good. */
+  #ask(action: string, encode: (id: number) => Buffer, ignoresBytes = false): Promise<Buffer> {
     const id = this.#takeId();
     const message = encoded(() => encode(id));
     const done = createDeferred<Buffer>();
@@ -288,6 +299,8 @@ export class KernelClient implements AsyncDisposable {
       message,
       onAnswer: (answer) => {
         if (answer.type === "A") return done.resolve(answer.bytes);
+        if (answer.type === "dropped" && ignoresBytes) return done.resolve(Buffer.alloc(0));
+        if (answer.type === "dropped") return done.reject(tooLarge(action, "the answer is too large"));
         const text = answer.type === "Z" ? answer.text : "unexpected answer";
         done.reject(new AppError("guest_refused", `Cannot ${action}: ${text}`, { details: { text } }));
       },
@@ -360,6 +373,10 @@ function encoded(encode: () => Buffer): Buffer {
     if (!(error instanceof RangeError)) throw error;
     throw new AppError("invalid_request", error.message, { cause: error });
   }
+}
+
+function tooLarge(action: string, why: string): AppError {
+  return new AppError("guest_refused", `Cannot ${action}: ${why}`, { details: { errno: "EOVERFLOW" } });
 }
 
 /** Rethrows errors other than KernelGarbage. */

@@ -18,11 +18,11 @@ export interface EvalOptions {
   readonly signal?: AbortSignal;
   /** a promise delays further output until it resolves */
   readonly onOutput?: (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
+  /** Counts the bytes of the value while it arrives. If it throws, the value is dropped and the call rejects. */
+  readonly hold?: (bytes: number) => void;
 }
 
 export interface EvalOutcome extends KernelValue {
-  /** the exception, if `status` is error or interrupted */
-  readonly error?: { readonly name: string; readonly value: string };
   readonly timedOut: boolean;
 }
 
@@ -36,6 +36,8 @@ export interface KernelRequest {
   /** The kernel starts to handle this message. */
   onRunning?(): void;
   onOutput?(stream: 1 | 2, bytes: Buffer): void | Promise<void>;
+  /** Whether so many more bytes of the answer may be kept; default: yes. */
+  room?(bytes: number): boolean;
 }
 
 interface EvalHost {
@@ -59,6 +61,7 @@ export function createEvalRequest(
   let timedOut = false;
   let stopReason: Error | undefined;
   let stopping = false;
+  let noRoom: Error | undefined;
 
   const finish = (settle: () => void): void => {
     lifetime.abort();
@@ -101,10 +104,21 @@ export function createEvalRequest(
         stop(toError(error));
       }
     },
+    room(bytes) {
+      if (stopReason) return false;
+      try {
+        options.hold?.(bytes);
+        return true;
+      } catch (error) {
+        noRoom = toError(error);
+        return false;
+      }
+    },
     onAnswer(answer) {
       finish(() => {
-        if (stopReason) done.reject(stopReason);
-        else if (answer.type === "V") done.resolve(outcomeOf(answer.value, timedOut));
+        const failure = stopReason ?? noRoom;
+        if (failure) done.reject(failure);
+        else if (answer.type === "V") done.resolve({ ...answer.value, timedOut });
         else
           done.reject(
             new AppError("guest_refused", `Cannot evaluate: ${answer.type === "Z" ? answer.text : ""}`),
@@ -118,16 +132,6 @@ export function createEvalRequest(
   const onAbort = (): void => stop(evalCancelled(options.signal?.reason));
   options.signal?.addEventListener("abort", onAbort, { signal: lifetime.signal });
   return { request, outcome: done.promise };
-}
-
-function outcomeOf(value: KernelValue, timedOut: boolean): EvalOutcome {
-  if (value.status === "value" || value.status === "none") return { ...value, timedOut };
-  const { name, value: text } = Object(value.json) as { name?: unknown; value?: unknown };
-  const error = {
-    name: typeof name === "string" ? name : "Error",
-    value: typeof text === "string" ? text : "",
-  };
-  return { ...value, json: undefined, error, timedOut };
 }
 
 export function evalCancelled(cause: unknown): AppError {

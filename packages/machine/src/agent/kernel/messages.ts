@@ -1,13 +1,29 @@
 /**
  * Messages between the host and a language kernel (docs/spec/kernel-protocol.md). Pure.
  *
- * The kernel runs the user's code, so its messages are not trusted: decoders throw KernelGarbage.
+ * The kernel runs the user's code, which can write to the kernel's socket itself. Its messages are not
+ * trusted: each type has its own bound (../bounds.ts), and decoders throw KernelGarbage.
  */
+import { checkJson, JsonText } from "@forkd/base";
+import { contextNamePattern } from "@forkd/contract";
+import { kernelBounds } from "../bounds.ts";
 
-export const maxMessageBytes = 16 * 1024 * 1024;
+export const maxMessageBytes = kernelBounds.messageBytes;
 const headerBytes = 5;
 const idBytes = 4;
+const answerHeaderBytes = headerBytes + idBytes;
+/** V: status and the lengths of text and JSON */
+const valueHeaderBytes = 9;
 const ready = 0x59; // Y, the one message without an id
+
+/** Longest payload by type. */
+const maxPayload: Readonly<Record<string, number>> = {
+  Y: kernelBounds.readyBytes,
+  V: idBytes + valueHeaderBytes + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes,
+  // A longer one is dropped, because honest kernels have no limit for the number of contexts.
+  A: kernelBounds.messageBytes,
+  Z: kernelBounds.cannotBytes,
+};
 
 /** The kernel sent bytes that are not a valid message. */
 export class KernelGarbage extends Error {
@@ -18,7 +34,9 @@ export type KernelMessage =
   | { readonly type: "Y"; readonly text: string }
   | { readonly type: "V"; readonly id: number; readonly value: KernelValue }
   | { readonly type: "A"; readonly id: number; readonly bytes: Buffer }
-  | { readonly type: "Z"; readonly id: number; readonly text: string };
+  | { readonly type: "Z"; readonly id: number; readonly text: string }
+  /** The answer was not kept: it was too large, or there was no room for it. */
+  | { readonly type: "dropped"; readonly id: number; readonly why: "size" | "room" };
 
 const valueStatus = ["value", "none", "error", "interrupted"] as const;
 
@@ -26,8 +44,10 @@ export interface KernelValue {
   readonly status: (typeof valueStatus)[number];
   /** printed form, or the traceback */
   readonly text: string;
-  /** undefined if the value has no JSON form */
-  readonly json: unknown;
+  /** undefined if the value has no JSON form, or one that is nested too deeply */
+  readonly json?: JsonText;
+  /** the exception, if `status` is error or interrupted and the kernel described it */
+  readonly error?: { readonly name: string; readonly value: string };
 }
 
 function u32(value: number): Buffer {
@@ -70,10 +90,23 @@ export function encodeDropContext(id: number, context: string): Buffer {
   return encode("D", id, short(Buffer.from(context)));
 }
 
-/** Turns pieces of the control stream into messages. Buffers at most the received part of one message. */
+/** Asks whether so many more bytes of the answer to the message `id` may be kept. */
+export type Room = (id: number, bytes: number) => boolean;
+
+/**
+ * Turns pieces of the control stream into messages. Buffers at most the received part of one message, as far
+ * as there is room for it.
+ */
 export class KernelMessageParser {
+  readonly #room: Room;
   #buffer = Buffer.alloc(0);
   #fill = 0;
+  /** why only the first nine bytes of the current message are kept */
+  #drop: "size" | "room" | undefined;
+
+  constructor(room: Room = () => true) {
+    this.#room = room;
+  }
 
   /** Received bytes of an incomplete message. */
   get pendingBytes(): number {
@@ -82,81 +115,143 @@ export class KernelMessageParser {
 
   /** The id and missing bytes of an incomplete answer; undefined until its first nine bytes have arrived. */
   get cutAnswer(): { readonly id: number; readonly missingBytes: number } | undefined {
-    if (this.#fill < headerBytes + idBytes || this.#buffer[0] === ready) return undefined;
+    if (this.#fill < answerHeaderBytes || this.#buffer[0] === ready) return undefined;
     const missingBytes = headerBytes + this.#buffer.readUInt32LE(1) - this.#fill;
     return { id: this.#buffer.readUInt32LE(headerBytes), missingBytes };
   }
 
   *push(piece: Buffer): Generator<KernelMessage> {
     while (piece.length > 0) {
-      const wanted = this.#fill < headerBytes ? headerBytes : headerBytes + this.#buffer.readUInt32LE(1);
+      const wanted = this.#wanted();
       const taken = piece.subarray(0, wanted - this.#fill);
       this.#append(taken, wanted);
       piece = piece.subarray(taken.length);
-      if (this.#fill < headerBytes) return;
-      const length = this.#buffer.readUInt32LE(1);
-      if (length > maxMessageBytes) throw new KernelGarbage(`message of ${length} bytes`);
-      if (this.#fill < headerBytes + length) continue;
-      const message = this.#buffer.subarray(0, this.#fill);
+      if (this.#fill === headerBytes) this.#checkHeader();
+      if (this.#fill < headerBytes || this.#fill < headerBytes + this.#buffer.readUInt32LE(1)) continue;
+      const [message, drop] = [this.#buffer, this.#drop];
       this.#buffer = Buffer.alloc(0);
       this.#fill = 0;
-      yield decode(message);
+      this.#drop = undefined;
+      yield drop ? { type: "dropped", id: message.readUInt32LE(headerBytes), why: drop } : decode(message);
     }
+  }
+
+  /** Bytes of the message up to the next decision: its header, its id, its end. */
+  #wanted(): number {
+    if (this.#fill < headerBytes) return headerBytes;
+    const end = headerBytes + this.#buffer.readUInt32LE(1);
+    return this.#fill < answerHeaderBytes ? Math.min(answerHeaderBytes, end) : end;
+  }
+
+  #checkHeader(): void {
+    const type = String.fromCharCode(this.#buffer.readUInt8(0));
+    const length = this.#buffer.readUInt32LE(1);
+    const limit = Object.hasOwn(maxPayload, type) ? maxPayload[type] : undefined;
+    if (limit === undefined) throw new KernelGarbage("message of unknown type");
+    if (length > limit) throw new KernelGarbage(`"${type}" of ${length} bytes`);
+    if (type !== "Y" && length < idBytes) throw new KernelGarbage(`"${type}" without an id`);
+    if (type === "A" && length > idBytes + kernelBounds.doneBytes) this.#drop = "size";
   }
 
   /** Grows by doubling, so that memory use follows the received bytes and not the claimed length. */
   #append(bytes: Buffer, wanted: number): void {
     const needed = this.#fill + bytes.length;
-    if (needed > this.#buffer.length) {
-      const larger = Buffer.allocUnsafe(Math.min(wanted, Math.max(needed, this.#buffer.length * 2)));
-      this.#buffer.copy(larger, 0, 0, this.#fill);
-      this.#buffer = larger;
+    if (needed > this.#buffer.length && !(this.#drop && this.#fill >= answerHeaderBytes)) {
+      const size = Math.min(wanted, Math.max(needed, this.#buffer.length * 2));
+      if (this.#hasRoom(size)) {
+        const larger = Buffer.allocUnsafe(size);
+        this.#buffer.copy(larger, 0, 0, this.#fill);
+        this.#buffer = larger;
+      } else {
+        this.#drop = "room";
+        this.#buffer = Buffer.from(this.#buffer.subarray(0, answerHeaderBytes));
+      }
     }
-    bytes.copy(this.#buffer, this.#fill);
+    if (!this.#drop || this.#fill < answerHeaderBytes) bytes.copy(this.#buffer, this.#fill);
     this.#fill = needed;
+  }
+
+  #hasRoom(size: number): boolean {
+    if (this.#fill < answerHeaderBytes || this.#buffer[0] === ready) return true;
+    return this.#room(this.#buffer.readUInt32LE(headerBytes), size - this.#buffer.length);
   }
 }
 
+/** `message` has a checked header. */
 function decode(message: Buffer): KernelMessage {
   const type = String.fromCharCode(message.readUInt8(0));
   const payload = message.subarray(headerBytes);
-  if (type === "Y") return { type, text: payload.toString("utf8", 0, 256) };
-  if (type !== "V" && type !== "A" && type !== "Z") throw new KernelGarbage("message of unknown type");
-  if (payload.length < 4) throw new KernelGarbage(`"${type}" without an id`);
+  if (type === "Y") return { type, text: payload.toString("utf8", 0, kernelBounds.readyTextBytes) };
   const id = payload.readUInt32LE(0);
-  const rest = payload.subarray(4);
+  const rest = payload.subarray(idBytes);
   if (type === "V") return { type, id, value: decodeValue(rest) };
-  return type === "A" ? { type, id, bytes: rest } : { type, id, text: rest.toString("utf8", 0, 4096) };
+  if (type === "A") return { type, id, bytes: rest };
+  return { type: "Z", id, text: rest.toString("utf8", 0, kernelBounds.cannotTextBytes) };
 }
 
 function decodeValue(payload: Buffer): KernelValue {
   const status = valueStatus[payload[0] ?? -1];
   if (status === undefined) throw new KernelGarbage("value without a known status");
-  const text = longText(payload, 1);
-  const json = longText(payload, 5 + text.length);
-  if (payload.length !== 9 + text.length + json.length) throw new KernelGarbage("value with bytes left over");
-  return { status, text: text.toString(), json: parseJson(json) };
+  const text = longText(payload, 1, kernelBounds.valueTextBytes);
+  const json = longText(payload, 5 + text.length, kernelBounds.valueJsonBytes);
+  if (payload.length !== valueHeaderBytes + text.length + json.length)
+    throw new KernelGarbage("value with bytes left over");
+  const form = status === "value" || status === "none" ? jsonOf(json) : errorOf(json);
+  return { status, text: text.toString(), ...form };
 }
 
-function longText(payload: Buffer, at: number): Buffer {
+function longText(payload: Buffer, at: number, limit: number): Buffer {
   if (at + 4 > payload.length) throw new KernelGarbage("value is cut");
   const length = payload.readUInt32LE(at);
   if (length > payload.length - at - 4) throw new KernelGarbage("value is cut");
+  if (length > limit) throw new KernelGarbage(`value with a text of ${length} bytes`);
   return payload.subarray(at + 4, at + 4 + length);
 }
 
-function parseJson(bytes: Buffer): unknown {
-  if (bytes.length === 0) return undefined;
-  try {
-    return JSON.parse(bytes.toString());
-  } catch (error) {
-    throw new KernelGarbage("value with invalid JSON", { cause: error });
-  }
+/** Checked, not parsed: the host passes it on as text. */
+function jsonOf(bytes: Buffer): Pick<KernelValue, "json"> {
+  if (bytes.length === 0) return {};
+  const fault = checkJson(bytes, { maxDepth: kernelBounds.valueJsonDepth });
+  if (fault === "invalid") throw new KernelGarbage("value with invalid JSON");
+  return fault ? {} : { json: new JsonText(bytes.toString()) };
 }
 
-/** The names in the answer to `C`, each followed by NUL. */
-export function decodeNames(bytes: Buffer): string[] {
-  const names = bytes.toString().split("\0");
-  if (names.pop() !== "") throw new KernelGarbage("names without an end");
+/** The traceback also names the exception, so a description beyond the bounds is not needed. */
+function errorOf(bytes: Buffer): Pick<KernelValue, "error"> {
+  if (bytes.length > kernelBounds.errorJsonBytes) return {};
+  const bounds = { maxDepth: kernelBounds.errorJsonDepth, maxValues: kernelBounds.errorJsonValues };
+  const fault = bytes.length === 0 ? undefined : checkJson(bytes, bounds);
+  if (fault === "invalid") throw new KernelGarbage("error with invalid JSON");
+  if (fault) return {};
+  const parsed: unknown = bytes.length === 0 ? {} : JSON.parse(bytes.toString());
+  const { name, value } = Object(parsed) as { name?: unknown; value?: unknown };
+  return {
+    error: {
+      name: typeof name === "string" ? wellFormed(name) : "Error",
+      value: typeof value === "string" ? wellFormed(value) : "",
+    },
+  };
+}
+
+/** Replaces lone surrogates, which JSON can contain and UTF-8 cannot. */
+function wellFormed(text: string): string {
+  return Buffer.from(text).toString();
+}
+
+/**
+ * The names in the answer to `C`, each followed by NUL; undefined if there are too many. Stops at the first
+ * name that is not one, so that the cost does not follow the size of the answer.
+ */
+export function decodeNames(bytes: Buffer): string[] | undefined {
+  const names: string[] = [];
+  for (let at = 0; at < bytes.length;) {
+    const end = bytes.indexOf(0, at);
+    if (end < 0) throw new KernelGarbage("names without an end");
+    const name = bytes.toString("latin1", at, Math.min(end, at + 65));
+    if (!contextNamePattern.test(name)) throw new KernelGarbage("name that no context can have");
+    if (names.length >= kernelBounds.contexts) return undefined;
+    names.push(name);
+    at = end + 1;
+  }
   return names;
 }

@@ -24,6 +24,7 @@ export class KernelQueue {
       message: Buffer.alloc(0),
       onAnswer: () => undefined,
       onFailure: () => undefined,
+      room: () => false,
     }));
   }
 
@@ -54,13 +55,19 @@ export class KernelQueue {
     return this.#waiting.length < before;
   }
 
+  /** Whether so many more bytes of the answer to `id` may be kept. Nobody reads an answer that is not pending. */
+  hasRoom(id: number, bytes: number): boolean {
+    const request = this.#sent[0];
+    return request?.id === id && (request.room?.(bytes) ?? true);
+  }
+
   /** False if no sent message has that id. Throws KernelGarbage if the type does not match the message. */
   answer(message: Answer): boolean {
     const request = this.#sent[0];
     if (request?.id !== message.id) return false;
     // The type of a message from before a snapshot is unknown here, so any answer to it fits.
-    const fits =
-      message.type === "Z" || request.message.length === 0 || (message.type === "V") === request.isEval;
+    const isAnyType = message.type === "Z" || message.type === "dropped" || request.message.length === 0;
+    const fits = isAnyType || (message.type === "V") === request.isEval;
     if (!fits) throw new KernelGarbage(`"${message.type}" as an answer`);
     this.#sent.shift();
     request.onAnswer(message);

@@ -5,6 +5,7 @@
  * all bytes before it, which belong to an earlier connection. After that, every byte must be part of a valid
  * frame.
  */
+import { frameBounds } from "../bounds.ts";
 import { ProtocolError } from "../errors.ts";
 
 export const frameType = {
@@ -37,7 +38,7 @@ export const frameType = {
 } as const;
 
 export const headerBytes = 16;
-export const maxPayloadBytes = 65_536;
+export const maxPayloadBytes = frameBounds.payloadBytes;
 export const nonceBytes = 16;
 
 const magic = Buffer.from([0xf0, 0x4b]);
@@ -46,8 +47,6 @@ export const protocolVersion = 2;
 /** Version of the header layout. In every header. */
 const frameVersion = 1;
 const checkSeed = 0x464b4431;
-/** Longest HELLO_OK that the scan accepts; it limits the bytes that the scan keeps. */
-const maxHelloOkBytes = 1024;
 
 export interface Frame {
   readonly type: number;
@@ -101,7 +100,9 @@ export function encodeField(key: number, value: Uint8Array): Buffer {
 
 export function decodeFields(payload: Buffer): Fields {
   const fields = new Map<number, Buffer[]>();
+  let count = 0;
   for (let at = 0; at < payload.length;) {
+    if (++count > frameBounds.fields) throw new ProtocolError(`more than ${frameBounds.fields} fields`);
     if (at + 5 > payload.length) throw new ProtocolError("field header is cut");
     const key = payload.readUInt8(at);
     const length = payload.readUInt32LE(at + 1);
@@ -199,7 +200,8 @@ export class FrameParser {
       }
       if (headerFault(bytes, at) !== undefined || bytes[at + 3] !== frameType.helloOk) continue;
       const length = bytes.readUInt32LE(at + 8);
-      if (length > maxHelloOkBytes) continue;
+      // The bound also limits the bytes that the scan keeps.
+      if (length > frameBounds.helloOkBytes) continue;
       const end = at + headerBytes + length;
       if (end > bytes.length) {
         keepFrom = Math.min(keepFrom, at);

@@ -3,6 +3,7 @@
  *
  * The guest is not trusted: a wrong length, a missing field or a number beyond 2^53 is a ProtocolError.
  */
+import { frameBounds } from "../bounds.ts";
 import { ProtocolError } from "../errors.ts";
 import { decodeFields, type Fields } from "./frames.ts";
 import {
@@ -49,8 +50,6 @@ export interface AgentListing {
   readonly flags: number;
 }
 
-const maxTextBytes = 512;
-
 function one(fields: Fields, key: number, length: number): Buffer {
   const value = fields.get(key)?.[0];
   if (value?.length !== length) throw new ProtocolError(`field ${key} is missing or not ${length} bytes`);
@@ -62,7 +61,7 @@ function optional(fields: Fields, key: number, length: number): Buffer | undefin
 }
 
 function textOf(fields: Fields, key: number): string {
-  return (fields.get(key)?.[0] ?? Buffer.alloc(0)).toString("utf8", 0, maxTextBytes);
+  return (fields.get(key)?.[0] ?? Buffer.alloc(0)).toString("utf8", 0, frameBounds.textBytes);
 }
 
 function exactly(payload: Buffer, length: number): void {

@@ -17,9 +17,10 @@ test("a kernel reports its version and evaluates code", async () => {
   await using kernel = await startKernel(agent.client);
   assert.match(await kernel.ready, /^python 3\./);
   const value = await kernel.evaluate({ code: "x = [1, 'ä']\nx", context });
-  assert.deepEqual(value, { status: "value", text: "[1, 'ä']", json: [1, "ä"], timedOut: false });
+  assert.deepEqual(value, { status: "value", text: "[1, 'ä']", json: value.json, timedOut: false });
+  assert.deepEqual(value.json?.parse(), [1, "ä"]);
   assert.equal((await kernel.evaluate({ code: "x.append(2)", context })).status, "none");
-  assert.equal((await kernel.evaluate({ code: "len(x)", context })).json, 3);
+  assert.equal((await kernel.evaluate({ code: "len(x)", context })).json?.parse(), 3);
   assert.deepEqual(kernel.position().unanswered, []);
 });
 
@@ -45,7 +46,7 @@ test("output arrives before the value and at its own eval", async () => {
       own[stream] += bytes.length;
     };
     const outcome = await kernel.evaluate({ code, context, onOutput });
-    assert.deepEqual([outcome.json, own], [name, { 1: 50_001, 2: 2 }]);
+    assert.deepEqual([outcome.json?.parse(), own], [name, { 1: 50_001, 2: 2 }]);
     seen.push(name);
   });
   await Promise.all(evals);
@@ -86,7 +87,7 @@ test("a timeout interrupts the code and keeps the kernel", async () => {
   await kernel.evaluate({ code: "z = 5", context });
   const outcome = await kernel.evaluate({ code: "while True: pass", context, timeoutMs: 100 });
   assert.deepEqual([outcome.status, outcome.timedOut], ["interrupted", true]);
-  assert.equal((await kernel.evaluate({ code: "z", context })).json, 5);
+  assert.equal((await kernel.evaluate({ code: "z", context })).json?.parse(), 5);
 });
 
 test("the timeout of an eval starts when the eval runs", async (t) => {
@@ -99,7 +100,7 @@ test("the timeout of an eval starts when the eval runs", async (t) => {
   t.mock.timers.tick(300);
   await open();
   assert.equal((await slow).status, "none");
-  assert.deepEqual([(await queued).json, (await queued).timedOut], [1, false]);
+  assert.deepEqual([(await queued).json?.parse(), (await queued).timedOut], [1, false]);
 });
 
 test("an abort interrupts a running eval and withdraws a waiting one", async () => {
@@ -190,7 +191,7 @@ test("an error thrown by onOutput ends only its own eval", async () => {
   };
   const code = "import time\nprint('x', flush=True)\ntime.sleep(60)";
   await assert.rejects(kernel.evaluate({ code, context, onOutput }), RangeError);
-  assert.equal((await kernel.evaluate({ code: "1", context })).json, 1);
+  assert.equal((await kernel.evaluate({ code: "1", context })).json?.parse(), 1);
 });
 
 test("after a fork, attach, reseed and eval need no waiting in between", async () => {
@@ -204,7 +205,7 @@ test("after a fork, attach, reseed and eval need no waiting in between", async (
   const prepared = second.afterFork(Buffer.alloc(32, 9), { FORKED: "yes" });
   const outcome = second.evaluate({ code: "[os.environ['FORKED'], random.getstate() == state]", context });
   await prepared;
-  assert.deepEqual((await outcome).json, ["yes", false]);
+  assert.deepEqual((await outcome).json?.parse(), ["yes", false]);
   await second[Symbol.asyncDispose]();
 });
 
@@ -227,7 +228,7 @@ test("attach() skips answers that were in transit at a snapshot", async () => {
   const next = second.evaluate({ code: "print('new')\n2", context, onOutput });
   await open();
   const outcome = await next;
-  assert.deepEqual([outcome.json, output], [2, "new\n"]);
+  assert.deepEqual([outcome.json?.parse(), output], [2, "new\n"]);
   await second[Symbol.asyncDispose]();
 });
 
@@ -243,6 +244,33 @@ test("recover() finds and interrupts the kernel of an earlier daemon", async () 
   assert.equal(await KernelClient.recover(agent.client, "node"), undefined);
   const second = await KernelClient.recover(agent.client, "python");
   assert.ok(second);
-  assert.equal((await second.evaluate({ code: "kept", context })).json, 3);
+  assert.equal((await second.evaluate({ code: "kept", context })).json?.parse(), 3);
   await second[Symbol.asyncDispose]();
+});
+
+/** Finds the control stream in the frames of the kernel and sends a value with this JSON on it. */
+function forgedValue(json: string): string {
+  return `
+import os, struct, sys
+frame = sys._getframe()
+while "ident" not in frame.f_locals: frame = frame.f_back
+form = ${json}
+data = struct.pack("<BIIBI", 86, 13 + len(form), frame.f_locals["ident"], 0, 0) + struct.pack("<I", len(form)) + form
+while data: data = data[os.write(frame.f_globals["_control"], data):]
+`;
+}
+
+test("code that forges its own value gets the bounds of a value, and costs its kernel", async (t) => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const parse = t.mock.method(JSON, "parse");
+  const outcome = await kernel.evaluate({ code: forgedValue('b"[" + b"{}," * 1000000 + b"{}]"'), context });
+  assert.equal(outcome.json?.text.length, 3_000_004);
+  assert.equal(parse.mock.callCount(), 0);
+  // The kernel itself answers the same message again.
+  assert.match((await kernel.ended).message, /garbage: answer to \d+, which is not pending/);
+
+  await using other = await startKernel(agent.client);
+  const large = other.evaluate({ code: forgedValue('b"[" * (16 << 20)'), context });
+  await assert.rejects(large, { code: "kernel_failed", message: /garbage: "V" of 16777229 bytes/ });
 });

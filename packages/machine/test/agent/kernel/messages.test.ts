@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { JsonText } from "@forkd/base";
 import {
   decodeNames,
   encodeDropContext,
@@ -53,7 +54,11 @@ test("KernelMessageParser accepts any split of the stream", () => {
           encoded.push(message("Y", Buffer.from(text)));
           break;
         case 1:
-          wanted.push({ type: "V", id, value: { status: "value", text, json: { text } } });
+          wanted.push({
+            type: "V",
+            id,
+            value: { status: "value", text, json: new JsonText(JSON.stringify({ text })) },
+          });
           encoded.push(value(id, 0, text, JSON.stringify({ text })));
           break;
         case 2:

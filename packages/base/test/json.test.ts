@@ -1,0 +1,96 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { checkJson, JsonText, stringifyJson } from "../src/index.ts";
+
+const bounds = { maxDepth: 4, maxValues: 6 };
+const faultOf = (text: string | Buffer) => checkJson(Buffer.from(text), bounds);
+
+test("checkJson() accepts JSON", () => {
+  for (const text of [
+    '""',
+    "0",
+    "-1.5e+3",
+    " [1, true ,null]\n",
+    '{"a": {"b": []}}',
+    '"\\u00e9\\n é"',
+    "[{},[]]",
+  ])
+    assert.equal(faultOf(text), undefined, text);
+});
+
+test("checkJson() finds text that is not JSON", () => {
+  for (const text of [
+    "",
+    " ",
+    "[",
+    "[1,]",
+    "01",
+    "1.",
+    "-",
+    "1e",
+    "+1",
+    "tru",
+    "nul",
+    "{1:2}",
+    '{"a"}',
+    '{"a":1,}',
+  ])
+    assert.equal(faultOf(text), "invalid", text);
+  for (const text of [
+    '"',
+    '"\\x"',
+    '"\\u12g4"',
+    '"\n"',
+    "1 2",
+    "[1}",
+    "]",
+    '1,"stdout":"forged"',
+    "{} {}",
+    "NaN",
+  ])
+    assert.equal(faultOf(text), "invalid", text);
+  assert.equal(faultOf(Buffer.from([0x22, 0xff, 0x22])), "invalid");
+});
+
+test("checkJson() stops at a bound, whatever follows", () => {
+  assert.equal(faultOf("[[[[1]]]]"), undefined);
+  assert.equal(faultOf("[".repeat(1_000_000)), "too deep");
+  assert.equal(faultOf("[1,2,3,4,5]"), undefined);
+  assert.equal(faultOf("[1,2,3,4,5,6"), "too many values");
+});
+
+test("checkJson() agrees with JSON.parse() on mutated text", () => {
+  const alphabet = Array.from('[]{}:,"\\u09-+.eEtrufalsn \né');
+  let state = 7;
+  const below = (limit: number): number => {
+    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return Math.floor((state / 2_147_483_648) * limit);
+  };
+  const seeds = ["[1,2]", '{"a":1}', '"\\u00e9"', "-1.5e+3", "[true,null]", '{"a":[{}]}', ""];
+  for (let round = 0; round < 20_000; round++) {
+    let text = seeds[round % seeds.length] ?? "";
+    for (let edits = 1 + below(3); edits > 0; edits--) {
+      const at = below(text.length + 1);
+      text = text.slice(0, at) + (alphabet[below(alphabet.length)] ?? "") + text.slice(at + below(2));
+    }
+    let isJson = true;
+    try {
+      JSON.parse(text);
+    } catch {
+      isJson = false;
+    }
+    assert.equal(checkJson(Buffer.from(text), { maxDepth: 64 }) === undefined, isJson, JSON.stringify(text));
+  }
+});
+
+test("stringifyJson() copies the text of a JsonText", () => {
+  const value = { a: new JsonText("[1, 2 ]"), b: ["x", new JsonText('{"k" :null}')], c: 3 };
+  assert.equal(stringifyJson(value), '{"a":[1, 2 ],"b":["x",{"k" :null}],"c":3}');
+  assert.equal(stringifyJson({ plain: ["$&", 1] }), '{"plain":["$&",1]}');
+  assert.equal(stringifyJson(new JsonText("7")), "7");
+});
+
+test("JSON.stringify() of a JsonText writes the same value", () => {
+  assert.equal(JSON.stringify({ a: new JsonText("[1, 2 ]") }), '{"a":[1,2]}');
+  assert.deepEqual(new JsonText('{"k":[]}').parse(), { k: [] });
+});

@@ -1,0 +1,118 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AppError, isSandbox } from "@forkd/contract";
+import { GuestBytes, guestBytesLimits } from "../../src/guest/guest-bytes.ts";
+import { listFiles } from "../../src/operations/files.ts";
+import { fork } from "../../src/operations/fork.ts";
+import { collectFromGuest } from "../../src/sandbox/into-guest.ts";
+import { context, forkableRuntime, forkRequest, rejectsWith } from "../support.ts";
+
+const limits = { sandbox: 10, caller: 15, total: 18 };
+
+function whichFails(hold: () => void): unknown {
+  try {
+    hold();
+    return undefined;
+  } catch (error) {
+    assert.ok(error instanceof AppError && error.code === "capacity_exhausted");
+    return error.details["which"];
+  }
+}
+
+test("GuestBytes limits each sandbox, each caller and all together", () => {
+  const bytes = new GuestBytes(limits);
+  using a = bytes.open("sb-a", "alice");
+  using b = bytes.open("sb-b", "alice");
+  using c = bytes.open("sb-c", "bob");
+  a.hold(10);
+  assert.equal(
+    whichFails(() => a.hold(1)),
+    "sandbox_guest_bytes",
+  );
+  assert.equal(
+    whichFails(() => b.hold(6)),
+    "key_guest_bytes",
+  );
+  b.hold(5);
+  assert.equal(
+    whichFails(() => c.hold(4)),
+    "guest_bytes",
+  );
+  c.hold(3);
+  assert.equal(bytes.total, 18);
+});
+
+test("GuestBytes counts calls into one sandbox together, and a refused call nothing", () => {
+  const bytes = new GuestBytes(limits);
+  using first = bytes.open("sb-a", "alice");
+  using second = bytes.open("sb-a", undefined);
+  first.hold(6);
+  assert.equal(
+    whichFails(() => second.hold(5)),
+    "sandbox_guest_bytes",
+  );
+  assert.equal(bytes.total, 6);
+});
+
+test("a call that ended releases its bytes once and takes no more", () => {
+  const bytes = new GuestBytes(limits);
+  const held = bytes.open("sb-a", "alice");
+  held.hold(10);
+  held[Symbol.dispose]();
+  held[Symbol.dispose]();
+  assert.throws(() => held.hold(1), { code: "cancelled" });
+  assert.equal(bytes.total, 0);
+  using next = bytes.open("sb-a", "alice");
+  next.hold(10);
+});
+
+function record(name: string): Buffer {
+  const fixed = Buffer.alloc(31);
+  fixed.write("f", 0, "latin1");
+  fixed.writeUInt16LE(name.length, 29);
+  return Buffer.concat([fixed, Buffer.from(name), Buffer.alloc(2)]);
+}
+
+test("a listing without room fails with capacity_exhausted; the next one works", async (t) => {
+  const { runtime, engine } = await forkableRuntime(t);
+  const [entry] = await fork(runtime, forkRequest({}), context);
+  assert.ok(entry && isSandbox(entry));
+  const guest = engine.machines.at(-1)?.guest;
+  assert.ok(guest);
+  guest.script.stdout = Buffer.concat([record("b"), record("a")]);
+  const request = { id: entry.id, path: "/" };
+  const other = runtime.guestBytes.open("sb-other", "other");
+  other.hold(Math.min(guestBytesLimits.caller, guestBytesLimits.sandbox));
+  const more = runtime.guestBytes.open("sb-more", "more");
+  more.hold(guestBytesLimits.total - runtime.guestBytes.total);
+  const error = await rejectsWith(
+    listFiles(runtime, request, context),
+    "capacity_exhausted",
+    /guests for all sandboxes/,
+  );
+  assert.deepEqual([error.details["which"], error.remedy?.action], ["guest_bytes", "retry_later"]);
+  more[Symbol.dispose]();
+  assert.deepEqual(
+    (await listFiles(runtime, request, context)).map(({ name }) => name),
+    ["a", "b"],
+  );
+  other[Symbol.dispose]();
+  assert.equal(runtime.guestBytes.total, 0);
+});
+
+test("collectFromGuest() keeps the bytes until the answer is encoded", async (t) => {
+  const { runtime } = await forkableRuntime(t);
+  const [entry] = await fork(runtime, forkRequest({}), context);
+  assert.ok(entry && isSandbox(entry));
+  const kept: Disposable[] = [];
+  const call = { ...context, id: entry.id, untilAnswered: (held: Disposable) => void kept.push(held) };
+  await collectFromGuest(runtime, call, async (_sandbox, hold) => hold(5));
+  assert.equal(runtime.guestBytes.total, 5);
+  for (const held of kept) held[Symbol.dispose]();
+  const failing = collectFromGuest(runtime, call, async (_sandbox, hold) => {
+    hold(5);
+    throw new AppError("guest_refused", "no");
+  });
+  await rejectsWith(failing, "guest_refused", /no/);
+  assert.equal(runtime.guestBytes.total, 0);
+});
