@@ -13,6 +13,8 @@ export {
   writeFileAtomic,
   writeFileBeside,
 } from "./atomic-file.ts";
+export { openOwnFile, openOwnFileSync, readOwnFile, UnsafeFile, type OwnFileUse } from "./own-file.ts";
+export { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 export { LogFile, type LogFileOptions } from "./log-file.ts";
 export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
 export { CachedValue } from "./cached-value.ts";

@@ -1,9 +1,8 @@
 /** A complete snapshot: a directory with a manifest and the files it names. */
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { isErrno } from "@forkd/base";
+import { isErrno, openOwnFile, UnsafeFile } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { diskName, fileNames, manifestName, manifestSchema, manifestVersion } from "./manifest.ts";
 import type { FileRole, Manifest } from "./manifest.ts";
@@ -43,9 +42,11 @@ export async function readSnapshot(dir: string, tag: string): Promise<StoredSnap
   }
   let bytes: Buffer;
   try {
-    bytes = await readFile(path);
+    await using file = await openOwnFile(path, { for: "read" });
+    bytes = await file.readFile();
   } catch (error) {
     if (isErrno(error, "ENOENT")) throw notFound(tag);
+    if (error instanceof UnsafeFile) throw corrupt({ tag }, `its manifest: ${error.problem}`, error);
     throw error;
   }
   return { tag, dir, id: manifestId(bytes), manifest: parseManifest(tag, bytes), stamp };
