@@ -6,6 +6,7 @@ import { isErrno, openOwnFile, UnsafeFile } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { diskName, fileNames, manifestName, manifestSchema, manifestVersion } from "./manifest.ts";
 import type { FileRole, Manifest } from "./manifest.ts";
+import { withoutDigest } from "./manifest-text.ts";
 import { corrupt, notFound } from "./snapshot-errors.ts";
 import { stampOf } from "./stamp.ts";
 
@@ -55,9 +56,10 @@ export async function readSnapshot(dir: string, tag: string): Promise<StoredSnap
 const versionSchema = z.object({ version: z.int() });
 
 function parseManifest(tag: string, bytes: Buffer): Manifest {
+  const text = bytes.toString("utf8");
   let value: unknown;
   try {
-    value = JSON.parse(bytes.toString("utf8"));
+    value = JSON.parse(text);
   } catch (error) {
     throw corrupt({ tag }, `its manifest cannot be read: ${String(error)}`, error);
   }
@@ -67,7 +69,9 @@ function parseManifest(tag: string, bytes: Buffer): Manifest {
     const { code, message, details } = corrupt({ tag }, problem);
     throw new AppError(code, message, { details: { ...details, manifest_version: version } });
   }
-  const result = manifestSchema.safeParse(value);
+  const checked = withoutDigest(value, text);
+  if (checked === "mismatch") throw corrupt({ tag }, "its manifest does not match its digest");
+  const result = manifestSchema.safeParse(checked.rest);
   if (result.success) return result.data;
   throw corrupt({ tag }, `its manifest cannot be read: ${z.prettifyError(result.error)}`, result.error);
 }
