@@ -48,6 +48,9 @@ export function digestOf(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
+/** Tells a key from an earlier one with the same name. */
+export type KeyIdentity = { readonly id: string; readonly createdAtUnix: number };
+
 export class Key {
   readonly record: KeyRecord;
   readonly digest: Buffer;
@@ -61,6 +64,10 @@ export class Key {
 
   get name(): string {
     return this.record.name;
+  }
+
+  get identity(): KeyIdentity {
+    return { id: this.record.sha256.slice(0, 16), createdAtUnix: this.record.created_at_unix };
   }
 
   get scope(): Scope {

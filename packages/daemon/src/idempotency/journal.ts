@@ -9,6 +9,8 @@ import { unusableFile } from "../host/unusable-file.ts";
 
 const entrySchema = z.object({
   principal: z.string(),
+  /** which key of that name made the call; absent without a key and in lines of older versions */
+  key_id: z.string().optional(),
   key: z.string(),
   route: z.string(),
   digest: z.string(),
