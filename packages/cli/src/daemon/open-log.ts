@@ -1,7 +1,7 @@
 /** Opens daemon.log for the output of a daemon that this process starts. */
 import { constants } from "node:fs";
 import { open, type FileHandle } from "node:fs/promises";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 
 const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
 
@@ -17,6 +17,9 @@ export async function openOwnLog(path: string): Promise<FileHandle> {
 }
 
 function unusable(path: string, why: string, cause?: unknown): AppError {
-  const message = `Cannot open the log "${path}": ${why}. Move it away and run the command again`;
-  return new AppError("host_not_ready", message, { cause, details: { file: path } });
+  return new AppError("host_not_ready", `Cannot open the log "${path}": ${why}`, {
+    cause,
+    details: { file: path },
+    remedy: advice("Move the file away and run the command again."),
+  });
 }

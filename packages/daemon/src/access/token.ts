@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { isErrno, nullLogger, openOwnFile, writeFileAtomic, type Logger } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 import { makePrivate } from "./private-file.ts";
 
 export type TokenPlace = {
@@ -15,7 +15,10 @@ export function tokenFile({ dataDir, file }: TokenPlace): string {
   return file ?? join(dataDir, "token");
 }
 
-/** Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must exist. */
+/**
+ * Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must
+ * exist.
+ */
 export async function openToken(place: TokenPlace, log: Logger = nullLogger()): Promise<string> {
   const file = tokenFile(place);
   let text: string;
@@ -23,17 +26,22 @@ export async function openToken(place: TokenPlace, log: Logger = nullLogger()): 
     text = await readToken(file, place, log);
   } catch (error) {
     if (isErrno(error, "ENOENT") && place.file === undefined) return makeToken(file);
-    const why = error instanceof Error ? error.message : String(error);
-    throw new AppError("host_not_ready", `Cannot read the token: ${why}; check token_file`, { cause: error });
+    const why = errorMessage(error);
+    throw new AppError("host_not_ready", `Cannot read the token: ${why}`, {
+      remedy: { action: "change_setting", setting: "token_file", to: "a file that the daemon can read" },
+      cause: error,
+    });
   }
   const token = text.trim();
   const weakness = weaknessOf(token);
   if (weakness !== undefined) {
     const remedy =
       place.file === undefined
-        ? "remove the file to get a new one"
-        : "put the output of `openssl rand -hex 32` there";
-    throw new AppError("host_not_ready", `The token in ${file} is refused: ${weakness}; ${remedy}`);
+        ? "Remove the file to get a new token."
+        : "Put the output of `openssl rand -hex 32` there.";
+    throw new AppError("host_not_ready", `Cannot use the token in ${file}: ${weakness}`, {
+      remedy: advice(remedy),
+    });
   }
   return token;
 }

@@ -1,4 +1,6 @@
-/** Reads settings once: flags, then FORKD_* variables, then config.json in the data directory, then defaults. */
+/**
+ * Reads settings once: flags, then FORKD_* variables, then config.json in the data directory, then defaults.
+ */
 import { join, resolve } from "node:path";
 import { isErrno, readOwnFile } from "@forkd/base";
 import { AppError, defaultDataDir } from "@forkd/contract";

@@ -49,8 +49,11 @@ async function pin(
   if (mode !== "full" && length >= maxChainDepth) {
     throw new AppError(
       "chain_too_deep",
-      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed. Use mode full, or fork from a compacted copy (forkd compact --from ${parent.tag} --to NEW)`,
-      { details: { tag: parent.tag, chain: length, limit: maxChainDepth } },
+      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed`,
+      {
+        details: { tag: parent.tag, chain: length, limit: maxChainDepth },
+        remedy: { action: "branch_with_mode", mode: "full" },
+      },
     );
   }
   const release = runtime.images.hold(own.id);
