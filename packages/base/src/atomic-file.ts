@@ -1,7 +1,8 @@
 /** Files that are either complete or absent. */
 import { randomBytes } from "node:crypto";
-import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { open, rename, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
+import { openOwnFile, readOwnFile, UnsafeFile } from "./own-file.ts";
 
 export function isErrno(error: unknown, ...codes: string[]): boolean {
   return (
@@ -26,7 +27,7 @@ export type FileContent = string | Uint8Array | Iterable<string>;
  * Writes a file with a temporary name beside the target, synced; renaming it completes the write. Returns its
  * path.
  */
-export async function writeFileBeside(path: string, data: FileContent, mode = 0o644): Promise<string> {
+export async function writeFileBeside(path: string, data: FileContent, mode = 0o600): Promise<string> {
   const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
   try {
     const handle = await open(temporary, "wx", mode);
@@ -68,10 +69,11 @@ type Before = { bytes: Uint8Array; mode: number } | undefined;
 
 async function contentOf(path: string): Promise<Before> {
   try {
-    await using file = await open(path, "r");
+    await using file = await openOwnFile(path, { for: "read" });
     return { bytes: await file.readFile(), mode: (await file.stat()).mode & 0o777 };
   } catch (error) {
-    if (isErrno(error, "ENOENT")) return undefined;
+    // A link, or another kind of file, has no content of ours; the rename replaces it or fails.
+    if (isErrno(error, "ENOENT") || error instanceof UnsafeFile) return undefined;
     throw error;
   }
 }
@@ -87,14 +89,14 @@ async function putBack(path: string, before: Before): Promise<void> {
 }
 
 /** Temporary name beside the target, fsync, rename, fsync of the directory. A failure changes nothing. */
-export async function writeFileAtomic(path: string, data: FileContent, mode = 0o644): Promise<void> {
+export async function writeFileAtomic(path: string, data: FileContent, mode = 0o600): Promise<void> {
   await giveName(await writeFileBeside(path, data, mode), path);
 }
 
-/** The parsed content of a JSON file, or undefined if the file does not exist. */
+/** The parsed content of a JSON file of ours, or undefined if it does not exist. Throws UnsafeFile. */
 export async function readJson(path: string): Promise<unknown> {
   try {
-    return JSON.parse(await readFile(path, "utf8"));
+    return JSON.parse(await readOwnFile(path));
   } catch (error) {
     if (isErrno(error, "ENOENT")) return undefined;
     throw error;

@@ -8,6 +8,7 @@
 import { closeSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { isErrno } from "./atomic-file.ts";
+import { openOwnFileSync } from "./own-file.ts";
 
 type LogFileOptions = {
   readonly path: string;
@@ -15,6 +16,8 @@ type LogFileOptions = {
   readonly maxBytes: number;
   /** rotated files that are kept */
   readonly keep: number;
+  /** refuse links and other kinds of files: the path is ours and not chosen by the operator */
+  readonly isOwn?: boolean;
 };
 
 export class LogFile {
@@ -29,7 +32,7 @@ export class LogFile {
   constructor(options: LogFileOptions) {
     this.path = options.path;
     this.#options = options;
-    [this.#fd, this.#size] = openLog(options.path);
+    [this.#fd, this.#size] = openLog(options);
   }
 
   write(line: string): void {
@@ -49,7 +52,7 @@ export class LogFile {
 
   /** Opens the path again. If that fails, the old file stays in use. */
   reopen(): void {
-    const [fd, size] = openLog(this.path);
+    const [fd, size] = openLog(this.#options);
     closeSync(this.#fd);
     this.#fd = fd;
     this.#size = size;
@@ -91,9 +94,9 @@ export class LogFile {
   }
 }
 
-function openLog(path: string): [fd: number, size: number] {
+function openLog({ path, isOwn }: LogFileOptions): [fd: number, size: number] {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const fd = openSync(path, "a", 0o600);
+  const fd = isOwn ? openOwnFileSync(path, { for: "append" }) : openSync(path, "a", 0o600);
   return [fd, fstatSync(fd).size];
 }
 

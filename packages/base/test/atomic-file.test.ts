@@ -21,8 +21,10 @@ test("writeFileAtomic() sets the mode, also when it replaces a file with another
   await writeFile(path, "open to all", { mode: 0o644 });
   await writeFileAtomic(path, "token", 0o600);
   assert.equal((await stat(path)).mode & 0o777, 0o600);
-  await writeFileAtomic(path, "text");
+  await writeFileAtomic(path, "text", 0o644);
   assert.equal((await stat(path)).mode & 0o777, 0o644 & ~process.umask());
+  await writeFileAtomic(path, "text");
+  assert.equal((await stat(path)).mode & 0o777, 0o600);
 });
 
 test("writeFileAtomic() removes its temporary file when it fails", async (t) => {

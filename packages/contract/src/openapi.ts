@@ -98,10 +98,12 @@ function contentOf(route: Route): Json | undefined {
 }
 
 /** Scopes are written as the roles that OpenAPI has for a bearer token. */
-function accessOf({ scope, adminInputs }: Route): Json {
+function accessOf({ scope, inputScopes }: Route): Json {
   if (scope === "open") return { security: [] };
-  const fields = adminInputs.length > 0 && `Needs the scope admin with ${adminInputs.join(", ")}.`;
-  return { ...(fields && { description: fields }), security: [{ token: [scope] }] };
+  const fields = Object.entries(inputScopes).map(
+    ([field, needed]) => `Needs the scope ${needed} with ${field}.`,
+  );
+  return { ...(fields.length > 0 && { description: fields.join(" ") }), security: [{ token: [scope] }] };
 }
 
 function headersOf(route: Route): Json {

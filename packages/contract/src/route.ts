@@ -37,8 +37,8 @@ type Facts = {
 };
 
 type RouteColumns = {
-  /** fields of the input that need the scope `admin` when they are given and not false; default: none */
-  readonly adminInputs: readonly string[];
+  /** fields of the input that need more than the route's scope when they are given and not false; default: none */
+  readonly inputScopes: Readonly<Record<string, Scope>>;
   /** longest JSON body; default: `usualBodyBytes` */
   readonly maxBodyBytes: number;
   /** query fields that may be given more than once; default: none */
@@ -74,7 +74,7 @@ type RouteDefinition = Facts & Partial<RouteColumns>;
 /** Fills in the defaults and keeps the exact types of the definition. */
 export function route<const R extends RouteDefinition>(definition: R): R & RouteColumns {
   return {
-    adminInputs: [],
+    inputScopes: {},
     maxBodyBytes: usualBodyBytes,
     repeatable: [],
     paged: false,

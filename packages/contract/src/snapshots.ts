@@ -202,6 +202,8 @@ export const snapshotRoutes = {
     status: 200,
     kind: "json",
     scope: "read",
+    // It reads every byte of the snapshot.
+    inputScopes: { verify: "run" },
     input: z.strictObject({ tag: tagSchema, verify: queryFlag.optional() }),
     output: snapshotDetailSchema,
   }),
@@ -212,7 +214,7 @@ export const snapshotRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
-    adminInputs: ["force"],
+    inputScopes: { force: "admin" },
     input: z
       .strictObject({
         tag: tagSchema,

@@ -100,7 +100,7 @@ export const systemRoutes = {
     kind: "json",
     scope: "read",
     // It starts processes that no limit counts.
-    adminInputs: ["boot"],
+    inputScopes: { boot: "admin" },
     input: z.strictObject({ boot: queryFlag.optional() }),
     output: doctorSchema,
   }),

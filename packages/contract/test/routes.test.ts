@@ -23,7 +23,7 @@ test("route() fills in the columns that a definition leaves out", () => {
     output: z.void(),
   } as const;
   const columns = {
-    adminInputs: [],
+    inputScopes: {},
     maxBodyBytes: usualBodyBytes,
     repeatable: [],
     paged: false,

@@ -1,5 +1,6 @@
 /** The daemon as a process: settings, signals, exit code. */
-import { createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
+import { join } from "node:path";
+import { closeInheritedDescriptors, createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runtime";
 import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
@@ -7,6 +8,7 @@ import { allHandlers } from "./handlers/all.ts";
 import { LoopWatch } from "./host/loop-watch.ts";
 import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/exchange.ts";
+import { unusableFile } from "./host/unusable-file.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
 type ServeOptions = {
@@ -21,6 +23,7 @@ type ServeOptions = {
  * once.
  */
 export async function serve(options: ServeOptions = {}): Promise<number> {
+  closeInheritedDescriptors();
   const config = await loadConfig(options.flags, process.env, {
     ...(options.defaults && { defaults: options.defaults }),
   });
@@ -97,7 +100,12 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
 function openLogFile(values: Settings): LogFile | undefined {
   if (values.log_file === "stderr") return undefined;
   const maxBytes = values.log_max_mib * 1024 * 1024;
-  return new LogFile({ path: values.log_file, maxBytes, keep: values.log_keep });
+  const isOwn = values.log_file === join(values.data_dir, "daemon.log");
+  try {
+    return new LogFile({ path: values.log_file, maxBytes, keep: values.log_keep, isOwn });
+  } catch (error) {
+    throw unusableFile(error, "the log");
+  }
 }
 
 function hangUp(reopens: readonly (() => void)[], log: Logger): void {

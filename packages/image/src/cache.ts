@@ -6,7 +6,7 @@
  * other; between processes the first rename wins and the later build is deleted.
  */
 import { randomBytes } from "node:crypto";
-import { mkdir, open, readdir, rename, statfs } from "node:fs/promises";
+import { chmod, mkdir, open, readdir, rename, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { fsyncPath, isErrno, Mutex, readJson, Scope } from "@forkd/base";
 import { advice, AppError } from "@forkd/contract";
@@ -34,7 +34,7 @@ export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { direct
   return await inTurn(directory, entry.signal, async () => {
     const present = await readEntry(directory, entry.info);
     if (present !== undefined) return { ...present, directory };
-    await mkdir(entry.parent, { recursive: true });
+    await mkdir(entry.parent, { recursive: true, mode: 0o700 });
     await removeAbandoned(entry.parent);
     return { ...(await buildEntry(entry, directory)), directory };
   });
@@ -50,12 +50,13 @@ async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T
   await using scope = new Scope();
   const temporary = join(entry.parent, `.tmp-${process.pid}-${randomBytes(6).toString("hex")}`);
   scope.defer(() => removeAsRoot(temporary));
-  await mkdir(temporary, { mode: 0o755 });
+  await mkdir(temporary, { mode: 0o700 });
   const info = await entry.build(temporary).catch(async (error: unknown) => {
     throw await explainFullDisk(entry.parent, error);
   });
   throwIfCancelled(entry.signal);
   await writeDurable(join(temporary, "info.json"), `${JSON.stringify(info, null, 2)}\n`);
+  await makePrivate(temporary);
   await fsyncTree(temporary);
   try {
     await rename(temporary, directory);
@@ -123,13 +124,19 @@ function isAlive(pid: number): boolean {
 }
 
 async function writeDurable(path: string, text: string): Promise<void> {
-  const handle = await open(path, "wx");
+  const handle = await open(path, "wx", 0o600);
   try {
     await handle.writeFile(text);
     await handle.sync();
   } finally {
     await handle.close();
   }
+}
+
+/** Snapshots link these files, so their own mode must not let others read them. */
+async function makePrivate(directory: string): Promise<void> {
+  for (const entry of await readdir(directory, { withFileTypes: true }))
+    if (entry.isFile()) await chmod(join(directory, entry.name), 0o600);
 }
 
 async function fsyncTree(directory: string): Promise<void> {
@@ -143,7 +150,7 @@ async function fsyncTree(directory: string): Promise<void> {
 
 /** Throws `disk_full` unless `directory` has `bytes` of free space. */
 export async function requireSpace(directory: string, bytes: number): Promise<void> {
-  await mkdir(directory, { recursive: true });
+  await mkdir(directory, { recursive: true, mode: 0o700 });
   const { bavail, bsize } = await statfs(directory);
   const free = bavail * bsize;
   if (free >= bytes) return;

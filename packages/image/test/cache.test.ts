@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -30,6 +30,19 @@ test("ensureEntry() builds once for concurrent callers, and not at all when the 
   assert.deepEqual(results, Array(3).fill({ n: 1, directory: join(parent, "abc") }));
   assert.equal((await ensure()).n, 1);
   assert.deepEqual(await namesIn(parent), ["abc", "abc/file", "abc/info.json"]);
+});
+
+test("ensureEntry() keeps its files for their owner alone", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  const build = async (directory: string): Promise<{ n: number }> => {
+    await writeFile(join(directory, "rootfs.ext4"), "content", { mode: 0o644 });
+    return { n: 1 };
+  };
+  await ensureEntry({ parent, digest: "abc", info, build });
+  const modes = ["", "abc", "abc/info.json", "abc/rootfs.ext4"].map(
+    async (name) => (await stat(join(parent, name))).mode & 0o777,
+  );
+  assert.deepEqual(await Promise.all(modes), [0o700, 0o700, 0o600, 0o600]);
 });
 
 test("ensureEntry() leaves nothing behind when a build fails, and the next caller builds", async (t) => {

@@ -1,5 +1,6 @@
 /** The part for Node: finds the daemon of this user and talks to it over its unix socket or TCP. */
-import { readFile } from "node:fs/promises";
+import { constants } from "node:fs";
+import { open } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
 import { homedir } from "node:os";
@@ -139,9 +140,12 @@ async function readRecord(dataDir: string): Promise<DaemonRecord> {
   }
 }
 
+/** Refuses other kinds of files: reading a pipe could wait forever. */
 async function readIfPresent(path: string): Promise<string | undefined> {
   try {
-    return await readFile(path, "utf8");
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    if (!(await file.stat()).isFile()) throw new Error("it is not a regular file");
+    return await file.readFile("utf8");
   } catch (error) {
     if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
     throw new AppError("daemon_unreachable", `Cannot read ${path}: ${String(error)}`, { cause: error });

@@ -18,6 +18,7 @@ import {
   type Manifest,
   type ManifestFacts,
 } from "./manifest.ts";
+import { encodeManifest } from "./manifest-text.ts";
 import { manifestId, type StoredSnapshot } from "./snapshot.ts";
 import { taken } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
@@ -120,7 +121,7 @@ export class Draft implements AsyncDisposable {
   async seal(facts: ManifestFacts, options: SealOptions = {}): Promise<StoredSnapshot> {
     const files = await this.#digests(facts, options);
     const manifest = manifestSchema.parse({ version: manifestVersion, ...facts, files });
-    const text = `${JSON.stringify(manifest, null, 2)}\n`;
+    const text = encodeManifest(manifest);
     const path = join(this.dir, manifestName);
     await writeFileAtomic(path, text);
     const stamp = (await stampOf(path)) ?? "";

@@ -1,12 +1,12 @@
 /** A complete snapshot: a directory with a manifest and the files it names. */
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { isErrno } from "@forkd/base";
+import { isErrno, openOwnFile, UnsafeFile } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { diskName, fileNames, manifestName, manifestSchema, manifestVersion } from "./manifest.ts";
 import type { FileRole, Manifest } from "./manifest.ts";
+import { withoutDigest } from "./manifest-text.ts";
 import { corrupt, notFound } from "./snapshot-errors.ts";
 import { stampOf } from "./stamp.ts";
 
@@ -43,9 +43,11 @@ export async function readSnapshot(dir: string, tag: string): Promise<StoredSnap
   }
   let bytes: Buffer;
   try {
-    bytes = await readFile(path);
+    await using file = await openOwnFile(path, { for: "read" });
+    bytes = await file.readFile();
   } catch (error) {
     if (isErrno(error, "ENOENT")) throw notFound(tag);
+    if (error instanceof UnsafeFile) throw corrupt({ tag }, `its manifest: ${error.problem}`, error);
     throw error;
   }
   return { tag, dir, id: manifestId(bytes), manifest: parseManifest(tag, bytes), stamp };
@@ -54,9 +56,10 @@ export async function readSnapshot(dir: string, tag: string): Promise<StoredSnap
 const versionSchema = z.object({ version: z.int() });
 
 function parseManifest(tag: string, bytes: Buffer): Manifest {
+  const text = bytes.toString("utf8");
   let value: unknown;
   try {
-    value = JSON.parse(bytes.toString("utf8"));
+    value = JSON.parse(text);
   } catch (error) {
     throw corrupt({ tag }, `its manifest cannot be read: ${String(error)}`, error);
   }
@@ -66,7 +69,9 @@ function parseManifest(tag: string, bytes: Buffer): Manifest {
     const { code, message, details, remedy } = corrupt({ tag }, problem);
     throw new AppError(code, message, { details: { ...details, manifest_version: version }, remedy });
   }
-  const result = manifestSchema.safeParse(value);
+  const checked = withoutDigest(value, text);
+  if (checked === "mismatch") throw corrupt({ tag }, "its manifest does not match its digest");
+  const result = manifestSchema.safeParse(checked.rest);
   if (result.success) return result.data;
   throw corrupt({ tag }, `its manifest cannot be read: ${z.prettifyError(result.error)}`, result.error);
 }

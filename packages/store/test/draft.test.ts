@@ -35,7 +35,11 @@ test("commit() writes a manifest with the digests of all files and moves the dir
     "py/memory",
     "py/rootfs.ext4",
   ]);
-  assert.deepEqual(JSON.parse(await readFile(join(store.root, "py", "manifest.json"), "utf8")), manifest);
+  const { manifest_digest: digest, ...written } = JSON.parse(
+    await readFile(join(store.root, "py", "manifest.json"), "utf8"),
+  ) as Record<string, unknown>;
+  assert.deepEqual(written, manifest);
+  assert.match(String(digest), /^[0-9a-f]{64}$/);
   assert.equal(manifest.files.memory?.bytes, 3 << 20);
   assert.equal(manifest.files.devices.bytes, "content of devices".length);
 });

@@ -1,8 +1,20 @@
 import assert from "node:assert/strict";
-import { cp, mkdir, readFile, rename, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import {
+  cp,
+  mkdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { basename, join } from "node:path";
 import { test } from "node:test";
-import { snapshotDisks, snapshotFile } from "../src/snapshot.ts";
+import { runProgram } from "@forkd/base";
+import { readSnapshot, snapshotDisks, snapshotFile } from "../src/snapshot.ts";
 import { rejectsWith } from "@forkd/test-support";
 import {
   branchFacts,
@@ -68,6 +80,36 @@ test("get() fails with snapshot_corrupt when the manifest is missing, cut or fro
   }
   await mkdir(join(store.root, "none"));
   await rejectsWith(store.get("none"), "snapshot_corrupt", /its manifest is missing/);
+});
+
+test("get() notices every changed byte of a manifest, and reads one without a digest", async (t) => {
+  const store = await openStore(t);
+  const { manifest, dir } = await makeSnapshot(store, "py");
+  const path = join(dir, "manifest.json");
+  const bytes = await readFile(path);
+  for (let at = 0; at < bytes.length; at += 1) {
+    const changed = Buffer.from(bytes);
+    changed.writeUInt8(changed.readUInt8(at) ^ 1, at);
+    await writeFile(path, changed);
+    await rejectsWith(readSnapshot(dir, "py"), "snapshot_corrupt", /its manifest/);
+  }
+  await writeFile(path, JSON.stringify(manifest));
+  assert.deepEqual((await readSnapshot(dir, "py")).manifest, manifest);
+});
+
+test("get() refuses a manifest that is a link, a directory or a pipe", async (t) => {
+  const store = await openStore(t);
+  const { dir } = await makeSnapshot(store, "py");
+  const path = join(dir, "manifest.json");
+  await rename(path, `${path}.away`);
+  await symlink(`${path}.away`, path);
+  await rejectsWith(readSnapshot(dir, "py"), "snapshot_corrupt", /its manifest: it is a symbolic link/);
+  await rm(path);
+  await mkdir(path);
+  await rejectsWith(readSnapshot(dir, "py"), "snapshot_corrupt", /its manifest: it is a directory/);
+  await rm(path, { recursive: true });
+  await runProgram("mkfifo", [path]);
+  await rejectsWith(readSnapshot(dir, "py"), "snapshot_corrupt", /its manifest: it is a pipe/);
 });
 
 test("get() rereads a changed manifest", async (t) => {

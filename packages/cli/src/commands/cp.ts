@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { parseCopyEnd, usage, type CopyEnd } from "../options/arguments.ts";
+import { parseCopyEnd, usage, wholeNumber, type CopyEnd } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { copyIn, copyStandardInput } from "../guest/copy-in.ts";
 import { copyOut, copyToStandardOutput } from "../guest/copy-out.ts";
@@ -11,6 +11,8 @@ export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<source>", "Local path, ID:/path in a sandbox, or - for stdin")
     .argument("<target>", "Local path, ID:/path in a sandbox, or - for stdout")
+    .option("--links", "Keep links that lead out of a copied directory")
+    .option("--max-bytes <n>", "Copy at most this many bytes from a sandbox", wholeNumber(1))
     .addHelpText(
       "after",
       "\nDirectories are copied with their content, and into the target if that is a directory.\n" +
@@ -25,7 +27,9 @@ export function define(command: Command, toAction: ToAction): void {
 
 type GuestEnd = Extract<CopyEnd, { kind: "guest" }>;
 
-async function cp(cli: Cli, _options: unknown, sourceText: string, targetText: string): Promise<void> {
+type Options = { links?: true; maxBytes?: number };
+
+async function cp(cli: Cli, options: Options, sourceText: string, targetText: string): Promise<void> {
   const [source, target] = [parseCopyEnd(sourceText), parseCopyEnd(targetText)];
   const guest = guestEnd(source, target);
   const sandbox = await cli.sandbox(guest.id);
@@ -36,6 +40,8 @@ async function cp(cli: Cli, _options: unknown, sourceText: string, targetText: s
     signal: cli.signal,
     progress,
     report,
+    keepLinks: options.links === true,
+    maxBytes: options.maxBytes,
     skip: (path, reason) => {
       report.skipped.push({ path, reason });
       if (!cli.out.json) cli.out.report(`forkd: skipped "${path}": ${reason}`);

@@ -1,7 +1,12 @@
 import type { Command } from "commander";
 import { collectEnv, parseDuration } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { commandSettings, runCommand, type CommandOptions } from "../guest/command-session.ts";
+import {
+  commandSettings,
+  requireTerminal,
+  runCommand,
+  type CommandOptions,
+} from "../guest/command-session.ts";
 import { examples } from "../options/help.ts";
 
 type Options = CommandOptions & { detach?: true };
@@ -29,6 +34,7 @@ export function define(command: Command, toAction: ToAction): void {
 }
 
 async function exec(cli: Cli, options: Options, prefix: string, args: string[]): Promise<number> {
+  if (!options.detach) requireTerminal(options);
   const sandbox = await cli.sandbox(prefix);
   if (!options.detach) return runCommand(cli, sandbox, args, options);
   const started = await sandbox.commands.background(args, {

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { collectEnv, parseDuration } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { runCommand, type CommandOptions } from "../guest/command-session.ts";
+import { requireTerminal, runCommand, type CommandOptions } from "../guest/command-session.ts";
 import { examples } from "../options/help.ts";
 
 /** If this client vanishes, the sandbox lives at most this much longer than its command. */
@@ -25,6 +25,7 @@ export function define(command: Command, toAction: ToAction): void {
 }
 
 async function run(cli: Cli, options: CommandOptions, tag: string, args: string[]): Promise<number> {
+  requireTerminal(options);
   const forkd = await cli.daemon();
   const { timeout } = options;
   const ttl = timeout !== undefined && timeout > 0 ? { ttlSecs: Math.ceil(timeout) + graceSecs } : {};

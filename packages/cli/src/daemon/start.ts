@@ -4,7 +4,7 @@
  * data directory.
  */
 import { spawn, type ChildProcess } from "node:child_process";
-import { mkdir, open, readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -13,6 +13,7 @@ import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
 import { cliRemedy } from "../terminal/remedies.ts";
 import { findDaemon } from "./client.ts";
+import { openOwnLog } from "./open-log.ts";
 import { serviceOf, systemctl } from "./systemd.ts";
 
 const startLimitMs = 60_000;
@@ -37,7 +38,7 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
     const late = "The service forkd was started, but its daemon does not answer";
     return waitForOther(cli, new AppError("daemon_unreachable", late, { remedy }), signal);
   }
-  const log = await open(logPath, "a", 0o600);
+  const log = await openOwnLog(logPath);
   const logStart = (await log.stat()).size;
   const own = ["serve", "--json", ...placeFlags(cli, dataDir), "--log-fallback", logPath];
   const child = spawn(process.execPath, [mainPath, ...own, ...args], {

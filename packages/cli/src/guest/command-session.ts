@@ -2,7 +2,7 @@
  * Connects a command of a guest to this process: its output to stdout and stderr, stdin and signals to it.
  * Shared by `exec` and `run`.
  */
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 import type { ExecEvent } from "@forkd/contract";
 import type { CommandHandle, Sandbox } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
@@ -48,6 +48,14 @@ export async function runCommand(
     ended.abort();
     if (takesInput) process.stdin.pause();
   }
+}
+
+/** Without a terminal nobody can type: a shell would wait for input that ends, and never exit. */
+export function requireTerminal({ interactive, tty }: CommandOptions): void {
+  if (!interactive || !tty || process.stdin.isTTY) return;
+  throw new AppError("invalid_request", "Cannot use -i with -t: stdin is not a terminal", {
+    remedy: advice("Omit -t to forward stdin, or run the command in a terminal."),
+  });
 }
 
 /** The settings of a command that is not connected to this process. */

@@ -5,13 +5,15 @@ import { basename, join, posix, resolve } from "node:path";
 import { AppError } from "@forkd/contract/wire";
 import type { Sandbox } from "@forkd/sdk";
 import { usage } from "../options/arguments.ts";
-import type { CopyReport, CopyRun } from "./copy-report.ts";
+import { addFile, type CopyRun } from "./copy-report.ts";
+import { inParallel } from "./in-parallel.ts";
 
 export async function copyStandardInput(run: CopyRun, path: string): Promise<void> {
   if (await isGuestDirectory(run.sandbox, path))
     throw usage(`"${path}" is a directory: give the path of a file`);
   const entry = await run.sandbox.files.write(path, process.stdin, { signal: run.signal });
-  addFile(run.report, entry.size);
+  run.report.bytes += entry.size;
+  addFile(run, 1);
 }
 
 export async function copyIn(run: CopyRun, source: string, target: string): Promise<void> {
@@ -20,31 +22,53 @@ export async function copyIn(run: CopyRun, source: string, target: string): Prom
   });
   const intoDirectory = target.endsWith("/") || (await isGuestDirectory(run.sandbox, target));
   const path = intoDirectory ? posix.join(target, basename(resolve(source))) : target;
-  if (facts.isDirectory()) await copyDirectory(run, source, path);
-  else await copyFile(run, source, path);
+  const { levels, files } = facts.isDirectory()
+    ? await scan(run, { from: source, to: path, mode: facts.mode })
+    : { levels: [], files: [{ from: source, to: path, mode: facts.mode }] };
+  // Parents before their children, so that each gets its own mode.
+  for (const level of levels) await inParallel(level, (directory) => makeDirectory(run, directory));
+  await inParallel(files, (file) => copyFile(run, file, files.length));
 }
 
-async function copyDirectory(run: CopyRun, source: string, target: string): Promise<void> {
-  const { mode } = await stat(source);
-  await run.sandbox.files.mkdir(target, { mode: octal(mode), parents: true, signal: run.signal });
-  run.report.directories += 1;
-  for (const name of await readdir(source)) {
-    const [from, to] = [join(source, name), posix.join(target, name)];
-    const isLink = (await lstat(from)).isSymbolicLink();
-    const facts = await stat(from).catch(() => undefined); // a broken link
-    if (facts?.isFile()) await copyFile(run, from, to);
-    else if (facts?.isDirectory() && !isLink) await copyDirectory(run, from, to);
-    else
-      run.skip(from, isLink ? "it is a link that leads to no file" : "it is neither a file nor a directory");
+type Item = { readonly from: string; readonly to: string; readonly mode: number };
+type Scanned = { readonly levels: Item[][]; readonly files: Item[] };
+
+/** The directories of a tree by depth, and its files. */
+async function scan(run: CopyRun, root: Item): Promise<Scanned> {
+  const levels: Item[][] = [];
+  const files: Item[] = [];
+  for (let level = [root]; level.length > 0;) {
+    levels.push(level);
+    const next: Item[] = [];
+    for (const directory of level) {
+      for (const name of await readdir(directory.from)) {
+        const [from, to] = [join(directory.from, name), posix.join(directory.to, name)];
+        const isLink = (await lstat(from)).isSymbolicLink();
+        const facts = await stat(from).catch(() => undefined); // a broken link
+        if (facts?.isFile()) files.push({ from, to, mode: facts.mode });
+        else if (facts?.isDirectory() && !isLink) next.push({ from, to, mode: facts.mode });
+        else
+          run.skip(
+            from,
+            isLink ? "it is a link that leads to no file" : "it is neither a file nor a directory",
+          );
+      }
+    }
+    level = next;
   }
+  return { levels, files };
 }
 
-async function copyFile(run: CopyRun, source: string, target: string): Promise<void> {
-  run.progress.update(`Copying ${source}`);
-  const { mode } = await stat(source);
+async function makeDirectory(run: CopyRun, { to, mode }: Item): Promise<void> {
+  await run.sandbox.files.mkdir(to, { mode: octal(mode), parents: true, signal: run.signal });
+  run.report.directories += 1;
+}
+
+async function copyFile(run: CopyRun, { from, to, mode }: Item, total: number): Promise<void> {
   const options = { mode: octal(mode), signal: run.signal };
-  const entry = await run.sandbox.files.write(target, createReadStream(source), options);
-  addFile(run.report, entry.size);
+  const entry = await run.sandbox.files.write(to, createReadStream(from), options);
+  run.report.bytes += entry.size;
+  addFile(run, total);
 }
 
 async function isGuestDirectory(sandbox: Sandbox, path: string): Promise<boolean> {
@@ -54,11 +78,6 @@ async function isGuestDirectory(sandbox: Sandbox, path: string): Promise<boolean
     if (error instanceof AppError && error.code === "file_not_found") return false;
     throw error;
   }
-}
-
-function addFile(report: CopyReport, bytes: number): void {
-  report.files += 1;
-  report.bytes += bytes;
 }
 
 function octal(mode: number): string {

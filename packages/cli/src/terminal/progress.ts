@@ -36,6 +36,11 @@ export class Progress implements Disposable {
     if (this.#isVisible || !this.#target.live) this.#draw();
   }
 
+  /** For a message that changes often, such as a count: it is shown at most once a second, or redrawn. */
+  sample(message: string): void {
+    this.#message = clean(message);
+  }
+
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
     this.hide();

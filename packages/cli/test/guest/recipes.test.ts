@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { isPlainName } from "../../src/guest/copy-out.ts";
+import { isPlainName } from "../../src/guest/guest-tree.ts";
 import { bundledRecipes, findRecipe } from "../../src/guest/recipes.ts";
 
 test("findRecipe() finds a bundled name or a directory, and otherwise lists the bundle", async (t) => {

@@ -34,6 +34,24 @@ test("Progress writes plain lines without a terminal, each message once", () => 
   }
 });
 
+test("sample() is shown once a second without a terminal", () => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  const now = mock.method(performance, "now", () => 0);
+  try {
+    const { written, stream } = recorder();
+    using progress = new Progress({ stream, live: false, silent: false }, "Working");
+    for (let second = 1; second <= 2; second += 1) {
+      for (let count = 0; count < 500; count += 1) progress.sample(`${second * 500 + count} of 1500`);
+      now.mock.mockImplementation(() => second * 1000);
+      mock.timers.tick(1000);
+    }
+    assert.deepEqual(written, ["999 of 1500\n", "1499 of 1500\n"]);
+  } finally {
+    now.mock.restore();
+    mock.timers.reset();
+  }
+});
+
 test("Progress redraws one line within the width of the terminal and erases it", () => {
   mock.timers.enable({ apis: ["setInterval"] });
   const now = mock.method(performance, "now", () => 0);

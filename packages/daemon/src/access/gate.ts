@@ -7,7 +7,7 @@ import type { IncomingMessage } from "node:http";
 import { advice, AppError, scopes, type Route, type Scope } from "@forkd/contract";
 import type { Caller } from "@forkd/runtime";
 import { checkBrowserTraps, type AllowedHosts } from "./browser-guard.ts";
-import { digestOf, type Key, type KeyStore } from "./key-store.ts";
+import { digestOf, type Key, type KeyIdentity, type KeyStore } from "./key-store.ts";
 import { OpenCalls, type Cut } from "./open-calls.ts";
 import { addressOf, networkOf } from "./peer.ts";
 import { RateLimiter } from "./rate-limit.ts";
@@ -18,6 +18,8 @@ export type Principal = {
   readonly name: string;
   readonly scope: Scope;
   readonly caller: Caller;
+  /** which key of that name it is; absent for callers without a key */
+  readonly key?: KeyIdentity;
   /** Calls `cut` when the principal loses the right to call, until the returned function is called. */
   readonly hold: (cut: Cut) => () => void;
 };
@@ -115,9 +117,9 @@ export function requireInputScope(
   route: Route,
   input: Readonly<Record<string, unknown>>,
 ): void {
-  for (const field of route.adminInputs) {
+  for (const [field, scope] of Object.entries(route.inputScopes)) {
     const value = input[field];
-    if (value !== undefined && value !== false) requireScope(principal, "admin", `The field ${field}`);
+    if (value !== undefined && value !== false) requireScope(principal, scope, `The field ${field}`);
   }
 }
 
@@ -130,6 +132,7 @@ function keyHolder(key: Key): Principal {
   key.lastUsedUnix = Math.floor(Date.now() / 1000);
   return {
     name: key.name,
+    key: key.identity,
     scope: key.scope,
     caller: { name: key.name, limits: { sandboxes, memoryMib } },
     hold: (cut) => key.hold(cut),

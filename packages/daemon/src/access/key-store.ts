@@ -6,9 +6,16 @@
  * passwords need, would only make every request slower.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { longTimer, Mutex, readJson, writeFileAtomic } from "@forkd/base";
+import {
+  isErrno,
+  longTimer,
+  Mutex,
+  nullLogger,
+  openOwnFile,
+  writeFileAtomic,
+  type Logger,
+} from "@forkd/base";
 import {
   advice,
   AppError,
@@ -21,6 +28,7 @@ import {
 import type { ParsedOf, Scope } from "@forkd/contract";
 import { z } from "zod";
 import { issuesOf } from "../http/body/invalid-request.ts";
+import { makePrivate } from "./private-file.ts";
 import { OpenCalls, type Cut } from "./open-calls.ts";
 
 const maxKeys = 1000;
@@ -50,6 +58,9 @@ export function digestOf(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
+/** Tells a key from an earlier one with the same name. */
+export type KeyIdentity = { readonly id: string; readonly createdAtUnix: number };
+
 export class Key {
   readonly record: KeyRecord;
   readonly digest: Buffer;
@@ -63,6 +74,10 @@ export class Key {
 
   get name(): string {
     return this.record.name;
+  }
+
+  get identity(): KeyIdentity {
+    return { id: this.record.sha256.slice(0, 16), createdAtUnix: this.record.created_at_unix };
   }
 
   get scope(): Scope {
@@ -125,11 +140,11 @@ export class KeyStore {
    * Throws `host_not_ready` if the file is damaged: without its keys the daemon can neither accept nor revoke
    * any.
    */
-  static async open(dataDir: string): Promise<KeyStore> {
+  static async open(dataDir: string, log: Logger = nullLogger()): Promise<KeyStore> {
     const file = join(dataDir, "keys.json");
     let content: unknown;
     try {
-      content = await readJson(file);
+      content = await readKeys(file, log);
     } catch (error) {
       throw damaged(file, errorMessage(error), error);
     }
@@ -139,7 +154,6 @@ export class KeyStore {
       const issues = issuesOf(parsed.error).map(({ path, message }) => `${path}: ${message}`);
       throw damaged(file, issues.slice(0, 3).join("; "));
     }
-    if (((await stat(file)).mode & 0o077) !== 0) await chmod(file, 0o600);
     return new KeyStore(
       file,
       parsed.data.keys.map((record) => new Key(record)),
@@ -221,6 +235,18 @@ export class KeyStore {
     const content = { version: 1, keys: keys.map(({ record }) => record) };
     await writeFileAtomic(this.#file, `${JSON.stringify(content, undefined, 2)}\n`, 0o600);
     this.#keys = keys;
+  }
+}
+
+/** undefined if there is no file */
+async function readKeys(path: string, log: Logger): Promise<unknown> {
+  try {
+    await using file = await openOwnFile(path, { for: "read" });
+    await makePrivate(file, path, log);
+    return JSON.parse(await file.readFile("utf8"));
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return undefined;
+    throw error;
   }
 }
 

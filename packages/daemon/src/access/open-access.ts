@@ -29,8 +29,8 @@ type OpenedAccess = Access &
 export async function openAccess(settings: Settings, log: Logger): Promise<OpenedAccess> {
   await using building = new Scope();
   const place = { dataDir: settings.data_dir, file: settings.token_file };
-  const token = await openToken(place);
-  const keys = await KeyStore.open(settings.data_dir);
+  const token = await openToken(place, log);
+  const keys = await KeyStore.open(settings.data_dir, log);
   const { tls_cert: cert, tls_key: key } = settings;
   const tls = cert && key ? await Tls.open({ cert, key }, log) : undefined;
   building.defer(() => tls?.[Symbol.dispose]());
@@ -51,7 +51,7 @@ export async function openAccess(settings: Settings, log: Logger): Promise<Opene
     audit.reopen();
     await tls?.reload();
     try {
-      gate.changeToken(await openToken(place));
+      gate.changeToken(await openToken(place, log));
     } catch (error) {
       const failure = toAppError(error);
       log.error({
@@ -74,8 +74,11 @@ export async function openAccess(settings: Settings, log: Logger): Promise<Opene
 }
 
 async function openAuditLog(settings: Settings, log: Logger, scope: Scope): Promise<AuditLog | undefined> {
-  const path = settings.audit_log ?? join(settings.data_dir, "audit.jsonl");
-  return path === "off" ? undefined : scope.use(await AuditLog.open({ path, log }));
+  const own = join(settings.data_dir, "audit.jsonl");
+  const path = settings.audit_log ?? own;
+  return path === "off"
+    ? undefined
+    : scope.use(await AuditLog.open({ path, followLinks: path !== own, log }));
 }
 
 function warnOfExposure(settings: Settings, log: Logger): void {

@@ -1,9 +1,9 @@
 /** The token of a data directory. It grants the scope admin. */
 import { randomBytes } from "node:crypto";
-import { chmod, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno, writeFileAtomic } from "@forkd/base";
+import { isErrno, nullLogger, openOwnFile, writeFileAtomic, type Logger } from "@forkd/base";
 import { advice, AppError, errorMessage } from "@forkd/contract";
+import { makePrivate } from "./private-file.ts";
 
 export type TokenPlace = {
   readonly dataDir: string;
@@ -19,11 +19,11 @@ export function tokenFile({ dataDir, file }: TokenPlace): string {
  * Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must
  * exist.
  */
-export async function openToken(place: TokenPlace): Promise<string> {
+export async function openToken(place: TokenPlace, log: Logger = nullLogger()): Promise<string> {
   const file = tokenFile(place);
   let text: string;
   try {
-    text = await readFile(file, "utf8");
+    text = await readToken(file, place, log);
   } catch (error) {
     if (isErrno(error, "ENOENT") && place.file === undefined) return makeToken(file);
     const why = errorMessage(error);
@@ -43,8 +43,14 @@ export async function openToken(place: TokenPlace): Promise<string> {
       remedy: advice(remedy),
     });
   }
-  if (place.file === undefined && ((await stat(file)).mode & 0o077) !== 0) await chmod(file, 0o600);
   return token;
+}
+
+/** A file of the operator may be a link, as secrets mounted into a container are. Its mode is not changed. */
+async function readToken(path: string, { file }: TokenPlace, log: Logger): Promise<string> {
+  await using handle = await openOwnFile(path, { for: "read", followLinks: file !== undefined });
+  if (file === undefined) await makePrivate(handle, path, log);
+  return await handle.readFile("utf8");
 }
 
 async function makeToken(file: string): Promise<string> {

@@ -4,13 +4,14 @@
  *
  * The path is opened again before a batch if the file was moved away, so that rotation needs no signal.
  */
-import { constants } from "node:fs";
-import { open, stat, type FileHandle } from "node:fs/promises";
-import { isErrno, type Logger } from "@forkd/base";
+import { lstat, stat, type FileHandle } from "node:fs/promises";
+import { isErrno, openOwnFile, type Logger } from "@forkd/base";
 import { AppError, errorMessage, type AuditStatus } from "@forkd/contract";
 
 type AuditOptions = {
   readonly path: string;
+  /** open it even through a link, because the operator chose the path */
+  readonly followLinks?: boolean;
   readonly log: Logger;
   /** lines and bytes that may wait */
   readonly maxLines?: number;
@@ -20,8 +21,6 @@ type AuditOptions = {
 
 const maxBatchBytes = 256 * 1024;
 const closeLimitMs = 2000;
-// Opening a pipe without a reader must not block the thread.
-const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK;
 
 export class AuditLog implements AsyncDisposable {
   readonly #options: Required<AuditOptions>;
@@ -38,7 +37,13 @@ export class AuditLog implements AsyncDisposable {
   #closed = false;
 
   private constructor(options: AuditOptions) {
-    this.#options = { maxLines: 20_000, maxBytes: 16 * 1024 * 1024, retryMs: 1000, ...options };
+    this.#options = {
+      followLinks: false,
+      maxLines: 20_000,
+      maxBytes: 16 * 1024 * 1024,
+      retryMs: 1000,
+      ...options,
+    };
   }
 
   /** Throws if the path can never be written. A full disk does not keep the daemon from starting. */
@@ -183,13 +188,13 @@ export class AuditLog implements AsyncDisposable {
 
   /** The file that is at the path now. */
   async #current(): Promise<FileHandle> {
-    const { path } = this.#options;
+    const { path, followLinks } = this.#options;
     // reopen() may replace it during the waits below, and closes it when the batch is written.
     const known = this.#handle;
     if (known) {
       const [own, named] = await Promise.all([
         known.stat(),
-        stat(path).catch((error: unknown) => {
+        (followLinks ? stat : lstat)(path).catch((error: unknown) => {
           if (isErrno(error, "ENOENT")) return undefined;
           throw error;
         }),
@@ -200,11 +205,7 @@ export class AuditLog implements AsyncDisposable {
         await known.close();
       }
     }
-    const handle = await open(path, flags, 0o600);
-    if (!(await handle.stat()).isFile()) {
-      await handle.close();
-      throw new Error(`${path} is not a regular file`);
-    }
+    const handle = await openOwnFile(path, { for: "append", followLinks });
     this.#torn = false;
     return (this.#handle = handle);
   }

@@ -62,7 +62,10 @@ async function listenAt(path: string): Promise<Server | undefined> {
   try {
     await new Promise<void>((resolve, reject) => {
       server.once("error", reject);
+      // bind() creates the file with the mode that the umask leaves, and listen() binds before it returns.
+      const before = process.umask(0o177);
       server.listen({ path }, resolve);
+      process.umask(before);
     });
   } catch (error) {
     if (isErrno(error, "EADDRINUSE")) return undefined;

@@ -3,6 +3,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import { stringifyJson, type Logger } from "@forkd/base";
 import { AppError, errorCodes, openapi, routes, toAppError, type Route } from "@forkd/contract";
 import { requireInputScope, requireScope, type Gate, type Via } from "../access/gate.ts";
+import { markIdentified } from "../access/strangers.ts";
 import type { Audit, Trail } from "../audit/audit.ts";
 import { Idempotency } from "../idempotency/idempotency.ts";
 import { keyOf } from "../idempotency/key.ts";
@@ -17,6 +18,7 @@ import type { BodyPace } from "./body/json-body.ts";
 import type { AnyHandler, Handlers, RequestContext } from "./handlers.ts";
 import { matcher, noSuchRoute, pathOf } from "./match.ts";
 import { requestIdOf } from "./request-id.ts";
+import { hostProblem } from "./target-host.ts";
 
 export type ExchangeOptions = {
   readonly handlers: Handlers;
@@ -64,17 +66,18 @@ export function requestListener(given: ExchangeOptions): (via: Via) => RequestLi
   const options = { ...given, idempotency: given.idempotency ?? new Idempotency() };
   return (via) => (incoming, outgoing) => {
     const path = pathOf(incoming.url ?? "", incoming.headers.host || "localhost");
+    const problem = path === undefined ? "bad URL or Host" : hostProblem(incoming);
     const connection = { incoming, outgoing, via };
-    if (path === undefined) refuseTarget(outgoing);
+    if (path === undefined || problem !== undefined) refuseTarget(outgoing, problem);
     else void exchange(connection, options, planOf(connection, options, path));
   };
 }
 
 /** Neither logged nor audited, as with bytes that are not HTTP: there is no route to name. */
-function refuseTarget(outgoing: ServerResponse): void {
+function refuseTarget(outgoing: ServerResponse, problem = "bad URL or Host"): void {
   const requestId = requestIdOf(undefined);
   outgoing.setHeader("x-request-id", requestId);
-  sendError(outgoing, new AppError("invalid_request", "Invalid request: bad URL or Host"), requestId);
+  sendError(outgoing, new AppError("invalid_request", `Invalid request: ${problem}`), requestId);
 }
 
 function planOf(connection: Connection, options: Options, path: string): Plan {
@@ -127,7 +130,10 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
   };
   try {
     const principal = (trail.principal = options.gate.identify(incoming, via, route.scope));
-    if (principal) release = principal.hold(cut);
+    if (principal) {
+      release = principal.hold(cut);
+      markIdentified(incoming.socket);
+    }
     if (route.scope !== "open") requireScope(principal, route.scope);
     const log = options.log.child({ requestId });
     const { signal } = abort;
@@ -177,7 +183,10 @@ async function answer(
       const made = await handle(input, { ...context, signal });
       return { status: statusOf(route, made), body: stringifyJson(made) };
     };
-    const kept = await idempotency.run({ key, route: name, input, context }, work);
+    const kept = await idempotency.run(
+      { key, route: name, input, context: { ...context, caller: trail.principal } },
+      work,
+    );
     if (kept.replayed) outgoing.setHeader("idempotent-replayed", "true");
     trail.result(JSON.parse(kept.body));
     sendText(outgoing, kept.body, { status: kept.status });

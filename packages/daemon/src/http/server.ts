@@ -10,6 +10,7 @@ import { isErrno, probeSocket, Scope } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
+import { limitStrangers } from "../access/strangers.ts";
 import { networkOf, plainAddress } from "../access/peer.ts";
 import type { Tls } from "../access/tls.ts";
 import { answerBadHttp } from "./bad-http.ts";
@@ -53,11 +54,12 @@ const defaultConnections = 4096;
 
 export async function openServer(options: ServerOptions): Promise<Server> {
   await using building = new Scope();
-  const unix = httpServer(options.listener("unix"), {});
+  const unix = httpServer(options.listener("unix"), { isTcp: false });
   await listenUnix(unix, options.socket);
   building.defer(() => closeServer(unix, 0));
   const address = parseListen(options.listen);
-  const tcp = address && httpServer(options.listener("tcp"), options.limits ?? {}, options.tls);
+  const tcp =
+    address && httpServer(options.listener("tcp"), { ...options.limits, isTcp: true, tls: options.tls });
   if (tcp) await listenTcp(tcp, address);
   building.keep();
   const close = async (drainMs: number, beforeCut = () => {}) => {
@@ -66,8 +68,10 @@ export async function openServer(options: ServerOptions): Promise<Server> {
   return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
 }
 
+type Kind = Limits & { readonly isTcp: boolean; readonly tls?: Tls | undefined };
+
 /** Limits the time for headers, not for bodies: silent connections must not use up the descriptors. */
-function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): http.Server {
+function httpServer(listener: http.RequestListener, { isTcp, tls, ...limits }: Kind): http.Server {
   const headersTimeout = limits.headersMs ?? headersMs;
   const options: http.ServerOptions = {
     noDelay: true,
@@ -93,6 +97,7 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
     ? secureServer({ ...options, handshakeTimeout: headersTimeout }, onRequest, tls)
     : http.createServer(options, onRequest);
   server.maxConnections = limits.maxConnections ?? defaultConnections;
+  if (isTcp) limitStrangers(server, server.maxConnections);
   if (limits.maxPerAddress) limitPerAddress(server, limits.maxPerAddress, limits.isOwnAddress ?? isLoopback);
   answerBadHttp(server);
   keepTrack(server);

@@ -9,6 +9,7 @@
 import { createHash } from "node:crypto";
 import { nullLogger, SharedTask, type Logger } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import type { KeyIdentity } from "../access/key-store.ts";
 import { Journal, type Entry } from "./journal.ts";
 
 const keptMs = 24 * 60 * 60 * 1000;
@@ -18,11 +19,12 @@ const maxBytes = 64 * 1024 * 1024;
 const slackBytes = 16 * 1024 * 1024;
 
 export type Answer = { readonly status: number; readonly body: string };
+export type IdempotentCaller = { readonly name: string; readonly key?: KeyIdentity };
 export type KeyedCall = {
   readonly key: string;
   readonly route: string;
   readonly input: unknown;
-  readonly context: { readonly signal: AbortSignal; readonly caller?: { readonly name: string } | undefined };
+  readonly context: { readonly signal: AbortSignal; readonly caller?: IdempotentCaller | undefined };
 };
 type Work = (signal: AbortSignal) => Promise<Answer>;
 type Running = { digest: string; task: SharedTask<Answer> };
@@ -51,7 +53,7 @@ export class Idempotency implements AsyncDisposable {
     const found = await journal.read();
     // The last answer of a key counts. The wall clock may have been set between two lines, so that they are
     // not in order.
-    const last = new Map(found.map((entry) => [nameOf(entry.principal, entry.key), entry]));
+    const last = new Map(found.map((entry) => [nameOfEntry(entry), entry]));
     for (const entry of [...last.values()].sort((a, b) => a.at_ms - b.at_ms)) idempotency.#keep(entry);
     idempotency.#forgetOld();
     if (found.length > 0) await idempotency.#shorten();
@@ -64,11 +66,11 @@ export class Idempotency implements AsyncDisposable {
 
   /** Rejects with `idempotency_mismatch` if the key was used for another request. */
   async run(call: KeyedCall, work: Work): Promise<Answer & { replayed: boolean }> {
-    const principal = call.context.caller?.name ?? "";
-    const name = nameOf(principal, call.key);
+    const { name: principal = "", key: identity } = call.context.caller ?? {};
+    const name = nameOf(principal, call.key, identity?.id);
     const digest = digestOf(call);
     this.#forgetOld();
-    const kept = this.#kept.get(name)?.entry;
+    const kept = this.#kept.get(name)?.entry ?? this.#olderEntry(call);
     if (kept) {
       requireSame(call, kept.digest, digest);
       return { status: kept.status, body: kept.body, replayed: true };
@@ -84,6 +86,7 @@ export class Idempotency implements AsyncDisposable {
       running ??
       this.#begin(name, digest, work, (answer) => ({
         principal,
+        ...(identity && { key_id: identity.id }),
         key: call.key,
         route: call.route,
         digest,
@@ -91,6 +94,13 @@ export class Idempotency implements AsyncDisposable {
         at_ms: Date.now(),
       }));
     return { ...(await shared.task.wait(call.context.signal)), replayed: running !== undefined };
+  }
+
+  /** An answer that an older version wrote, without the id of the key: not one from before the key was made. */
+  #olderEntry({ key, context: { caller } }: KeyedCall): Entry | undefined {
+    if (caller?.key === undefined) return undefined;
+    const found = this.#kept.get(nameOf(caller.name, key))?.entry;
+    return found && found.at_ms >= (caller.key.createdAtUnix + 1) * 1000 ? found : undefined;
   }
 
   #begin(name: string, digest: string, work: Work, entryOf: (answer: Answer) => Entry): Running {
@@ -130,7 +140,7 @@ export class Idempotency implements AsyncDisposable {
   }
 
   #keep(entry: Entry): void {
-    const name = nameOf(entry.principal, entry.key);
+    const name = nameOfEntry(entry);
     this.#drop(name);
     const now = Date.now();
     // A time in the future comes from a wrong clock and counts as now.
@@ -162,8 +172,12 @@ export class Idempotency implements AsyncDisposable {
   }
 }
 
-function nameOf(principal: string, key: string): string {
-  return JSON.stringify([principal, key]);
+function nameOf(principal: string, key: string, keyId?: string): string {
+  return JSON.stringify(keyId === undefined ? [principal, key] : [principal, key, keyId]);
+}
+
+function nameOfEntry({ principal, key, key_id: keyId }: Entry): string {
+  return nameOf(principal, key, keyId);
 }
 
 function digestOf({ route, input }: KeyedCall): string {

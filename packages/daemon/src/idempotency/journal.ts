@@ -2,12 +2,15 @@
  * Answers on disk, one per line, so that they outlive the daemon. A line is synced before its answer is sent;
  * a line that a crash cut short was never answered and is skipped.
  */
-import { open, readFile, type FileHandle } from "node:fs/promises";
-import { isErrno, Mutex, writeFileAtomic } from "@forkd/base";
+import type { FileHandle } from "node:fs/promises";
+import { isErrno, Mutex, openOwnFile, readOwnFile, writeFileAtomic } from "@forkd/base";
 import { z } from "zod";
+import { unusableFile } from "../host/unusable-file.ts";
 
 const entrySchema = z.object({
   principal: z.string(),
+  /** which key of that name made the call; absent without a key and in lines of older versions */
+  key_id: z.string().optional(),
   key: z.string(),
   route: z.string(),
   digest: z.string(),
@@ -32,10 +35,10 @@ export class Journal implements AsyncDisposable {
   async read(): Promise<Entry[]> {
     let text: string;
     try {
-      text = await readFile(this.#path, "utf8");
+      text = await readOwnFile(this.#path);
     } catch (error) {
       if (isErrno(error, "ENOENT")) return [];
-      throw error;
+      throw unusableFile(error, "the answers to repeated calls");
     }
     // The next line must not be appended to one that a crash cut short.
     this.#isTorn = text !== "" && !text.endsWith("\n");
@@ -45,7 +48,7 @@ export class Journal implements AsyncDisposable {
 
   append(entry: Entry): Promise<void> {
     return this.#turn.run(async () => {
-      this.#file ??= await open(this.#path, "a", 0o600);
+      this.#file ??= await openOwnFile(this.#path, { for: "append" });
       // The next line must not be appended to what a failed append left.
       const line = Buffer.from(`${this.#isTorn ? "\n" : ""}${JSON.stringify(entry)}\n`);
       this.#isTorn = true;

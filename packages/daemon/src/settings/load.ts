@@ -1,13 +1,13 @@
 /**
  * Reads settings once: flags, then FORKD_* variables, then config.json in the data directory, then defaults.
  */
-import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { isErrno } from "@forkd/base";
+import { isErrno, readOwnFile } from "@forkd/base";
 import { AppError, defaultDataDir } from "@forkd/contract";
 import { defaultsOf, hostFacts, type SettingTable } from "@forkd/runtime";
 import { z } from "zod";
 import { issuesOf } from "../http/body/invalid-request.ts";
+import { unusableFile } from "../host/unusable-file.ts";
 import { exposureProblem } from "./exposure.ts";
 import { schemaOf, settingTable, variableOf, type SettingName, type Settings, type Table } from "./table.ts";
 
@@ -92,10 +92,10 @@ function parse({ values, sources }: Merged, table: Table): Config {
 export async function readConfigFile(file: string): Promise<Given> {
   let text: string;
   try {
-    text = await readFile(file, "utf8");
+    text = await readOwnFile(file);
   } catch (error) {
     if (isErrno(error, "ENOENT")) return {};
-    throw error;
+    throw unusableFile(error, "the settings");
   }
   try {
     const { data_dir: _, ...rest } = z.record(z.string(), z.unknown()).parse(JSON.parse(text));

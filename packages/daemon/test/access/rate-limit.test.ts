@@ -131,6 +131,31 @@ test("connections over the limit are refused on TCP; the unix socket has its own
   for (const socket of held) socket.destroy();
 });
 
+test("silent connections do not keep callers out, and do not end those of identified callers", async () => {
+  await using server = await startServer({ ...handlers, status: () => ({}) as never }, nullLogger(), {
+    server: { limits: { maxConnections: 64 } },
+  });
+  const { hostname, port } = new URL(server.url);
+  const connect = async () => {
+    const socket = net.connect(Number(port), hostname);
+    socket.on("error", () => undefined);
+    await once(socket, "connect");
+    return socket;
+  };
+  const ask = async (socket: net.Socket) => {
+    const answered = once(socket, "data");
+    socket.write(`GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+    return String((await Promise.race([answered, once(socket, "close")]))[0]).slice(0, 12);
+  };
+  const known = await connect();
+  assert.equal(await ask(known), "HTTP/1.1 200");
+  const silent: net.Socket[] = [];
+  for (let count = 0; count < 200; count++) silent.push(await connect());
+  assert.equal((await send(server.url, "/healthz")).status, 200);
+  assert.equal(await ask(known), "HTTP/1.1 200");
+  for (const socket of [known, ...silent]) socket.destroy();
+});
+
 test("one address has its own limit of connections, and gets room again when one of them ends", async () => {
   await using server = await startServer(handlers, nullLogger(), {
     server: { limits: { maxPerAddress: 2, isOwnAddress: (address) => address === "127.0.0.2" } },

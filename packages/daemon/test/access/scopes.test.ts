@@ -134,6 +134,19 @@ test("the OpenAPI document names the scope of each route", async () => {
   }
 });
 
+test("reading every byte of a snapshot needs run", async () => {
+  await using own = await startServer({ snapshotInfo: () => ({}) as never });
+  const look = async (scope: "read" | "run", query: string) => {
+    const name = `${scope}${query.length}`;
+    const { key } = await own.keys.create({ name, scope });
+    return send(own.url, `/v1/snapshots/py/info${query}`, { headers: { authorization: `Bearer ${key}` } });
+  };
+  const refused = await look("read", "?verify=true");
+  assert.deepEqual([refused.status, refused.json.details.needed], [403, "run"]);
+  assert.equal((await look("read", "")).status, 200);
+  assert.equal((await look("run", "?verify=true")).status, 200);
+});
+
 test("checking the host by starting guests needs admin", async () => {
   const doctor = () => ({ ok: true, checks: [] }) as never;
   await using own = await startServer({ doctor });

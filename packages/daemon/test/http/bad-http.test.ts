@@ -127,3 +127,27 @@ test("a client that disconnects in the middle of its body gets cancelled, not in
   assert.ok(error instanceof AppError);
   assert.equal(error.code, "cancelled");
 });
+
+test("a request that names two hosts is refused", async () => {
+  await using server = await startServer({ version: () => ({}) as never });
+  const ask = async (target: string, ...hosts: string[]) => {
+    const headers = hosts.map((host) => `Host: ${host}\r\n`).join("");
+    const [reply] = await exchange(
+      server.socket,
+      `GET ${target} HTTP/1.1\r\n${headers}Connection: close\r\n\r\n`,
+    );
+    return [reply?.status, /"error":"([^"]*)"/.exec(reply?.body ?? "")?.[1]];
+  };
+  assert.deepEqual(await ask("/version", "localhost", "evil.example"), [
+    400,
+    "Invalid request: the header Host is given twice",
+  ]);
+  assert.equal((await ask("/version", "localhost", "localhost"))[0], 400);
+  assert.deepEqual(await ask("http://evil.example/version", "localhost"), [
+    400,
+    "Invalid request: its URL and its header Host name different hosts",
+  ]);
+  assert.equal((await ask("http://localhost:81/version", "localhost"))[0], 400);
+  assert.equal((await ask("http://LocalHost:80/version", "localhost"))[0], 200);
+  assert.equal((await ask("http://localhost:9/version", "localhost:9"))[0], 200);
+});

@@ -154,6 +154,13 @@ test("lockDataDir() is free when its holder was killed", async () => {
   await using _ = await lockDataDir(dir);
 });
 
+test("lockDataDir() makes its socket for its owner alone", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  scope.use(await lockDataDir(dir));
+  assert.equal((await stat(join(dir, "daemon.lock"))).mode & 0o777, 0o600);
+});
+
 test("lockDataDir() lets one of many win", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);

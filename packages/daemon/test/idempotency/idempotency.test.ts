@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { appendFile, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -174,6 +175,42 @@ test("a call whose client disconnects keeps running for another that waits for i
   assert.deepEqual(await waiting, { status: 201, body: '[{"id":"sb-1"}]', replayed: true });
   assert.equal(aborted, false);
   assert.equal(calls.count, 1);
+});
+
+test("a key that is made again under an old name does not get the old key's answers", async () => {
+  const { calls, fork } = counting();
+  await using server = await startServer({ fork });
+  const call = (key: string) =>
+    post(server.url, "/v1/sandboxes", request, { ...keyed("k"), authorization: `Bearer ${key}` });
+  const first = await server.keys.create({ name: "ci", scope: "run" });
+  await call(first.key);
+  assert.equal((await call(first.key)).headers["idempotent-replayed"], "true");
+  await server.keys.remove("ci");
+  const second = await server.keys.create({ name: "ci", scope: "run" });
+  assert.equal((await call(second.key)).headers["idempotent-replayed"], undefined);
+  assert.equal(calls.count, 2);
+});
+
+test("an answer that an older version wrote counts for a key that existed then", async () => {
+  await using scope = new Scope();
+  const path = join(await temporaryDir(scope), "answers");
+  const signal = new AbortController().signal;
+  const at = Date.now() - 60_000;
+  const input = {};
+  const runAs = async (createdAtUnix: number) => {
+    await using idempotency = await Idempotency.open(path, nullLogger());
+    const caller = { name: "ci", key: { id: "0123456789abcdef", createdAtUnix } };
+    const work = async () => ({ status: 201, body: "new" });
+    return (await idempotency.run({ key: "k", route: "fork", input, context: { signal, caller } }, work))
+      .body;
+  };
+  const digest = createHash("sha256")
+    .update(JSON.stringify(["fork", input]))
+    .digest("hex");
+  const entry = { principal: "ci", key: "k", route: "fork", digest, status: 201, body: "old", at_ms: at };
+  await writeFile(path, `${JSON.stringify(entry)}\n`);
+  assert.equal(await runAs(at / 1000 - 100), "old");
+  assert.equal(await runAs(at / 1000 + 10), "new");
 });
 
 test("each caller has its own keys", async () => {

@@ -2,7 +2,7 @@
  * A VMM process, started or adopted. It is started in its own session with its output in a log file, so it
  * does not depend on the daemon. The reason for its exit is set once: the first cause counts.
  */
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawn, type ChildProcess, type StdioOptions } from "node:child_process";
 import { closeSync, openSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
@@ -81,10 +81,13 @@ export class VmmProcess implements AsyncDisposable {
     const fds: number[] = [log];
     try {
       for (const path of options.files ?? []) fds.push(openSync(path, "r"));
-      const child = spawn(options.program, options.args, {
-        detached: true,
-        stdio: ["ignore", log, log, "pipe", ...fds.slice(1)],
-      });
+      const child = spawnPrivately(options.program, options.args, [
+        "ignore",
+        log,
+        log,
+        "pipe",
+        ...fds.slice(1),
+      ]);
       asOrdinary(child.pid);
       const end = new Promise<End>((resolve) => {
         child.once("exit", (exitCode, signal) => resolve({ exitCode, signal }));
@@ -158,6 +161,24 @@ export class VmmProcess implements AsyncDisposable {
     this.kill();
     await this.exited;
     this.control.destroy();
+  }
+}
+
+/** Variables that the program loader and QEMU itself read. No others: a guest may take over its VMM. */
+const vmmVariables = ["PATH", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"];
+
+/** The process gets no variables of the daemon but those it needs, and only its user can read its files. */
+function spawnPrivately(program: string, args: readonly string[], stdio: StdioOptions): ChildProcess {
+  const given = vmmVariables.flatMap((name) => {
+    const value = process.env[name];
+    return value === undefined ? [] : [[name, value]];
+  });
+  // spawn() forks before it returns, so the umask of the daemon changes for no other call.
+  const before = process.umask(0o077);
+  try {
+    return spawn(program, args, { detached: true, env: Object.fromEntries(given), stdio });
+  } finally {
+    process.umask(before);
   }
 }
 

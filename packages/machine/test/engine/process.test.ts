@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { readFile, writeFile } from "node:fs/promises";
+import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { tailOf, VmmProcess } from "../../src/engine/process.ts";
@@ -99,6 +99,27 @@ test("VmmProcess.start() passes a socket as descriptor 3 and files as 4 and high
   vmm.control.setEncoding("utf8");
   vmm.control.write("hello\n");
   assert.deepEqual(await once(vmm.control, "data"), ["hello device state another\n"]);
+});
+
+test("VmmProcess.start() passes no variables of the daemon but those that the program needs", async (t) => {
+  process.env["FORKD_TEST_SECRET"] = "hunter2";
+  t.after(() => delete process.env["FORKD_TEST_SECRET"]);
+  const dir = await temporaryDirectory(t);
+  const texts = { logPath: join(dir, "log"), consolePath: join(dir, "console") };
+  await using vmm = await VmmProcess.start({ program: "/usr/bin/env", args: [], ...texts });
+  const names = (await vmm.exited).log.split("\n").map((line) => line.replace(/=.*/, ""));
+  const allowed = ["PATH", "LD_LIBRARY_PATH", "QEMU_MODULE_DIR"];
+  assert.ok(names.includes("PATH"));
+  assert.deepEqual(
+    names.filter((name) => !allowed.includes(name)),
+    [],
+  );
+});
+
+test("VmmProcess.start() makes the files that the process creates private", async (t) => {
+  const { vmm, dir } = await shell(t, "echo x > $1/console");
+  await vmm.exited;
+  assert.equal((await stat(join(dir, "console"))).mode & 0o777, 0o600);
 });
 
 test("VmmProcess runs in its own session and has pid and start time as id", async (t) => {

@@ -6,7 +6,7 @@
  */
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
-import { isErrno, readJson } from "@forkd/base";
+import { isErrno, readJson, UnsafeFile } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
 import {
   advice,
@@ -178,7 +178,8 @@ export async function readRecord(home: SandboxHome): Promise<SandboxRecord | und
     content = await readJson(home.recordPath);
   } catch (error) {
     if (isErrno(error, "EACCES", "EPERM")) throw foreign(home.recordPath, String(error));
-    if (isErrno(error, "EIO", "EISDIR") || error instanceof SyntaxError) throw damaged(home, String(error));
+    if (isErrno(error, "EIO") || error instanceof UnsafeFile || error instanceof SyntaxError)
+      throw damaged(home, String(error));
     throw error;
   }
   if (content === undefined) return undefined;
