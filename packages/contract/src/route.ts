@@ -51,6 +51,11 @@ type RouteColumns = {
    * otherwise `change`.
    */
   readonly audit: "read" | "change" | "command" | "none";
+  /**
+   * The operation calls into the guest: it resumes a paused sandbox that has auto-resume, and the sandbox is
+   * not idle while it runs; default: false
+   */
+  readonly intoGuest: boolean;
   /** level of the log line of a request that succeeds; default: info */
   readonly log: "info" | "debug";
   /** the client decides how long the answer lasts, so that its duration is not measured; default: false */
@@ -74,6 +79,7 @@ export function route<const R extends RouteDefinition>(definition: R): R & Route
     repeatable: [],
     paged: false,
     audit: definition.method === "get" ? "read" : "change",
+    intoGuest: false,
     log: "info",
     endless: false,
     idempotencyKey: "ignored",
