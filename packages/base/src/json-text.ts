@@ -1,6 +1,6 @@
 /**
  * JSON that is passed on without being parsed. A value from elsewhere may be small as text and expensive as
- * objects, and most of the time nobody here looks inside.
+ * objects, and most code needs only the text.
  */
 import { randomUUID } from "node:crypto";
 

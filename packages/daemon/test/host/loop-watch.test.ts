@@ -50,7 +50,7 @@ test("a long turn is logged with its routes, counted and shown by the doctor", (
   assert.match(exposition([watch.seconds]), /stall_seconds_bucket\{le="2.5"\} 1\n/);
 });
 
-test("a host that does not run the daemon is told apart", (t) => {
+test("a turn without processor time is reported as the host's", (t) => {
   const { watch, lines, turn } = watched(t);
   turn(3050, 10);
   assert.equal(lines[0]?.event, "daemon.stall");

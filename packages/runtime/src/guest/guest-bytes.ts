@@ -56,7 +56,7 @@ export class GuestBytes {
     let isReleased = false;
     return {
       hold: (bytes) => {
-        // Data that arrives after the call gave up must not be counted: nobody would release it.
+        // Data that arrives after the call gave up must not be counted, because nothing releases it.
         if (isReleased) throw new AppError("cancelled", "Cannot collect this answer: its call has ended");
         for (const [limit, key] of keys) this.#check(limit, key, bytes);
         held += bytes;

@@ -55,7 +55,7 @@ export class KernelQueue {
     return this.#waiting.length < before;
   }
 
-  /** Whether so many more bytes of the answer to `id` may be kept. Nobody reads an answer that is not pending. */
+  /** Whether so many more bytes of the answer to `id` may be kept. An answer that is not pending has no reader. */
   hasRoom(id: number, bytes: number): boolean {
     const request = this.#sent[0];
     return request?.id === id && (request.room?.(bytes) ?? true);
