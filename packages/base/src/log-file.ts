@@ -10,7 +10,7 @@ import { dirname } from "node:path";
 import { isErrno } from "./atomic-file.ts";
 import { openOwnFileSync } from "./own-file.ts";
 
-export type LogFileOptions = {
+type LogFileOptions = {
   readonly path: string;
   /** size at which it is rotated; 0: never */
   readonly maxBytes: number;

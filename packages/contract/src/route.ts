@@ -36,8 +36,10 @@ type Facts = {
   readonly streamed?: z.ZodType;
 };
 
-export type RouteColumns = {
-  /** fields of the input that need more than the route's scope when they are given and not false; default: none */
+type RouteColumns = {
+  /**
+   * Fields of the input that need more than the route's scope when they are given and not false; default: none.
+   */
   readonly inputScopes: Readonly<Record<string, Scope>>;
   /** longest JSON body; default: `usualBodyBytes` */
   readonly maxBodyBytes: number;
@@ -51,6 +53,11 @@ export type RouteColumns = {
    * otherwise `change`.
    */
   readonly audit: "read" | "change" | "command" | "none";
+  /**
+   * The operation calls into the guest: it resumes a paused sandbox that has auto-resume, and the sandbox is
+   * not idle while it runs; default: false
+   */
+  readonly intoGuest: boolean;
   /** level of the log line of a request that succeeds; default: info */
   readonly log: "info" | "debug";
   /** the client decides how long the answer lasts, so that its duration is not measured; default: false */
@@ -64,7 +71,7 @@ export type RouteColumns = {
 };
 
 export type Route = Facts & RouteColumns;
-export type RouteDefinition = Facts & Partial<RouteColumns>;
+type RouteDefinition = Facts & Partial<RouteColumns>;
 
 /** Fills in the defaults and keeps the exact types of the definition. */
 export function route<const R extends RouteDefinition>(definition: R): R & RouteColumns {
@@ -74,6 +81,7 @@ export function route<const R extends RouteDefinition>(definition: R): R & Route
     repeatable: [],
     paged: false,
     audit: definition.method === "get" ? "read" : "change",
+    intoGuest: false,
     log: "info",
     endless: false,
     idempotencyKey: "ignored",

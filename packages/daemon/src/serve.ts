@@ -10,7 +10,7 @@ import type { Observed } from "./http/exchange.ts";
 import { unusableFile } from "./host/unusable-file.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
-export type ServeOptions = {
+type ServeOptions = {
   readonly flags?: Flags;
   /** replace the usual defaults */
   readonly defaults?: Flags;

@@ -8,7 +8,7 @@ import { lstat, stat, type FileHandle } from "node:fs/promises";
 import { isErrno, openOwnFile, type Logger } from "@forkd/base";
 import { AppError, errorMessage, type AuditStatus } from "@forkd/contract";
 
-export type AuditOptions = {
+type AuditOptions = {
   readonly path: string;
   /** open it even through a link, because the operator chose the path */
   readonly followLinks?: boolean;
