@@ -13,10 +13,10 @@ export {
   writeFileAtomic,
   writeFileBeside,
 } from "./atomic-file.ts";
+export { openOwnFile, readOwnFile, UnsafeFile } from "./own-file.ts";
+export { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 export { LogFile } from "./log-file.ts";
 export { createLogger, nullLogger, type Logger } from "./logger.ts";
-export { openOwnFile, openOwnFileSync, readOwnFile, UnsafeFile } from "./own-file.ts";
-export { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 export { CachedValue } from "./cached-value.ts";
 export { createDeferred, type Deferred } from "./deferred.ts";
 export { checkJson } from "./json-check.ts";

@@ -23,7 +23,7 @@ export class UnsafeFile extends Error {
   }
 }
 
-export type OwnFileUse = {
+type OwnFileUse = {
   readonly for: "read" | "append";
   /** Follow links, for a path that the operator chose. The kind is checked, the owner is not. */
   readonly followLinks?: boolean | undefined;
@@ -88,7 +88,7 @@ function kindOf(facts: Stats): string {
   return "it is not a regular file";
 }
 
-/** What open() itself refuses. ENXIO: a socket, or a pipe that nobody reads. */
+/** What open() itself refuses. ENXIO: a socket, or a pipe that no process reads. */
 function explained(path: string, error: unknown): unknown {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   if (code === "ELOOP") return new UnsafeFile(path, "it is a symbolic link", error);

@@ -37,7 +37,9 @@ type Facts = {
 };
 
 type RouteColumns = {
-  /** fields of the input that need more than the route's scope when they are given and not false; default: none */
+  /**
+   * Fields of the input that need more than the route's scope when they are given and not false; default: none.
+   */
   readonly inputScopes: Readonly<Record<string, Scope>>;
   /** longest JSON body; default: `usualBodyBytes` */
   readonly maxBodyBytes: number;

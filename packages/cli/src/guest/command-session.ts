@@ -50,7 +50,7 @@ export async function runCommand(
   }
 }
 
-/** Without a terminal nobody can type: a shell would wait for input that ends, and never exit. */
+/** A shell with a terminal would wait forever: keys cannot be typed on the stdin of this process. */
 export function requireTerminal({ interactive, tty }: CommandOptions): void {
   if (!interactive || !tty || process.stdin.isTTY) return;
   throw new AppError("invalid_request", "Cannot use -i with -t: stdin is not a terminal", {

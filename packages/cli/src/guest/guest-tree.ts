@@ -13,7 +13,7 @@ const maxEntries = 500_000;
 
 /** `path` is relative to the directory, with "/" between its names. */
 export type GuestItem = { readonly path: string; readonly entry: FileEntry };
-export type GuestTree = {
+type GuestTree = {
   /** parents before their children; the first one is "" */
   readonly directories: readonly string[];
   readonly files: readonly GuestItem[];

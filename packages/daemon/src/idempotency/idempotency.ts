@@ -19,7 +19,7 @@ const maxBytes = 64 * 1024 * 1024;
 const slackBytes = 16 * 1024 * 1024;
 
 export type Answer = { readonly status: number; readonly body: string };
-export type IdempotentCaller = { readonly name: string; readonly key?: KeyIdentity };
+type IdempotentCaller = { readonly name: string; readonly key?: KeyIdentity };
 export type KeyedCall = {
   readonly key: string;
   readonly route: string;

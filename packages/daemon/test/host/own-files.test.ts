@@ -13,7 +13,7 @@ const files = ["token", "keys.json", "audit.jsonl", "idempotency.jsonl", "config
 const kinds = {
   "a symbolic link": (path: string, victim: string) => symlink(victim, path),
   "a pipe": async (path: string) => void execFileSync("mkfifo", [path]),
-  "a directory": async (path: string) => void (await mkdir(path)),
+  "a directory": (path: string) => mkdir(path),
 };
 
 test("the daemon refuses to start with a link, pipe or directory in place of its files, and names it", async () => {
