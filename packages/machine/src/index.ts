@@ -1,3 +1,4 @@
+export { guestDeadlines, vmmDeadlines } from "./deadlines.ts";
 export type {
   AttachSpec,
   BootSpec,

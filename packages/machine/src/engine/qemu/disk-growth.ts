@@ -59,7 +59,7 @@ export class DiskGrowth implements Disposable {
   async #follow(): Promise<void> {
     try {
       while (!this.#done) {
-        await this.#qmp.event("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
+        await this.#qmp.eventEver("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
         if (!this.#done) await this.#arm();
       }
     } catch {
