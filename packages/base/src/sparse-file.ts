@@ -9,7 +9,10 @@ const tool = "forkd-pages";
 /** a range is at most 40 bytes of text */
 const maxOutput = 64 << 20;
 
-/** Makes `to`, which must not exist, equal to `from`: shares its blocks where the file system can, and copies its data otherwise. */
+/**
+ * Makes `to`, which must not exist, equal to `from`: shares its blocks where the file system can, and copies
+ * its data otherwise.
+ */
 export async function copySparse(
   from: string,
   to: string,

@@ -23,7 +23,7 @@ export const tscKhz = 2_000_000;
 /** for hosts that are very slow */
 const patienceMs = 120_000;
 
-/** Waits for what another part of the program will do; the end of it is announced to nobody. */
+/** Waits for a condition that no event announces. */
 export async function until(what: string, isTrue: () => boolean | Promise<boolean>): Promise<void> {
   const late = Date.now() + patienceMs;
   while (!(await isTrue())) {

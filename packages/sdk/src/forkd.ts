@@ -117,7 +117,10 @@ export class Forkd {
     return this.#client.call("version", {}, options);
   }
 
-  /** Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's setting. */
+  /**
+   * Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's
+   * setting.
+   */
   shutdown({ sandboxes, ...options }: CallOptions & { sandboxes?: "keep" | "stop" } = {}): Promise<{
     stopped: number;
     kept: number;

@@ -75,7 +75,10 @@ test("findDaemon() reads FORKD_CA for https and refuses invalid addresses", asyn
     assert.deepEqual(await findDaemon({ url }, env), { url, token: "t", ca: "PEM" });
     const plain = "http://127.0.0.1:1";
     assert.deepEqual(await findDaemon({ url: plain }, env), { url: plain, token: "t" });
-    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), /check FORKD_CA/);
+    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), {
+      message: /there is no file .*none$/,
+      remedy: { action: "advice", text: "Set FORKD_CA or `caFile` to a PEM file." },
+    });
     for (const bad of ["127.0.0.1:8889", "forkd.example", "ftp://x", ""])
       await assert.rejects(findDaemon({ url: bad }, env), { code: "invalid_request" }, bad);
   } finally {

@@ -37,7 +37,7 @@ async function pin(
   if (!(await runtime.store.isCurrent(own))) {
     throw new AppError(
       "snapshot_not_found",
-      `Cannot capture ${sandbox.id}: its snapshot "${own.tag}" was removed or replaced while it ran, and what changed since cannot be told without it`,
+      `Cannot capture ${sandbox.id}: its snapshot "${own.tag}" was removed or replaced while it ran, so its changes since then cannot be determined`,
       { details: { tag: own.tag } },
     );
   }
@@ -49,8 +49,11 @@ async function pin(
   if (mode !== "full" && length >= maxChainDepth) {
     throw new AppError(
       "chain_too_deep",
-      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed. Use mode full, or fork from a compacted copy (forkd compact --from ${parent.tag} --to NEW)`,
-      { details: { tag: parent.tag, chain: length, limit: maxChainDepth } },
+      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed`,
+      {
+        details: { tag: parent.tag, chain: length, limit: maxChainDepth },
+        remedy: { action: "branch_with_mode", mode: "full" },
+      },
     );
   }
   const release = runtime.images.hold(own.id);

@@ -6,6 +6,7 @@
  */
 import { randomBytes } from "node:crypto";
 import {
+  advice,
   AppError,
   toAppError,
   type BranchMode,
@@ -215,8 +216,8 @@ function refuseOtherParent({ parent_tag: asked }: BranchRequest, { parent }: Lay
   if (asked === undefined || asked === parent.tag) return;
   throw new AppError(
     "invalid_request",
-    `Invalid request: parent_tag: the sandbox runs from "${parent.tag}", so its branch cannot be a layer over "${asked}". Leave parent_tag out`,
-    { details: { parent_tag: asked, runs_from: parent.tag } },
+    `Invalid request: parent_tag: the sandbox runs from "${parent.tag}", so its branch cannot be a layer over "${asked}"`,
+    { details: { parent_tag: asked, runs_from: parent.tag }, remedy: advice("Leave parent_tag out.") },
   );
 }
 

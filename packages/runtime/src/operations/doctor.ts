@@ -38,7 +38,7 @@ function acceleratorCheck({ accelerator }: Pick<Runtime, "accelerator">): Check 
     name: "accelerator",
     outcome: "warn",
     detail,
-    remedy: "guests run, slower; use a host with kvm_intel or kvm_amd for full speed",
+    remedy: "Use a host with kvm_intel or kvm_amd for full speed.",
   };
 }
 
@@ -50,5 +50,5 @@ async function leftoverFinding(runtime: Pick<Runtime, "cgroups" | "config" | "pl
   ];
   if (found.length === 0) return ok("leftovers", "none");
   const names = found.slice(0, 3);
-  return warn("leftovers", `${found.length}, such as ${names.join(", ")}`, "forkd cleanup");
+  return warn("leftovers", `${found.length}, such as ${names.join(", ")}`, { action: "clean_up" });
 }

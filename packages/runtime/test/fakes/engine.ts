@@ -1,4 +1,7 @@
-/** An engine without VMs: real sockets and directories, a scripted guest, and a failure wherever a test wants one. */
+/**
+ * An engine without VMs: real sockets and directories, a scripted guest, and a failure wherever a test wants
+ * one.
+ */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { appendFile, open, writeFile } from "node:fs/promises";
@@ -205,7 +208,7 @@ export class FakeMachine implements PreparedMachine, Machine {
     this.wasLeft = true;
   }
 
-  /** The process ends by itself. */
+  /** The process exits without being asked to. */
   die(text: string): void {
     this.hasEnded = true;
     this.#exit({ text, exitCode: 1, signal: null, log: "last log", console: "last console" });
