@@ -42,6 +42,8 @@ export type GuestDeadlines = {
   readonly pingMs: number;
   /** ms without progress after which an operation fails although the agent answers, such as `remove` of a tree */
   readonly stallMs: number;
+  /** ms beyond the timeout of a command, which the agent enforces, until its exit must be known */
+  readonly graceMs: number;
   /** ms to wait for the exit of a process that was killed; one that is stuck in the guest's kernel never exits */
   readonly killMs: number;
 };
@@ -52,6 +54,7 @@ export const guestDeadlines: GuestDeadlines = {
   quietMs: 15_000,
   pingMs: 10_000,
   stallMs: 600_000,
+  graceMs: 10_000,
   killMs: 5_000,
 };
 

@@ -44,6 +44,7 @@ export {
   type ProcessId,
 } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
+export { GuestProgress } from "./agent/progress.ts";
 export { AgentProcess } from "./agent/process/process.ts";
 export type { AgentExit, AgentOutput } from "./agent/wire/replies.ts";
 export type { StartSpec } from "./agent/wire/requests.ts";

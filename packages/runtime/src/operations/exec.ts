@@ -9,7 +9,7 @@ import {
   type ExecResult,
   type ParsedOf,
 } from "@forkd/contract";
-import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
+import { GuestProgress, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
@@ -264,7 +264,10 @@ async function withProcess<T>(
 ): Promise<T> {
   const { current } = sandbox;
   const followed = current.followed(execId);
-  if (followed) return work(followed);
+  // A command that does not read its input delays it; only a silent guest is given up.
+  if (followed) {
+    return new GuestProgress(sandbox.agent, "reach the command").next(Promise.resolve(work(followed)));
+  }
   return current.attachBriefly(async () => {
     const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);
