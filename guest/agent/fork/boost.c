@@ -7,7 +7,7 @@
  * separate frame, which makes a program that prints lines eight times slower.
  *
  * A poll of the port has a side effect: virtio_console takes the next buffer out of the virtqueue, and the
- * interrupt for that buffer then wakes nobody. If this thread polls just before the interrupt arrives, the
+ * interrupt for that buffer then wakes no thread. If this thread polls just before the interrupt arrives, the
  * agent, which watches the port edge-triggered, would never learn of the buffer. So after each poll that found
  * input the thread also wakes the agent through an eventfd, which makes it read the port.
  *

@@ -1,6 +1,6 @@
 /**
  * How long the host waits for VMMs, guests and helpers. Every wait for one of them has a deadline from here;
- * tools/check-waits.mjs refuses waits that go around it. Whoever misses a deadline is at fault, not the caller:
+ * tools/check-waits.mjs refuses waits that go around it. The side that misses a deadline bears the cost:
  *
  *   VMM     It is killed, and its exit says why. The sandbox is dead or paused from its last saved state.
  *   guest   The call fails with `agent_unreachable`. The machine keeps running.

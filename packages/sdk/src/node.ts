@@ -1,4 +1,5 @@
 /** The part for Node: finds the daemon of this user and talks to it over its unix socket or TCP. */
+import { constants } from "node:fs";
 import { readFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
@@ -43,6 +44,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Shorter than the daemon's limit (65 s), so that no request uses a connection that is being closed. */
 const idleMs = 55_000;
+/** ms to connect; a host that drops packets would otherwise hold a call for minutes */
+const connectMs = 10_000;
 
 /** Finds the daemon of this user; does not contact it yet. */
 export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
@@ -141,7 +144,8 @@ async function readRecord(dataDir: string): Promise<DaemonRecord> {
 
 async function readIfPresent(path: string): Promise<string | undefined> {
   try {
-    return await readFile(path, "utf8");
+    // Not blocking: opening a FIFO would wait for a writer.
+    return await readFile(path, { encoding: "utf8", flag: constants.O_RDONLY | constants.O_NONBLOCK });
   } catch (error) {
     if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
     throw new AppError("daemon_unreachable", `Cannot read ${path}: ${String(error)}`, { cause: error });
@@ -192,6 +196,13 @@ function exchange(
 ): Promise<TransportResponse> {
   const { body, signal } = request;
   let sourceFailure: { error: unknown } | undefined;
+  outgoing.once("socket", (socket) => {
+    if (!socket.connecting) return;
+    const late = () => outgoing.destroy(new Error(`no connection within ${connectMs / 1000} s`));
+    const timer = setTimeout(late, connectMs);
+    const done = () => clearTimeout(timer);
+    socket.once("connect", done).once("close", done);
+  });
   const answered = new Promise<TransportResponse>((resolve, reject) => {
     outgoing.once("response", (incoming) => resolve(answerOf(outgoing, incoming, { target, signal })));
     // Stays attached: a request can fail after its response has begun.

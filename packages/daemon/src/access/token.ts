@@ -1,6 +1,7 @@
 /** The token of a data directory. It grants the scope admin. */
 import { randomBytes } from "node:crypto";
-import { chmod, readFile, stat } from "node:fs/promises";
+import { constants } from "node:fs";
+import { chmod, open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, writeFileAtomic } from "@forkd/base";
 import { advice, AppError, errorMessage } from "@forkd/contract";
@@ -23,7 +24,7 @@ export async function openToken(place: TokenPlace): Promise<string> {
   const file = tokenFile(place);
   let text: string;
   try {
-    text = await readFile(file, "utf8");
+    text = await readText(file);
   } catch (error) {
     if (isErrno(error, "ENOENT") && place.file === undefined) return makeToken(file);
     const why = errorMessage(error);
@@ -45,6 +46,13 @@ export async function openToken(place: TokenPlace): Promise<string> {
   }
   if (place.file === undefined && ((await stat(file)).mode & 0o077) !== 0) await chmod(file, 0o600);
   return token;
+}
+
+/** Fails for anything but a file; opening a FIFO would wait for a writer. */
+async function readText(path: string): Promise<string> {
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  if (!(await file.stat()).isFile()) throw new Error(`${path} is not a file`);
+  return file.readFile("utf8");
 }
 
 async function makeToken(file: string): Promise<string> {

@@ -1,6 +1,6 @@
 /**
- * Waits for an operation in the guest that has no time of its own, such as copying a file. It may go on as long
- * as it makes progress. A guest that shows none for a while is asked whether it still answers: a busy one does,
+ * Waits for an operation in the guest that has no timeout, such as copying a file. It may continue as long as
+ * it makes progress. A guest that shows none for a while is asked whether it still answers: a busy one does,
  * a silent one fails the operation with `agent_unreachable`.
  */
 import { within } from "@forkd/base";

@@ -59,7 +59,7 @@ test("readFile() ends when the guest falls silent in the middle of a file", asyn
   await rejectsWith(content.next(), "agent_unreachable");
 });
 
-test("an operation without output goes on as long as the agent answers", async () => {
+test("an operation without output continues as long as the agent answers", async () => {
   await using guest = await FakeGuest.ready({ deadlines: patient });
   const removing = removeFile(guest.client, "/tree", { recursive: true });
   const id = await guest.acceptStart();

@@ -98,6 +98,7 @@ async function runCommand(
     const whole = async () => {
       await process.started;
       const fed = feed(process, request);
+      // No deadline: withExitDeadline() below sets it.
       const exit = await process.exit;
       await fed;
       return exit;
@@ -206,6 +207,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   try {
     if (first) yield first;
     for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
+    // No deadline: a stream lasts as long as its command, and the caller may leave at any time.
     const exit = await process.exit;
     finished = true;
     owned.finish?.();

@@ -70,6 +70,7 @@ export class DiskGrowth implements Disposable {
   }
 
   #crossed(): Promise<unknown> {
+    // No deadline: a guest that writes little never crosses the offset.
     const event = this.#qmp.eventEver("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
     event.catch(() => undefined);
     return event;

@@ -150,6 +150,7 @@ export class QemuDisk {
     const between = this.#nodes.slice(keep, -1);
     if (!base || between.length === 0) return [];
     await this.#growth?.allow(this.#nodes.slice(keep, this.#bases).map(({ path }) => path));
+    // No deadline: the job may take long, and #whileProgressing() watches it.
     const ended = this.#qmp.eventEver("BLOCK_JOB_COMPLETED", ({ device }) => device === jobName);
     ended.catch(() => undefined);
     const chain = { device: top.name, "base-node": base.name };
@@ -222,6 +223,7 @@ async function jobs(execute: Execute): Promise<z.output<typeof jobsSchema>> {
 
 async function endJobs(execute: Execute, qmp: QmpClient): Promise<void> {
   const endings = ["BLOCK_JOB_CANCELLED", "BLOCK_JOB_COMPLETED"];
+  // No deadline: it is set below, and only if there is a job.
   const ended = qmp.eventEver(endings, ({ device }) => device === jobName);
   ended.catch(() => undefined);
   if (!(await jobs(execute)).some(({ device }) => device === jobName)) return;

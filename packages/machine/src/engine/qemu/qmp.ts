@@ -4,7 +4,7 @@
  * Several commands may be pending; answers are matched by id. Events go to waiters by name.
  *
  * Every command has a deadline. After a missed one the connection is unusable: a late answer could belong to a
- * state that the caller has given up. Everything pending rejects, and the owner is told to end the process.
+ * state that the caller has given up. Everything pending rejects, and the owner ends the process.
  */
 import type { Socket } from "node:net";
 import { z } from "zod";
