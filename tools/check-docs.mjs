@@ -142,10 +142,10 @@ function routesTable() {
     .sort((a, b) => place(a.group) - place(b.group) || (a.group < b.group ? 1 : a.group > b.group ? -1 : 0));
   const anchor = (group) => group.replaceAll(", ", "-");
   return [
-    "| request | scope | does | examples |\n|---|---|---|---|\n",
+    "| request | scope | guest | does | examples |\n|---|---|---|---|---|\n",
     ...rows.map(
-      ({ method, path, scope, summary, group }) =>
-        `| \`${method.toUpperCase()} ${path}\` | ${scope === "open" ? "" : scope} | ${summary} | [${group}](#${anchor(group)}) |\n`,
+      ({ method, path, scope, intoGuest, summary, group }) =>
+        `| \`${method.toUpperCase()} ${path}\` | ${scope === "open" ? "" : scope} | ${intoGuest ? "yes" : ""} | ${summary} | [${group}](#${anchor(group)}) |\n`,
     ),
   ].join("");
 }

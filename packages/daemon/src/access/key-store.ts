@@ -25,7 +25,7 @@ import { OpenCalls, type Cut } from "./open-calls.ts";
 
 const maxKeys = 1000;
 /** Names of callers without a key */
-export const reservedNames = ["local", "token", "anonymous"] as const;
+const reservedNames = ["local", "token", "anonymous"] as const;
 const newKey = advice("Ask for a new key.");
 
 const recordSchema = z.strictObject({

@@ -17,7 +17,7 @@ export function isLoopback(host: string): boolean {
   return /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)$/i.test(host);
 }
 
-export type Exposure = {
+type Exposure = {
   readonly listen: string;
   readonly auth: "token" | "off";
   readonly tls_cert?: string | undefined;

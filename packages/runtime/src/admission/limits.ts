@@ -31,7 +31,7 @@ import type { EndReason } from "../sandbox/exit-reason.ts";
 const mib = 1024 * 1024;
 
 /** What can hold a machine to a limit. */
-export type Enforcers = {
+type Enforcers = {
   readonly cgroups: Cgroups;
   readonly engine: Pick<Engine, "name" | "capabilities">;
 };

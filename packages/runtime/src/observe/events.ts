@@ -23,7 +23,7 @@ const maxPerOwner = 64;
 /** characters of a reason, which may contain output of a guest */
 const maxReason = 2000;
 
-export type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
+type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
 type Facts = Omit<ForkdEvent, "id" | "type" | "at_unix">;
 type SnapshotFacts = { status?: ForkdEvent["status"]; sandbox?: string | undefined; reason?: string };
 

@@ -284,7 +284,7 @@ test("a machine that dies after a resume leaves a sandbox that can be resumed ag
   await resume(runtime, { id: sandbox.id }, context);
   engine.machines.at(-1)?.die("killed from outside");
   await until("it has fallen back", () => sandbox.state === "paused");
-  assert.match(sandbox.info().reason ?? "", /killed by somebody/);
+  assert.match(sandbox.info().reason ?? "", /killed from outside/);
   assert.equal((await resume(runtime, { id: sandbox.id }, context)).state, "running");
 });
 
