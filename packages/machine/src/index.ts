@@ -1,4 +1,4 @@
-export { guestDeadlines, vmmDeadlines } from "./deadlines.ts";
+export { guestDeadlines } from "./deadlines.ts";
 export type {
   AttachSpec,
   BootSpec,

@@ -33,14 +33,14 @@ export type BootPlan = {
   bootTimeoutMs: number;
 };
 
-export type BootedParent = AsyncDisposable & {
+type BootedParent = AsyncDisposable & {
   readonly machine: Machine;
   readonly agent: AgentClient;
   readonly shape: MachineShape;
   readonly commandLine: string;
 };
 
-export type BootContext = {
+type BootContext = {
   signal?: AbortSignal | undefined;
   onProgress: (step: string, text: string) => void;
 };
