@@ -6,8 +6,12 @@
  * The agent is not always real-time: it would then preempt a process at each write and send each write in a
  * separate frame, which makes a program that prints lines eight times slower.
  *
- * Only on a machine with one CPU. With several, another CPU can run the agent; and under emulation, one in
- * ten machines with two CPUs and this thread hung during boot.
+ * A poll of the port has a side effect: virtio_console takes the next buffer out of the virtqueue, and the
+ * interrupt for that buffer then wakes no thread. If this thread polls just before the interrupt arrives, the
+ * agent, which watches the port edge-triggered, would never learn of the buffer. So after each poll that found
+ * input the thread also wakes the agent through an eventfd, which makes it read the port.
+ *
+ * Only on a machine with one CPU. With several, another CPU can run the agent.
  *
  * Neither thread spins: the port is watched edge-triggered, and the agent sleeps when it has nothing to do.
  * Children start with normal priority. If the kernel refuses real-time priority, the agent works without it.
@@ -16,14 +20,19 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "fork/fork.h"
+#include "wire/link.h"
+#include "wire/loop.h"
 
 #define STACK 65536
 
 static atomic_bool raised;
 static int port_ep = -1;
+static int input_fd = -1;
+static struct watch input_watch;
 
 static int set_policy(pid_t who, int policy)
 {
@@ -37,10 +46,21 @@ static void *boost_on_input(void *unused)
     (void)unused;
     if (set_policy(0, SCHED_RR) < 0)
         return NULL;
-    for (;;)
+    for (;;) {
+        if (epoll_wait(port_ep, &ev, 1, -1) <= 0)
+            continue;
         /* In this order, so that the agent always notices that it must drop the priority. */
-        if (epoll_wait(port_ep, &ev, 1, -1) > 0 && set_policy(getpid(), SCHED_RR) == 0)
+        if (set_policy(getpid(), SCHED_RR) == 0)
             atomic_store(&raised, true);
+        eventfd_write(input_fd, 1);
+    }
+}
+
+/* The counter is never read: the watch is edge-triggered, so every write is one event. */
+static void on_input(struct watch *w, uint32_t events)
+{
+    (void)w, (void)events;
+    link_input();
 }
 
 void boost_start(int port)
@@ -51,12 +71,16 @@ void boost_start(int port)
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
         return;
     port_ep = epoll_create1(EPOLL_CLOEXEC);
-    if (port_ep < 0 || epoll_ctl(port_ep, EPOLL_CTL_ADD, port, &ev) < 0)
+    input_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    input_watch.fn = on_input;
+    if (port_ep < 0 || input_fd < 0 || loop_add(input_fd, EPOLLIN | EPOLLET, &input_watch) < 0 ||
+        epoll_ctl(port_ep, EPOLL_CTL_ADD, port, &ev) < 0)
         return;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
     pthread_create(&thread, &attr, boost_on_input, NULL);
     pthread_attr_destroy(&attr);
+    link_input(); /* EPOLL_CTL_ADD polled the port, too */
 }
 
 void boost_end(void)

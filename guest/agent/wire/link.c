@@ -164,3 +164,9 @@ void link_pump(void)
         }
     }
 }
+
+void link_input(void)
+{
+    port_readable = true;
+    link_pump();
+}

@@ -37,6 +37,9 @@ void link_flush(void);
 /* Handles whole frames that are already buffered, then reads while there is input. */
 void link_pump(void);
 
+/* As link_pump, and reads the port even if it sent no event. */
+void link_input(void);
+
 /* Handles one frame (dispatch.c). */
 void dispatch(struct frame *f);
 

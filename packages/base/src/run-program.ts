@@ -16,6 +16,8 @@ type ProgramOptions = {
   /** the whole environment; default: that of this process */
   env?: NodeJS.ProcessEnv | undefined;
   signal?: AbortSignal | undefined;
+  /** cancels the program after this time; default: none */
+  timeoutMs?: number | undefined;
   /** each line of stdout and stderr as it arrives */
   onLine?: ((line: string) => void) | undefined;
   /** characters kept of the end of each output */
@@ -61,7 +63,7 @@ export async function runProgram(
   args: readonly string[],
   options: ProgramOptions = {},
 ): Promise<ProgramResult> {
-  const { signal } = options;
+  const { signal, timeoutMs } = options;
   if (signal?.aborted) throw cancelled(program, signal);
   const child = spawn(program, args, {
     stdio: ["ignore", "pipe", "pipe"],
@@ -78,18 +80,26 @@ export async function runProgram(
     killTimer = setTimeout(() => killGroup(child.pid, "SIGKILL"), killAfterMs);
   };
   signal?.addEventListener("abort", stop, { once: true });
+  let isLate = false;
+  const expire = (): void => {
+    isLate = true;
+    stop();
+  };
+  const deadline = timeoutMs === undefined ? undefined : setTimeout(expire, timeoutMs);
   try {
     const end = await new Promise<{ code: number | null; killer: string | null }>((resolve, reject) => {
       child.once("error", (cause) => reject(new ProgramFailure(program, cause.message, { cause })));
       child.once("close", (code, killer) => resolve({ code, killer }));
     });
     if (signal?.aborted) throw cancelled(program, signal);
+    if (isLate) throw new ProgramFailure(program, `not finished after ${timeoutMs} ms`);
     const outputs = { stdout: stdout(), stderr: stderr() };
     if (end.code === 0) return outputs;
     const status = end.code === null ? `killed by ${end.killer}` : `exit code ${end.code}`;
     throw new ProgramFailure(program, status, { exitCode: end.code, ...outputs });
   } finally {
     clearTimeout(killTimer);
+    clearTimeout(deadline);
     signal?.removeEventListener("abort", stop);
   }
 }

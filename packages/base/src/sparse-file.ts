@@ -1,6 +1,6 @@
 /**
  * Files with holes, which Node can neither find nor keep. A failure is an Error whose `code` is that of the
- * system call.
+ * system call, or EHELPER if the program did not do its work.
  */
 import { nativeTool } from "./native-tool.ts";
 import { ProgramFailure, runProgram } from "./run-program.ts";
@@ -39,7 +39,7 @@ async function run(args: readonly string[], what: string): Promise<string> {
     if (!(error instanceof ProgramFailure)) throw error;
     const [, code, text] = /^error (E\w+) (.*)$/m.exec(error.stdout) ?? [];
     if (code !== undefined) throw Object.assign(new Error(`${what}: ${code}, ${text}`), { code });
-    const why = error.isMissing ? `${tool} is not built, run make -C native` : error.message;
-    throw new Error(`${what}: ${why}`, { cause: error });
+    const why = error.isMissing ? "is not built, run make -C native" : `failed: ${error.status}`;
+    throw Object.assign(new Error(`${what}: ${tool} ${why}`, { cause: error }), { code: "EHELPER" });
   }
 }

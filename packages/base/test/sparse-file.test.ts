@@ -153,3 +153,14 @@ test("dataRanges() lists the parts that are not holes", async (t) => {
   assert.deepEqual(await dataRanges(join(dir, "short")), [{ start: 0, end: 3 }]);
   await assert.rejects(dataRanges(join(dir, "none")), (error) => isErrno(error, "ENOENT"));
 });
+
+test("copySparse() reports a helper that was killed, without its command line", async (t) => {
+  const dir = await temporaryDirectory(t);
+  // Opening a FIFO waits for a writer, so the helper is still there to be killed.
+  await run("mkfifo", [join(dir, "from")]);
+  const copying = copySparse(join(dir, "from"), join(dir, "to"));
+  copying.catch(() => undefined);
+  const children = await readFile(`/proc/${process.pid}/task/${process.pid}/children`, "utf8");
+  for (const pid of children.trim().split(" ")) process.kill(Number(pid), "SIGKILL");
+  await assert.rejects(copying, { code: "EHELPER", message: /: forkd-pages failed: killed by SIGKILL$/ });
+});

@@ -77,3 +77,8 @@ test("errorBodySchema accepts a body without details and refuses one without a c
   assert.deepEqual(errorBodySchema.parse({ error: "e", code: "c" }).details, {});
   assert.equal(errorBodySchema.safeParse({ error: "e" }).success, false);
 });
+
+test("toAppError() reports a helper program that was killed as engine_failed", () => {
+  const error = Object.assign(new Error("forkd-pages failed: killed by SIGKILL"), { code: "EHELPER" });
+  assert.equal(toAppError(error).code, "engine_failed");
+});

@@ -121,7 +121,7 @@ export const runtimeSettings = {
     schema: count(1, 3600),
     default: 180,
     unit: "seconds",
-    meaning: "Maximum time for a guest to boot.",
+    meaning: "Maximum time for a guest to boot and answer, including one restart.",
     becomes: (seconds) => ({ bootTimeoutMs: seconds * 1000 }),
   }),
   ready_timeout_secs: setting({

@@ -1,5 +1,5 @@
 /** The handle of a running command. It reconnects after a restart of the daemon. */
-import { AppError } from "@forkd/contract/wire";
+import { AppError, deadlineSignal } from "@forkd/contract/wire";
 import type { ExecEvent, ExecResult, RequestOf } from "@forkd/contract";
 import type { Client } from "./client.ts";
 import { cancelled } from "./errors.ts";
@@ -191,7 +191,8 @@ export class CommandHandle implements AsyncIterable<ExecEvent> {
 
   /** Kills the command, as the daemon does when the request that started it ends early. */
   async #endUnread(): Promise<void> {
-    const options = { signal: AbortSignal.timeout(longestRetryMs) };
+    using deadline = deadlineSignal(longestRetryMs);
+    const options = { signal: deadline.signal };
     const request = { ...this.#address(), signal: "SIGKILL" as const };
     // Nothing is left to do if the command or the daemon is gone.
     await this.#client.call("execSignal", request, options).catch(() => undefined);

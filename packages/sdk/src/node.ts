@@ -44,6 +44,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Shorter than the daemon's limit (65 s), so that no request uses a connection that is being closed. */
 const idleMs = 55_000;
+/** ms to connect; a host that drops packets would otherwise hold a call for minutes */
+const connectMs = 10_000;
 
 /** Finds the daemon of this user; does not contact it yet. */
 export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
@@ -196,6 +198,13 @@ function exchange(
 ): Promise<TransportResponse> {
   const { body, signal } = request;
   let sourceFailure: { error: unknown } | undefined;
+  outgoing.once("socket", (socket) => {
+    if (!socket.connecting) return;
+    const late = () => outgoing.destroy(new Error(`no connection within ${connectMs / 1000} s`));
+    const timer = setTimeout(late, connectMs);
+    const done = () => clearTimeout(timer);
+    socket.once("connect", done).once("close", done);
+  });
   const answered = new Promise<TransportResponse>((resolve, reject) => {
     outgoing.once("response", (incoming) => resolve(answerOf(outgoing, incoming, { target, signal })));
     // Stays attached: a request can fail after its response has begun.

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -81,6 +82,17 @@ test("findDaemon() reads FORKD_CA for https and refuses invalid addresses", asyn
     });
     for (const bad of ["127.0.0.1:8889", "forkd.example", "ftp://x", ""])
       await assert.rejects(findDaemon({ url: bad }, env), { code: "invalid_request" }, bad);
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+});
+
+test("findDaemon() does not wait for a FIFO in place of the record", { timeout: 60_000 }, async () => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-find-"));
+  try {
+    execFileSync("mkfifo", [join(dir, "daemon.json")]);
+    // It holds no record; whether that is an error does not matter here.
+    await findDaemon({ dataDir: dir }, {}).catch(() => undefined);
   } finally {
     await rm(dir, { recursive: true });
   }

@@ -1,20 +1,10 @@
 /** Finds the daemon, or starts it on demand. */
-import { AppError } from "@forkd/contract/wire";
 import type { Forkd } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
+import { checkHealth, findDaemon } from "./health.ts";
 
-/** Returns the daemon if it answers; undefined if nothing listens. */
-export async function findDaemon(signal: AbortSignal): Promise<Forkd | undefined> {
-  const forkd = await connect();
-  try {
-    await forkd.call("health", {}, { signal });
-    return forkd;
-  } catch (error) {
-    if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
-    throw error;
-  }
-}
+export { findDaemon };
 
 /** Connects to the daemon; starts a local one that is not running. */
 export async function openDaemon(cli: Cli): Promise<Forkd> {
@@ -30,6 +20,6 @@ export async function openDaemon(cli: Cli): Promise<Forkd> {
 /** Connects to the daemon that FORKD_URL names; never starts it. */
 async function openRemote(cli: Cli): Promise<Forkd> {
   const forkd = await connect();
-  await forkd.call("health", {}, { signal: cli.signal });
+  await checkHealth(forkd, cli.signal);
   return forkd;
 }

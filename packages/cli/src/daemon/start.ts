@@ -6,18 +6,23 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { mkdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { advice, AppError, errorMessage, fromErrorBody, parseRemedy } from "@forkd/contract/wire";
+import {
+  advice,
+  AppError,
+  deadlineSignal,
+  errorMessage,
+  fromErrorBody,
+  parseRemedy,
+} from "@forkd/contract/wire";
 import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
 import { cliRemedy } from "../terminal/remedies.ts";
-import { findDaemon } from "./client.ts";
+import { killMs, startMs } from "./deadlines.ts";
+import { refuseOtherSocket, waitForOther } from "./other-daemon.ts";
 import { openOwnLog } from "./open-log.ts";
 import { serviceOf, systemctl } from "./systemd.ts";
 
-const startLimitMs = 60_000;
-const otherPollMs = 50;
 const logTailLines = 15;
 const mainPath = fileURLToPath(new URL("../main.js", import.meta.url));
 
@@ -30,13 +35,15 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   const dataDir = resolve(defaultDataDir(cli.environment.variables));
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
   const logPath = join(dataDir, "daemon.log");
-  const signal = AbortSignal.any([cli.signal, AbortSignal.timeout(startLimitMs)]);
+  await refuseOtherSocket({ variables: cli.environment.variables, signal: cli.signal });
+  using deadline = deadlineSignal(startMs, cli.signal);
+  const { signal } = deadline;
   const service = args.length === 0 ? await serviceOf(dataDir, cli.environment.variables) : undefined;
   if (service) {
     await systemctl([...service, "start", "forkd.service"]);
     const remedy = advice("Run `journalctl -u forkd` to read the daemon's log.");
     const late = "The service forkd was started, but its daemon does not answer";
-    return waitForOther(cli, new AppError("daemon_unreachable", late, { remedy }), signal);
+    return addressOf(cli, new AppError("daemon_unreachable", late, { remedy }), signal);
   }
   const log = await openOwnLog(logPath);
   const logStart = (await log.stat()).size;
@@ -51,7 +58,7 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   } catch (error) {
     const failure = await explain(error, logPath, logStart);
     if (failure.code !== "data_dir_in_use") throw failure;
-    return await waitForOther(cli, failure, signal);
+    return await addressOf(cli, failure, signal);
   } finally {
     await log.close();
     if (child.connected) child.disconnect();
@@ -96,8 +103,15 @@ function readiness(child: ChildProcess, signal: AbortSignal): Promise<DaemonAddr
     // The child runs the same program, so its message has this type.
     child.once("message", (message) => resolveReady(message as DaemonAddress));
     const abort = () => {
+      // No verb would own a daemon that starts later, or that hangs.
+      child.removeAllListeners("exit");
+      const timer = setTimeout(() => child.kill("SIGKILL"), killMs);
+      child.once("exit", () => {
+        clearTimeout(timer);
+        const late = `The daemon did not start within ${startMs / 1000} s, or its start was interrupted`;
+        fail(late, signal.reason);
+      });
       child.kill("SIGTERM");
-      fail("The daemon did not start in time, or its start was interrupted", signal.reason);
     };
     if (signal.aborted) abort();
     else signal.addEventListener("abort", abort, { once: true });
@@ -141,15 +155,9 @@ function parseFailure(line: string): { error: string; code: string; remedy: unkn
   }
 }
 
-/** Two verbs may start a daemon at the same time: one locks the data directory, and both verbs use it. */
-async function waitForOther(cli: Cli, failure: AppError, signal: AbortSignal): Promise<DaemonAddress> {
-  // Polls, because another process started this daemon.
-  while (!signal.aborted) {
-    const forkd = await findDaemon(signal);
-    if (forkd !== undefined) return findAddress(cli, (await forkd.version()).pid);
-    await delay(otherPollMs, undefined, { signal }).catch(() => undefined); // the loop checks the signal
-  }
-  throw failure;
+async function addressOf(cli: Cli, failure: AppError, signal: AbortSignal): Promise<DaemonAddress> {
+  const forkd = await waitForOther({ variables: cli.environment.variables, signal }, failure);
+  return findAddress(cli, (await forkd.version({ signal })).pid);
 }
 
 /** Where a running daemon listens, from the SDK and from the daemon's record in its data directory. */

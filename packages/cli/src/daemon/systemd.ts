@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
+import { systemctlMs } from "./deadlines.ts";
 import { unitPath } from "./service-unit.ts";
 
 /** The check of sd_booted(3). */
@@ -13,7 +14,10 @@ export function hasSystemd(): boolean {
 
 export function systemctl(args: readonly string[]): Promise<void> {
   return new Promise((done, reject) => {
-    const child = spawn("systemctl", args, { stdio: ["ignore", "inherit", "inherit"] });
+    const child = spawn("systemctl", args, {
+      stdio: ["ignore", "inherit", "inherit"],
+      timeout: systemctlMs,
+    });
     child.once("error", (cause) => reject(new AppError("host_not_ready", "Cannot run systemctl", { cause })));
     child.once("exit", (code) => {
       if (code === 0) done();

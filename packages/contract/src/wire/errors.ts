@@ -121,6 +121,8 @@ export function toAppError(error: unknown): AppError {
       cause: error,
     });
   }
+  // A program of ours was killed or crashed; what it was asked to do can be tried again.
+  if (errno === "EHELPER") return new AppError("engine_failed", message, { cause: error });
   return new AppError("internal", message, { cause: error });
 }
 

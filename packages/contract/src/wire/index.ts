@@ -2,6 +2,7 @@
  * The part of the contract that needs no schema library, as `@forkd/contract/wire`, so that clients load in
  * half the time. Types come from the main entry, which costs nothing at run time.
  */
+export { deadlineSignal, type DeadlineSignal } from "./deadline-signal.ts";
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
 export { eventTypes } from "./event-types.ts";
 export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";

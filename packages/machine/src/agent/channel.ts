@@ -47,6 +47,11 @@ export class FrameChannel {
     return this.#held !== undefined || this.#socket.writableNeedDrain;
   }
 
+  /** True while frames are delayed. */
+  get isHeld(): boolean {
+    return this.#held !== undefined;
+  }
+
   /** Delays frames until `release` is called as many times as this. */
   hold(): void {
     this.#holds++;

@@ -9,11 +9,12 @@
  */
 import { randomBytes, randomInt } from "node:crypto";
 import type { Socket } from "node:net";
-import { nullLogger, type Logger, createDeferred } from "@forkd/base";
+import { nullLogger, type Logger, createDeferred, withDeadline } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import { guestDeadlines, type GuestDeadlines } from "../deadlines.ts";
 import { frameBounds } from "./bounds.ts";
 import { FrameChannel } from "./channel.ts";
-import { ProtocolError, refusal, unreachable } from "./errors.ts";
+import { ProtocolError, refusal, silentGuest, unreachable } from "./errors.ts";
 import {
   encodeFrame,
   FrameParser,
@@ -60,6 +61,7 @@ export interface AgentClientOptions {
   /** The agent is known to be between frames: after a boot or in a snapshot of an idle guest. */
   readonly atBoundary: boolean;
   readonly helloTimeoutMs?: number;
+  readonly deadlines?: GuestDeadlines;
   readonly signal?: AbortSignal;
   readonly log?: Logger;
 }
@@ -77,6 +79,7 @@ type AnswerReader<T> = (frame: Frame) => { readonly value: T } | "more" | undefi
 const readOk: AnswerReader<void> = ({ type }) => (type === frameType.ok ? { value: undefined } : undefined);
 
 export class AgentClient implements AsyncDisposable {
+  readonly deadlines: GuestDeadlines;
   readonly #channel: FrameChannel;
   readonly #link: ProcessLink;
   readonly #log: Logger;
@@ -101,6 +104,7 @@ export class AgentClient implements AsyncDisposable {
 
   private constructor(socket: Socket, options: AgentClientOptions) {
     this.#log = options.log ?? nullLogger();
+    this.deadlines = options.deadlines ?? guestDeadlines;
     const nonce = randomBytes(nonceBytes);
     const channel = new FrameChannel(socket, new FrameParser(nonce), {
       onFrame: (frame) => this.#receive(frame),
@@ -118,6 +122,7 @@ export class AgentClient implements AsyncDisposable {
         if (inputUsed?.some((bytes) => bytes > 0)) this.#inputUsed.set(id, inputUsed);
       },
       ping: () => this.ping(),
+      deadlines: this.deadlines,
     };
     const helloTimeoutMs = options.helloTimeoutMs ?? defaultHelloTimeoutMs;
     this.#helloTimer = setTimeout(() => {
@@ -156,13 +161,19 @@ export class AgentClient implements AsyncDisposable {
     return this.#failure !== undefined;
   }
 
-  async ping(): Promise<void> {
-    await this.#request("ping", (id) => encodeFrame(frameType.ping, id), readOk);
+  /** True while nothing is sent because the machine is being captured. */
+  get isHeld(): boolean {
+    return this.#channel.isHeld;
+  }
+
+  async ping(ms = this.deadlines.replyMs): Promise<void> {
+    await this.#request("ping", (id) => encodeFrame(frameType.ping, id), readOk, ms);
   }
 
   /** Calls sync(2) in the guest. */
   async sync(): Promise<void> {
-    await this.#request("sync", (id) => encodeFrame(frameType.sync, id), readOk);
+    const { syncMs } = this.deadlines;
+    await this.#request("write back its disk", (id) => encodeFrame(frameType.sync, id), readOk, syncMs);
   }
 
   /** Gives the guest its own entropy, clock and identity. A `guest_refused` error names the failed step. */
@@ -285,7 +296,13 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  #request<T>(action: string, encode: (id: number) => Buffer, read: AnswerReader<T>): Promise<T> {
+  /** An answer after the deadline is still read, so that it does not break the protocol. */
+  #request<T>(
+    action: string,
+    encode: (id: number) => Buffer,
+    read: AnswerReader<T>,
+    ms = this.deadlines.replyMs,
+  ): Promise<T> {
     if (this.#failure) return Promise.reject(this.#failure);
     const id = this.#nextId();
     const done = createDeferred<T>();
@@ -299,7 +316,7 @@ export class AgentClient implements AsyncDisposable {
     };
     this.#requests.set(id, { action, receive, fail: (error) => done.reject(error) });
     this.#channel.send(frame);
-    return done.promise;
+    return withDeadline(done.promise, ms, () => silentGuest(action, ms));
   }
 
   /** Returns an unused id. Counting starts at a random id, to avoid the ids of earlier connections. */

@@ -21,6 +21,17 @@ export function unreachable(reason: Error | undefined): AppError {
   });
 }
 
+/** The guest missed the deadline of `action`. */
+export function silentGuest(action: string, ms: number): AppError {
+  return new AppError(
+    "agent_unreachable",
+    `Cannot ${action}: the guest did not answer within ${ms / 1000} s`,
+    {
+      details: { timeout_ms: ms },
+    },
+  );
+}
+
 /** `ENOENT` for 2. The guest and the host are both Linux, so the numbers are the same. */
 export function errnoName(errno: number): string {
   if (errno <= 0 || errno > 4095) return `errno ${errno}`;

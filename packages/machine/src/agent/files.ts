@@ -6,6 +6,7 @@ import type { AgentClient } from "./client.ts";
 import { fileRefusal } from "./errors.ts";
 import { OutputTail } from "./process/output-tail.ts";
 import type { AgentProcess } from "./process/process.ts";
+import { GuestProgress } from "./progress.ts";
 import type { AgentExit } from "./wire/replies.ts";
 import type { ProcessKind, StartSpec } from "./wire/requests.ts";
 import { BadRecord, entryAt, entryIn, pathPrefix, StatRecordParser } from "./wire/stat-records.ts";
@@ -44,8 +45,14 @@ export async function writeFile(
 ): Promise<void> {
   const { mode, append = false, exclusive = false } = options;
   const spec = { path, append, exclusive, stdin: true, ...(mode !== undefined && { mode }) };
-  const feed = async (process: AgentProcess): Promise<void> => {
-    for await (const bytes of content) if (!(await accepts(process.write(bytes)))) return;
+  const feed = async (process: AgentProcess, progress: GuestProgress): Promise<void> => {
+    progress.callersTurn();
+    for await (const bytes of content) {
+      progress.guestsTurn();
+      if (!(await accepts(process.write(bytes)))) return;
+      progress.callersTurn();
+    }
+    progress.guestsTurn();
     await accepts(process.end());
   };
   await finish(operate(client, "write", spec, options, feed));
@@ -150,17 +157,19 @@ async function* operate(
   kind: ProcessKind,
   spec: StartSpec,
   options: FileOptions,
-  feed?: (process: AgentProcess) => Promise<void>,
+  feed?: (process: AgentProcess, progress: GuestProgress) => Promise<void>,
 ): AsyncGenerator<Buffer> {
   const { user, signal } = options;
   signal?.throwIfAborted();
   const action = `${kind} "${spec.path}"`;
   await using process = client.start({ ...spec, kind, ...(user !== undefined && { user }) });
+  const progress = new GuestProgress(client, action);
   const stop = new AbortController();
   let failure: Error | undefined;
   const fail = (error: unknown): void => {
     if (stop.signal.aborted) return;
     failure ??= error instanceof Error ? error : new Error(String(error));
+    progress.guestsTurn();
     process.kill();
   };
   const onAbort = (): void =>
@@ -168,12 +177,15 @@ async function* operate(
   signal?.addEventListener("abort", onAbort, { signal: stop.signal });
   const stderr = new OutputTail();
   try {
-    feed?.(process).catch(fail);
-    for await (const { stream, bytes } of process.output) {
-      if (stream === 1) yield bytes;
-      else stderr.push(bytes);
+    feed?.(process, progress).catch(fail);
+    const { output } = process;
+    for (;;) {
+      const { done, value } = await progress.next(output.next());
+      if (done) break;
+      if (value.stream === 1) yield value.bytes;
+      else stderr.push(value.bytes);
     }
-    const exit = await process.exit;
+    const exit = await progress.next(process.exit);
     if (failure) throw failure;
     check(action, exit, stderr.text().trim());
   } finally {

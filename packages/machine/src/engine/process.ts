@@ -7,7 +7,8 @@ import { closeSync, openSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
-import { asOrdinary, isErrno } from "@forkd/base";
+import { asOrdinary, isErrno, withDeadline } from "@forkd/base";
+import { vmmDeadlines } from "../deadlines.ts";
 import { commandLine, endProcess, identify, isAlive, isEnding, type ProcessId } from "../host/procfs.ts";
 import type { ExitReason } from "./engine.ts";
 
@@ -159,8 +160,14 @@ export class VmmProcess implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.setCause("stopped by forkd");
     this.kill();
-    await this.exited;
-    this.control.destroy();
+    try {
+      await withDeadline(this.exited, vmmDeadlines.exitMs, () => {
+        const text = `The VMM with pid ${this.id.pid} did not exit within ${vmmDeadlines.exitMs / 1000} s of SIGKILL`;
+        return new AppError("engine_failed", text);
+      });
+    } finally {
+      this.control.destroy();
+    }
   }
 }
 

@@ -4,8 +4,9 @@
  */
 import { spawn, type ChildProcessByStdio } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
-import { isErrno, LineSplitter, nativeTool } from "@forkd/base";
+import { isErrno, LineSplitter, nativeTool, withDeadline } from "@forkd/base";
 import { advice, AppError, toAppError } from "@forkd/contract";
+import { helperMs } from "../deadlines.ts";
 
 const tool = "forkd-pages";
 const maxLine = 8192;
@@ -52,8 +53,14 @@ export class PagesHelper implements AsyncDisposable {
       );
     }
     if (line !== undefined) this.#child.stdin.write(`${line}\n`);
-    return new Promise((resolve, reject) => {
+    const answered = new Promise<number[]>((resolve, reject) => {
       this.#pending = { keyword, resolve, reject };
+    });
+    return withDeadline(answered, helperMs, () => {
+      const late = `Cannot capture the memory: ${tool} did not answer within ${helperMs / 1000} s`;
+      const error = new AppError("engine_failed", late);
+      this.#end(error);
+      return error;
     });
   }
 

@@ -52,7 +52,7 @@ async function compiled(name: string, path: string, makeDir: string): Promise<Fi
     return {
       ...fail(name, `${path} is missing`, `Run \`make -C ${makeDir}\`.`),
       fix: async () => {
-        await runProgram("make", ["-s", "-C", makeDir], { signal: AbortSignal.timeout(buildMs) });
+        await runProgram("make", ["-s", "-C", makeDir], { timeoutMs: buildMs });
         return `built ${path}`;
       },
     };

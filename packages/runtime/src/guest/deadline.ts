@@ -4,9 +4,9 @@
  */
 import { AppError } from "@forkd/contract";
 import { maxTimerMs, withDeadline } from "@forkd/base";
+import { guestDeadlines } from "@forkd/machine";
 
-const answerMs = 30_000;
-const graceMs = 10_000;
+const { replyMs, graceMs } = guestDeadlines;
 
 function silent(what: string): AppError {
   return new AppError("agent_unreachable", `The guest does not answer: ${what}`, {
@@ -16,7 +16,7 @@ function silent(what: string): AppError {
 
 /** For requests that an agent answers immediately. */
 export function withReplyDeadline<T>(what: string, work: Promise<T>): Promise<T> {
-  return withDeadline(work, answerMs, () => silent(what));
+  return withDeadline(work, replyMs, () => silent(what));
 }
 
 /**

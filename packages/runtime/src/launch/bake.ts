@@ -5,44 +5,34 @@
  * state was saved would make memory and devices two different instants.
  */
 import { randomBytes } from "node:crypto";
-import { open, readdir, readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { advice, AppError, errorMessage, type Language } from "@forkd/contract";
-import { Scope } from "@forkd/base";
 import {
-  AgentClient,
   agentProtocolVersion,
-  createOverlay,
-  kernelCommandLine,
   readFile as readGuestFile,
-  shapeOf,
   writeFile as writeGuestFile,
-  type Machine,
+  type AgentClient,
   type MachineShape,
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
-import { wallClock } from "../capture/guest-clock.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import type { RuntimeConfig } from "../config.ts";
 import type { Runtime } from "../runtime.ts";
-import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
 import { forkdVersion } from "../version.ts";
-import { makeHome, makePlace } from "./prepare.ts";
+import { bootParent, orDeath, type BootPlan } from "./boot-parent.ts";
 import { runInGuest } from "./run-in-guest.ts";
 import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
 
-export type BakePlan = {
-  rootfs: { path: string; digest: string; bytes: number };
-  kernel: { path: string; digest: string; version: string };
-  initramfs: { path: string; digest: string };
-  memoryMib: number;
-  vcpus: number;
+export type BakePlan = BootPlan & {
+  rootfs: { digest: string };
+  kernel: { digest: string; version: string };
+  initramfs: { digest: string };
   env: Record<string, string>;
   run: readonly (readonly string[])[];
   services: readonly { argv: readonly string[]; port?: number | undefined }[];
   languages: Partial<Record<Language, { warmup: string }>>;
   recipe?: { name: string; digest: string } | undefined;
-  bootTimeoutMs: number;
 };
 
 export type Progress = (step: string, message: string) => void;
@@ -72,47 +62,11 @@ export async function bake(
   plan: BakePlan,
   { signal, onProgress }: { signal?: AbortSignal | undefined; onProgress: Progress },
 ): Promise<ManifestFacts> {
-  await using scope = new Scope();
-  const id = newSandboxId();
-  await makeHome(runtime, id, scope);
-  const paths = await makePlace(runtime, id, 0, scope);
-  await draft.share(draft.path("rootfs"), plan.rootfs.path);
-  await createOverlay(draft.diskPath(0), plan.rootfs.bytes);
-  {
-    await using memory = await open(draft.path("memory"), "wx", 0o600);
-    await memory.truncate(plan.memoryMib * 1024 * 1024);
-  }
-  const { accelerator } = runtime.accelerator;
-  const shape = shapeOf({ vcpus: plan.vcpus, memoryMib: plan.memoryMib, accelerator });
-  const commandLine = kernelCommandLine(accelerator, runtime.tscKhz);
-  onProgress("boot", `booting the parent (${plan.memoryMib} MiB, ${plan.vcpus} vCPU, ${accelerator})`);
-  const machine = scope.use(
-    await runtime.engine.boot(
-      {
-        shape,
-        place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
-        memoryFile: draft.path("memory"),
-        disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
-        kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
-      },
-      signal ? { signal } : {},
-    ),
-  );
-  const agent = scope.use(
-    AgentClient.open(machine.agentSocket, {
-      atBoundary: true,
-      helloTimeoutMs: plan.bootTimeoutMs,
-      log: runtime.log,
-      ...(signal && { signal }),
-    }),
-  );
-  // Ending the machine ends everything that is awaited below.
-  const stop = () => void machine[Symbol.asyncDispose]();
-  signal?.addEventListener("abort", stop, { once: true });
-  scope.defer(() => signal?.removeEventListener("abort", stop));
+  await using parent = await bootParent(runtime, draft, plan, { signal, onProgress });
+  const { machine, agent, shape, commandLine } = parent;
   const kernels = await orDeath(machine, warm({ config: runtime.config, agent, plan, onProgress }));
   onProgress("save", "saving memory and device state");
-  await orDeath(machine, withReplyDeadline("it does not write back its disk", agent.sync()));
+  await orDeath(machine, agent.sync());
   // Work that the guest has deferred (write-back, timers, frees) would otherwise be repeated in every child.
   // Nothing announces its end.
   await orDeath(machine, new Promise((resolve) => setTimeout(resolve, settleMs)));
@@ -152,26 +106,6 @@ function manifestFacts(
   };
 }
 
-/** Waits for `work`. If the machine exits first, throws why. */
-async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
-  const died = machine.exited.then((reason): never => {
-    throw new AppError("engine_failed", `The parent ended: ${reason.text}`, {
-      details: { reason: reason.text, log: reason.log, console: reason.console },
-    });
-  });
-  died.catch(() => undefined);
-  work.catch(() => undefined);
-  try {
-    return await Promise.race([work, died]);
-  } catch (error) {
-    // The agent's connection closes a moment before the process exits, and the exit says why.
-    if (error instanceof AppError && error.code === "agent_unreachable") {
-      await Promise.race([died, new Promise((resolve) => setTimeout(resolve, 300))]);
-    }
-    throw error;
-  }
-}
-
 /** A parent that runs, and what is to be done in it. */
 type RunningParent = {
   config: RuntimeConfig;
@@ -182,12 +116,6 @@ type RunningParent = {
 
 async function warm(parent: RunningParent): Promise<WarmKernel[]> {
   const { agent, plan, onProgress } = parent;
-  await agent.ready;
-  await agent.afterFork({
-    entropy: randomBytes(64),
-    realtimeNs: wallClock,
-    ...guestIdentity("forkd-parent"),
-  });
   for (const argv of plan.run) {
     onProgress("run", argv.join(" "));
     const result = await runInGuest(agent, { argv, env: plan.env, timeoutMs: runTimeoutMs });
@@ -279,7 +207,7 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
     }
   }
   // Do once what every child does first, so that the pages it needs are in memory.
-  await kernel.client.afterFork(randomBytes(64), plan.env);
+  await withReplyDeadline("the interpreter is silent", kernel.client.afterFork(randomBytes(64), plan.env));
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
   return kernel;
 }

@@ -1,5 +1,6 @@
 /** Runs a command in a guest to its end and keeps the last part of its output. */
 import type { AgentClient } from "@forkd/machine";
+import { withExitDeadline } from "../guest/deadline.ts";
 
 const keptBytes = 64 * 1024;
 
@@ -14,7 +15,8 @@ export async function runInGuest(
     },
   });
   await process.started;
-  const exit = await process.exit;
+  const limits = { timeoutMs: command.timeoutMs, signal: undefined };
+  const exit = await withExitDeadline("the command has not ended", process.exit, limits);
   process.forget();
   return { exitCode: exit.signal === undefined ? (exit.code ?? 0) : 128 + exit.signal, output };
 }

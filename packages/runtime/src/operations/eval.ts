@@ -9,7 +9,7 @@ import {
   type ParsedOf,
 } from "@forkd/contract";
 import { AsyncQueue } from "@forkd/base";
-import type { EvalOutcome } from "@forkd/machine";
+import { GuestProgress, type EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent, type OutputEvent } from "../guest/output-event.ts";
@@ -17,6 +17,7 @@ import { readyKernel, type ReadyKernel } from "../guest/ready-kernel.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
 import type { Runtime } from "../runtime.ts";
 import { collectFromGuest, intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 type EvalInput = EvalRequest & { id: string };
 
@@ -187,7 +188,10 @@ export function listContexts(
     const kernels = [...sandbox.kernels.values()];
     const all = await Promise.all(
       kernels.map(async (kernel) =>
-        (await kernel.client.contexts()).map((name) => ({ name, language: kernel.language })),
+        (await inTurn(sandbox, "list contexts", kernel.client.contexts())).map((name) => ({
+          name,
+          language: kernel.language,
+        })),
       ),
     );
     return all.flat();
@@ -202,6 +206,11 @@ export function dropContext(
   return intoGuest(runtime, { ...context, id }, async (sandbox) => {
     if (name === "default")
       throw new AppError("invalid_request", 'Cannot drop the context "default": it holds what warm-up made');
-    await sandbox.kernel(language).client.dropContext(name);
+    await inTurn(sandbox, "drop the context", sandbox.kernel(language).client.dropContext(name));
   });
+}
+
+/** The interpreter answers when the evals before are done, so only a silent guest is given up. */
+function inTurn<T>({ agent }: Sandbox, action: string, answer: Promise<T>): Promise<T> {
+  return new GuestProgress(agent, action).next(answer);
 }

@@ -9,7 +9,7 @@ import {
   type ExecResult,
   type ParsedOf,
 } from "@forkd/contract";
-import type { AgentExit, AgentProcess, StartSpec } from "@forkd/machine";
+import { GuestProgress, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
@@ -98,6 +98,7 @@ async function runCommand(
     const whole = async () => {
       await process.started;
       const fed = feed(process, request);
+      // No deadline: withExitDeadline() below sets it.
       const exit = await process.exit;
       await fed;
       return exit;
@@ -206,6 +207,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   try {
     if (first) yield first;
     for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
+    // No deadline: a stream lasts as long as its command, and the caller may leave at any time.
     const exit = await process.exit;
     finished = true;
     owned.finish?.();
@@ -264,7 +266,10 @@ async function withProcess<T>(
 ): Promise<T> {
   const { current } = sandbox;
   const followed = current.followed(execId);
-  if (followed) return work(followed);
+  // A command that does not read its input delays it; only a silent guest is given up.
+  if (followed) {
+    return new GuestProgress(sandbox.agent, "reach the command").next(Promise.resolve(work(followed)));
+  }
   return current.attachBriefly(async () => {
     const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);

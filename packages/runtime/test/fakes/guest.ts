@@ -24,6 +24,8 @@ const noFields = new Map<number, Buffer>();
 export type GuestScript = {
   /** reads and answers nothing */
   silent?: boolean;
+  /** answers HELLO and nothing after it */
+  silentAfterHello?: boolean;
   /** answers AFTER_FORK with this error */
   refuseAfterFork?: string;
   /** exit code of everything that is started */
@@ -94,7 +96,7 @@ export class FakeGuest {
 
   #hear(kind: number, id: number, payload: Buffer): void {
     this.heard.push(Object.entries(type).find(([, value]) => value === kind)?.[0] ?? `type ${kind}`);
-    if (this.script.silent) return;
+    if (this.script.silent || (this.script.silentAfterHello && kind !== type.hello)) return;
     const fields = kind === type.hello || kind === type.afterFork ? fieldsOf(payload) : noFields;
     const value = (key: number): Buffer => fields.get(key) ?? Buffer.alloc(0);
     if (kind === type.hello) {

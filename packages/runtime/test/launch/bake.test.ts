@@ -166,4 +166,34 @@ describe("bake()", { concurrency: true }, () => {
     assert.equal(seen[0]?.length, 1);
     assert.deepEqual(seen[0], seen[1]);
   });
+
+  test("bake() boots once more when the guest falls silent after HELLO", async (t) => {
+    const fixture = await openTestRuntime(t);
+    const { runtime, engine } = fixture;
+    engine.script = (nth) => ({ silentAfterHello: nth === 0 });
+    const steps: string[] = [];
+    {
+      await using draft = await runtime.store.draft("py", { replace: false });
+      const plan = await planFor(t, { bootTimeoutMs: 4000 });
+      await draft.commit(await bake(runtime, draft, plan, { onProgress: (step) => steps.push(step) }));
+    }
+    assert.deepEqual(steps, ["boot", "boot", "save"]);
+    assert.equal(engine.machines.length, 2);
+    assert.ok((engine.machines[0]?.disposals ?? 0) > 0);
+    await fork(runtime, forkRequest({ snapshot_tag: "py", n: 1 }), context);
+  });
+
+  test("bake() fails when the guest falls silent in every boot", async (t) => {
+    const fixture = await openTestRuntime(t);
+    const { runtime, engine } = fixture;
+    engine.script = () => ({ silentAfterHello: true });
+    {
+      await using draft = await runtime.store.draft("py", { replace: false });
+      const plan = await planFor(t, { bootTimeoutMs: 2000 });
+      const baking = bake(runtime, draft, plan, { onProgress: nothing });
+      await rejectsWith(baking, "agent_unreachable", /did not answer within .* after it had booted/);
+    }
+    assert.equal(engine.asked, 2);
+    await assertNothingLeft(fixture);
+  });
 });

@@ -263,3 +263,49 @@ for (const code of ["engine_failed", "agent_unreachable", "host_not_ready"] as c
     );
   });
 }
+
+const lateVmm = 'the VMM did not answer "stop" within 30 s';
+
+/** A source whose VMM is given up in the next pause of its vCPUs, once `isLate.now` is true. */
+async function sourceWithLateVmm(t: TestContext): Promise<Source & { isLate: { now: boolean } }> {
+  const isLate = { now: false };
+  const fixture = await source(
+    t,
+    () => ({
+      onStep: (step) => {
+        if (!isLate.now || step !== "pause") return;
+        fixture.engine.machines.at(-1)?.die(lateVmm);
+        throw new AppError("engine_failed", `QEMU failed: ${lateVmm}`);
+      },
+    }),
+    { branchConcurrency: 1 },
+  );
+  return { ...fixture, isLate };
+}
+
+test("a branch or pause whose VMM is given up ends the sandbox and releases slot and lock", async (t) => {
+  for (const operation of ["branch", "pause"] as const) {
+    const { runtime, id, isLate } = await sourceWithLateVmm(t);
+    isLate.now = true;
+    const work =
+      operation === "branch" ? branch(runtime, request(id), context) : pause(runtime, { id }, context);
+    await rejectsWith(work, "sandbox_dead", /did not answer "stop" within 30 s/);
+    assert.deepEqual(runtime.branches.all, []);
+    isLate.now = false;
+    const [entry] = await fork(runtime, forkRequest(), context);
+    assert.ok(entry && isSandbox(entry));
+    await branch(runtime, request(entry.id), context);
+    await runtime.registry.remove(id);
+  }
+});
+
+test("a sandbox with a saved state is paused when its VMM is given up", async (t) => {
+  const { runtime, id, isLate } = await sourceWithLateVmm(t);
+  await pause(runtime, { id }, context);
+  await resume(runtime, { id }, context);
+  isLate.now = true;
+  await rejectsWith(branch(runtime, request(id), context), "sandbox_paused", /did not answer "stop"/);
+  isLate.now = false;
+  await resume(runtime, { id }, context);
+  assert.equal(runtime.registry.get(id).state, "running");
+});

@@ -9,7 +9,8 @@
  */
 import { withDeadline, createDeferred, type Deferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { ProtocolError, refusal } from "../errors.ts";
+import type { GuestDeadlines } from "../../deadlines.ts";
+import { ProtocolError, refusal, silentGuest } from "../errors.ts";
 import { encodeFrame, frameType, type Frame } from "../wire/frames.ts";
 import { InputStream, type FrameSink } from "./input-stream.ts";
 import { OutputCredit } from "./output-credit.ts";
@@ -35,8 +36,6 @@ import {
 
 /** Output that the guest may send ahead of the consumer, for each stream, in bytes. */
 export const defaultWindowBytes = 256 * 1024;
-/** How long dispose waits for a killed process to exit. */
-const killWaitMs = 5_000;
 const sigkill = 9;
 
 export interface OutputOptions {
@@ -58,6 +57,7 @@ export interface ProcessLink extends FrameSink {
   release(id: number, inputUsed?: InputUsed): void;
   /** Resolves when the guest has answered everything sent so far. */
   ping(): Promise<void>;
+  readonly deadlines: Pick<GuestDeadlines, "replyMs" | "killMs">;
 }
 
 export class AgentProcess implements AsyncDisposable {
@@ -77,6 +77,7 @@ export class AgentProcess implements AsyncDisposable {
   #discarding = false;
   #forgotten = false;
   #pid: number | undefined;
+  readonly #replyTimer: NodeJS.Timeout;
 
   /** Made by AgentClient, which has sent START or ATTACH with the window as credit. */
   constructor(
@@ -95,6 +96,9 @@ export class AgentProcess implements AsyncDisposable {
       how.offsets,
       how.openedBy === "attach",
     );
+    // The process keeps its id: it may still start, and its caller ends it.
+    const { replyMs } = link.deadlines;
+    this.#replyTimer = setTimeout(() => this.#started.reject(silentGuest(this.#action, replyMs)), replyMs);
     const [used0, used3] = how.inputUsed ?? [0, 0];
     this.#inputs = { 0: new InputStream(id, 0, link, used0), 3: new InputStream(id, 3, link, used3) };
     this.#queue = new OutputQueue(
@@ -105,7 +109,7 @@ export class AgentProcess implements AsyncDisposable {
     );
   }
 
-  /** Resolves on STARTED or on the answer to ATTACH. */
+  /** Resolves on STARTED or on the answer to ATTACH; rejects with `agent_unreachable` if neither comes. */
   get started(): Promise<void> {
     return this.#started.promise;
   }
@@ -171,7 +175,7 @@ export class AgentProcess implements AsyncDisposable {
     const left = this.#link.ping();
     this.#settle(detached(this.id), undefined);
     // If the guest no longer answers, there is nothing to wait for.
-    await withDeadline(left, killWaitMs, () => detached(this.id)).catch(() => undefined);
+    await withDeadline(left, this.#link.deadlines.killMs, () => detached(this.id)).catch(() => undefined);
     // All attachments of a connection share one window.
     this.#release([this.#inputs[0].usedBytes, this.#inputs[3].usedBytes]);
   }
@@ -192,7 +196,7 @@ export class AgentProcess implements AsyncDisposable {
     void this.#queue.return();
     try {
       const late = (): Error => new AppError("deadline_exceeded", `Process ${this.id} does not end`);
-      await withDeadline(this.#ended.promise, killWaitMs, late);
+      await withDeadline(this.#ended.promise, this.#link.deadlines.killMs, late);
     } catch (error) {
       // Do not wait for a process that is stuck in the guest's kernel; the agent forgets it when it ends.
       if (!(error instanceof AppError && error.code === "deadline_exceeded")) throw error;
@@ -242,6 +246,7 @@ export class AgentProcess implements AsyncDisposable {
       throw new ProtocolError(`frame of type ${frame.type} for process ${this.id}`);
     }
     this.#opening = undefined;
+    clearTimeout(this.#replyTimer);
     if (frame.type === frameType.started) this.#pid = decodeStarted(frame.payload);
     if (this.#state === "opening") this.#state = "running";
     this.#started.resolve();
@@ -310,6 +315,7 @@ export class AgentProcess implements AsyncDisposable {
   /** The first cause counts; later calls change nothing. */
   #settle(error: Error | undefined, exit: AgentExit | undefined): void {
     if (exit) this.#exit.resolve(exit);
+    clearTimeout(this.#replyTimer);
     const reason = error ?? new AppError("wrong_state", `Process ${this.id} has ended`);
     this.#started.reject(reason);
     this.#exit.reject(reason);

@@ -70,7 +70,8 @@ export class DiskGrowth implements Disposable {
   }
 
   #crossed(): Promise<unknown> {
-    const event = this.#qmp.event("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
+    // No deadline: a guest that writes little never crosses the offset.
+    const event = this.#qmp.eventEver("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
     event.catch(() => undefined);
     return event;
   }

@@ -6,6 +6,7 @@
  * No file ever has two writers: others open a frozen file only for reading.
  */
 import { z } from "zod";
+import { within, withDeadline } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { DiskLayer, DiskLimits, DiskSpec } from "../engine.ts";
 import { baseNode, fileNode, overlayName, overlayNode } from "./args.ts";
@@ -37,7 +38,7 @@ const devicesSchema = z.array(
 const nodesSchema = z.array(
   z.looseObject({ "node-name": z.string(), drv: z.string(), image: z.looseObject({ filename: z.string() }) }),
 );
-const jobsSchema = z.array(z.looseObject({ device: z.string() }));
+const jobsSchema = z.array(z.looseObject({ device: z.string(), offset: z.number().optional() }));
 
 export class QemuDisk {
   readonly #execute: Execute;
@@ -149,12 +150,13 @@ export class QemuDisk {
     const between = this.#nodes.slice(keep, -1);
     if (!base || between.length === 0) return [];
     await this.#growth?.allow(this.#nodes.slice(keep, this.#bases).map(({ path }) => path));
-    const ended = this.#qmp.event("BLOCK_JOB_COMPLETED", (data) => data["device"] === jobName);
+    // No deadline: the job may take long, and #whileProgressing() watches it.
+    const ended = this.#qmp.eventEver("BLOCK_JOB_COMPLETED", ({ device }) => device === jobName);
     ended.catch(() => undefined);
     const chain = { device: top.name, "base-node": base.name };
     // The image must not contain a path: the command line always gives the chain.
     await this.#execute("block-stream", { "job-id": jobName, ...chain, "backing-file": "" });
-    const { error } = await ended;
+    const { error } = await this.#whileProgressing(ended);
     if (typeof error === "string")
       throw new AppError("engine_failed", `Cannot collapse the disk: ${error}`, { details: { error } });
     this.#nodes = [...this.#nodes.slice(0, keep), top];
@@ -163,6 +165,27 @@ export class QemuDisk {
     await this.#watchGrowth();
     for (const { name } of between.reverse()) await this.#execute("blockdev-del", { "node-name": name });
     return between.map(({ path, format }) => ({ path, format }));
+  }
+
+  /** Waits for the end of the job as long as it makes progress; cancels one that does not. */
+  async #whileProgressing<T>(ended: Promise<T>): Promise<T> {
+    const { jobCheckMs, jobMs } = this.#qmp.deadlines;
+    let offset = -1;
+    let movedAt = performance.now();
+    for (;;) {
+      const end = await within(
+        ended.then((value) => ({ value })),
+        jobCheckMs,
+      );
+      if (end) return end.value;
+      const job = (await jobs(this.#execute)).find(({ device }) => device === jobName);
+      // The event of a job that has just ended may still be on its way.
+      if (job && job.offset !== offset) movedAt = performance.now();
+      offset = job?.offset ?? offset;
+      if (performance.now() - movedAt < jobMs) continue;
+      await endJobs(this.#execute, this.#qmp);
+      throw new AppError("engine_failed", `Cannot collapse the disk: no progress within ${jobMs / 1000} s`);
+    }
   }
 
   #top(): Node {
@@ -194,18 +217,26 @@ function isBase(name: string): boolean {
   return /^base\d+$/.test(name);
 }
 
+async function jobs(execute: Execute): Promise<z.output<typeof jobsSchema>> {
+  return jobsSchema.parse(await execute("query-block-jobs"));
+}
+
 async function endJobs(execute: Execute, qmp: QmpClient): Promise<void> {
-  const ended = qmp.event(["BLOCK_JOB_CANCELLED", "BLOCK_JOB_COMPLETED"], ({ device }) => device === jobName);
+  const endings = ["BLOCK_JOB_CANCELLED", "BLOCK_JOB_COMPLETED"];
+  // No deadline: it is set below, and only if there is a job.
+  const ended = qmp.eventEver(endings, ({ device }) => device === jobName);
   ended.catch(() => undefined);
-  const jobs = jobsSchema.parse(await execute("query-block-jobs"));
-  if (!jobs.some(({ device }) => device === jobName)) return;
+  if (!(await jobs(execute)).some(({ device }) => device === jobName)) return;
   try {
     await execute("block-job-cancel", { device: jobName });
   } catch (error) {
     // The job may have completed since the query; then the event has arrived.
     if (!(error instanceof AppError) || error.details["qmp_class"] !== "DeviceNotActive") throw error;
   }
-  await ended;
+  const { jobMs } = qmp.deadlines;
+  await withDeadline(ended, jobMs, () => {
+    return new AppError("engine_failed", `QEMU did not end its job on the disk within ${jobMs / 1000} s`);
+  });
 }
 
 /** The nodes that are layers, bottom first. */

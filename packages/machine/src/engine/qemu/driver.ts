@@ -10,6 +10,7 @@ import { AppError, errorMessage } from "@forkd/contract";
 import { runProgram, Scope, withDeadline, within } from "@forkd/base";
 import { z } from "zod";
 import { isAlive, type ProcessId } from "../../host/procfs.ts";
+import { vmmDeadlines, type VmmDeadlines } from "../../deadlines.ts";
 import { VmmProcess } from "../process.ts";
 import type {
   AttachSpec,
@@ -43,8 +44,6 @@ type Running = {
 const exitGraceMs = 200;
 /** for `qemu --version` */
 const versionMs = 30_000;
-/** How long QEMU may take to report its state. */
-const attachMs = 30_000;
 const statusSchema = z.looseObject({ status: z.string() });
 
 export class QemuEngine implements Engine {
@@ -52,19 +51,21 @@ export class QemuEngine implements Engine {
   readonly version: string;
   readonly capabilities: Capabilities = { diskLimits: true };
   readonly #program: string;
+  readonly #deadlines: VmmDeadlines;
 
-  private constructor(program: string, version: string) {
+  private constructor(program: string, version: string, deadlines: VmmDeadlines) {
     this.#program = program;
     this.version = version;
+    this.#deadlines = deadlines;
   }
 
   /** Asks the program for its version; throws host_not_ready if it cannot run. */
-  static async open(program: string): Promise<QemuEngine> {
+  static async open(program: string, deadlines = vmmDeadlines): Promise<QemuEngine> {
     try {
-      const { stdout } = await runProgram(program, ["--version"], { signal: AbortSignal.timeout(versionMs) });
+      const { stdout } = await runProgram(program, ["--version"], { timeoutMs: versionMs });
       const version = /version (\d+\.\d+(?:\.\d+)?)/.exec(stdout)?.[1];
       if (version === undefined) throw new Error(`unexpected answer "${stdout.slice(0, 100)}"`);
-      return new QemuEngine(program, version);
+      return new QemuEngine(program, version, deadlines);
     } catch (error) {
       const why = errorMessage(error);
       throw new AppError("host_not_ready", `Cannot run ${program}: ${why}`, {
@@ -87,7 +88,8 @@ export class QemuEngine implements Engine {
   async attach({ process: id, place, memoryFile, memoryBytes }: AttachSpec): Promise<Machine> {
     const path = `${place.socketDir}/${controlSocket}`;
     if (!isAlive(id)) throw new AppError("engine_failed", `Process ${id.pid} has ended`);
-    const control = await connectSocket(path).catch((cause: unknown) => {
+    const { commandMs } = this.#deadlines;
+    const control = await connectSocket(path, commandMs).catch((cause: unknown) => {
       const why = errorMessage(cause);
       throw new AppError("engine_failed", `Cannot reach the VMM with pid ${id.pid}: ${why}`, { cause });
     });
@@ -95,7 +97,7 @@ export class QemuEngine implements Engine {
     // A failure here must not kill the process, only close the connection.
     scope.defer(() => void control.destroy());
     const process = VmmProcess.attach(id, control, place);
-    const qmp = new QmpClient(control);
+    const qmp = new QmpClient(control, this.#deadlines);
     const execute = executeIn(process, qmp);
     const take = async (): Promise<QemuDisk> => {
       await orExit(process, qmp.open());
@@ -107,12 +109,13 @@ export class QemuEngine implements Engine {
         throw new AppError("engine_failed", `The VMM with pid ${id.pid} is in state "${status}"`);
       return disk;
     };
-    const disk = await withDeadline(take(), attachMs, () => {
-      const text = `The VMM with pid ${id.pid} did not answer within ${attachMs} ms`;
+    const disk = await withDeadline(take(), commandMs, () => {
+      const text = `The VMM with pid ${id.pid} did not answer within ${commandMs} ms`;
       return new AppError("engine_failed", text);
     });
-    const agent = await connectSocket(`${place.socketDir}/${agentSocket}`);
+    const agent = await connectSocket(`${place.socketDir}/${agentSocket}`, commandMs);
     scope.keep();
+    endWhenLate(process, qmp);
     const owned = new Scope();
     owned.use(process);
     owned.defer(() => void agent.destroy());
@@ -140,9 +143,11 @@ export class QemuEngine implements Engine {
     const stop = () => process.kill();
     signal?.addEventListener("abort", stop, { once: true });
     try {
-      const qmp = new QmpClient(process.control);
+      const qmp = new QmpClient(process.control, this.#deadlines);
+      endWhenLate(process, qmp);
       await orExit(process, qmp.open());
-      const socket = await orExit(process, connectSocket(`${place.socketDir}/${agentSocket}`));
+      const path = `${place.socketDir}/${agentSocket}`;
+      const socket = await orExit(process, connectSocket(path, this.#deadlines.commandMs));
       scope.defer(() => void socket.destroy());
       signal?.throwIfAborted();
       return {
@@ -165,6 +170,14 @@ function executeIn(process: VmmProcess, qmp: QmpClient): Execute {
   return (command, args) => orExit(process, qmp.execute(command, args));
 }
 
+/** Ends a process that has missed a deadline: nothing else brings its sandbox back to a known state. */
+function endWhenLate(process: VmmProcess, qmp: QmpClient): void {
+  qmp.onLate((text) => {
+    process.setCause(text);
+    process.kill();
+  });
+}
+
 /**
  * Waits for `work`, which fails when the control socket closes, the first sign of an exit. Then waits for the
  * exit, which says why. Not Promise.race() with the exit: that promise would keep every waiter in memory
@@ -177,7 +190,8 @@ async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
     const isExplained =
       error instanceof AppError && (error.code !== "engine_failed" || "log" in error.details);
     const known = isExplained ? undefined : await within(process.exited, exitGraceMs);
-    const reason = known ?? (process.isEnding && !isExplained ? await process.exited : undefined);
+    const isEnding = !isExplained && process.isEnding;
+    const reason = known ?? (isEnding ? await within(process.exited, vmmDeadlines.exitMs) : undefined);
     throw reason ? exitError(process, reason) : error;
   }
 }
@@ -189,17 +203,25 @@ function exitError(process: VmmProcess, reason: ExitReason): AppError {
   });
 }
 
-function connectSocket(path: string): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = connect({ path });
-    socket.once("connect", () => {
-      socket.off("error", reject);
-      // "close" follows an error and is handled. In a pool, the socket has no other "error" listener.
-      socket.on("error", () => undefined);
-      resolve(socket);
-    });
+async function connectSocket(path: string, ms: number): Promise<Socket> {
+  const socket = connect({ path });
+  const connected = new Promise<void>((resolve, reject) => {
+    socket.once("connect", resolve);
     socket.once("error", reject);
   });
+  try {
+    await withDeadline(
+      connected,
+      ms,
+      () => new AppError("engine_failed", `Cannot connect to ${path} in time`),
+    );
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+  // "close" follows an error and is handled. In a pool, the socket has no other "error" listener.
+  socket.on("error", () => undefined);
+  return socket;
 }
 
 /** The common part of a prepared and a running machine: the process and its sockets. */

@@ -2,11 +2,15 @@
  * QMP client: one JSON object per line over a socket.
  *
  * Several commands may be pending; answers are matched by id. Events go to waiters by name.
+ *
+ * Every command has a deadline. After a missed one the connection is unusable: a late answer could belong to a
+ * state that the caller has given up. Everything pending rejects, and the owner ends the process.
  */
 import type { Socket } from "node:net";
 import { z } from "zod";
-import { LineSplitter } from "@forkd/base";
+import { LineSplitter, withDeadline } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import { vmmDeadlines, type VmmDeadlines } from "../../deadlines.ts";
 
 const messageSchema = z.looseObject({
   QMP: z.unknown().optional(),
@@ -36,9 +40,12 @@ export class QmpClient {
   #waiters = new Set<Waiter>();
   #greeted: Promise<void>;
   #ended: Error | undefined;
+  readonly deadlines: VmmDeadlines;
+  #onLate: (text: string) => void = () => undefined;
 
-  constructor(socket: Socket) {
+  constructor(socket: Socket, deadlines: VmmDeadlines = vmmDeadlines) {
     this.#socket = socket;
+    this.deadlines = deadlines;
     socket.setEncoding("utf8");
     this.#greeted = new Promise((resolve, reject) => {
       this.#waiters.add({ events: ["QMP"], matches: () => true, resolve: () => resolve(), reject });
@@ -52,29 +59,54 @@ export class QmpClient {
     );
   }
 
+  /** Calls it with the reason when QEMU has missed a deadline. */
+  onLate(listener: (text: string) => void): void {
+    this.#onLate = listener;
+  }
+
   /** Resolves at the greeting: by then every chardev of the command line exists. */
   async open(): Promise<void> {
-    await this.#greeted;
+    await this.#within(this.#greeted, this.deadlines.greetingMs, "did not start");
     await this.execute("qmp_capabilities");
   }
 
   execute(command: string, args?: Record<string, unknown>): Promise<unknown> {
     if (this.#ended) return Promise.reject(this.#ended);
     const id = this.#nextId++;
-    return new Promise((resolve, reject) => {
+    const answer = new Promise((resolve, reject) => {
       this.#pending.set(id, { command, resolve, reject });
       this.#socket.write(`${JSON.stringify({ execute: command, ...(args && { arguments: args }), id })}\n`);
     });
+    return this.#within(answer, this.deadlines.commandMs, `did not answer "${command}"`);
   }
 
   /** Resolves with the data of the next matching event with one of these names. */
   event(
     name: string | readonly string[],
     matches: (data: Record<string, unknown>) => boolean = () => true,
+    ms = this.deadlines.loadMs,
+  ): Promise<Record<string, unknown>> {
+    return this.#within(this.eventEver(name, matches), ms, `did not send ${[name].flat().join(" or ")}`);
+  }
+
+  /** As event(), for events that may never occur: waits as long as the connection is open. */
+  eventEver(
+    name: string | readonly string[],
+    matches: (data: Record<string, unknown>) => boolean = () => true,
   ): Promise<Record<string, unknown>> {
     if (this.#ended) return Promise.reject(this.#ended);
     return new Promise((resolve, reject) => {
       this.#waiters.add({ events: typeof name === "string" ? [name] : name, matches, resolve, reject });
+    });
+  }
+
+  #within<T>(work: Promise<T>, ms: number, failure: string): Promise<T> {
+    return withDeadline(work, ms, () => {
+      const text = `the VMM ${failure} within ${ms / 1000} s`;
+      const error = new AppError("engine_failed", `QEMU failed: ${text}`, { details: { reason: text } });
+      this.#end(error);
+      this.#onLate(text);
+      return error;
     });
   }
 

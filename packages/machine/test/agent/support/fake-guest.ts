@@ -56,8 +56,8 @@ export class FakeGuest implements AsyncDisposable {
   }
 
   /** Opens a guest that has answered HELLO. */
-  static async ready(): Promise<FakeGuest> {
-    const guest = await FakeGuest.open();
+  static async ready(options: Partial<AgentClientOptions> = {}): Promise<FakeGuest> {
+    const guest = await FakeGuest.open(options);
     await guest.answerHello();
     await guest.client.ready;
     return guest;

@@ -3,6 +3,7 @@ import { createInterface, type Interface } from "node:readline";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import { test, type TestContext } from "node:test";
+import { vmmDeadlines } from "../../../src/deadlines.ts";
 import { QmpClient } from "../../../src/engine/qemu/qmp.ts";
 import { rejectsWith } from "@forkd/test-support";
 import { socketPair } from "../../support.ts";
@@ -160,4 +161,26 @@ test("QmpClient rejects pending and later calls when the connection ends", deadl
   await rejectsWith(client.execute("stop"), "engine_failed", /closed its control socket/);
   await rejectsWith(client.event("STOP"), "engine_failed", /closed its control socket/);
   await rejectsWith(client.open(), "engine_failed", /closed its control socket/);
+});
+
+const short = { ...vmmDeadlines, commandMs: 20, greetingMs: 20, loadMs: 20 };
+
+test("QmpClient gives up a QEMU that misses a deadline, and reports it once", deadline, async (t) => {
+  const waits: Record<string, (client: QmpClient) => Promise<unknown>> = {
+    "did not start": (client) => client.open(),
+    'did not answer "stop"': (client) => client.execute("stop"),
+    "did not send MIGRATION": (client) => client.event("MIGRATION"),
+  };
+  for (const [text, wait] of Object.entries(waits)) {
+    const [near] = await socketPair(t);
+    const client = new QmpClient(near, short);
+    const reports: string[] = [];
+    client.onLate((reason) => void reports.push(reason));
+    const other = client.eventEver("NEVER");
+    await rejectsWith(wait(client), "engine_failed", new RegExp(`the VMM ${text} within`));
+    await rejectsWith(other, "engine_failed", new RegExp(text));
+    await rejectsWith(client.execute("cont"), "engine_failed", new RegExp(text));
+    assert.equal(reports.length, 1);
+    assert.match(reports[0] ?? "", new RegExp(text));
+  }
 });

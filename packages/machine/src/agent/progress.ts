@@ -1,0 +1,52 @@
+/**
+ * Waits for an operation in the guest that has no timeout, such as copying a file. It may continue as long as
+ * it makes progress. A guest that shows none for a while is asked whether it still answers: a busy one does,
+ * a silent one fails the operation with `agent_unreachable`.
+ */
+import { within } from "@forkd/base";
+import { AppError } from "@forkd/contract";
+import type { AgentClient } from "./client.ts";
+
+export class GuestProgress {
+  readonly #client: Pick<AgentClient, "deadlines" | "isHeld" | "ping">;
+  readonly #action: string;
+  #movedAt = performance.now();
+  #isCallersTurn = false;
+
+  constructor(client: Pick<AgentClient, "deadlines" | "isHeld" | "ping">, action: string) {
+    this.#client = client;
+    this.#action = action;
+  }
+
+  /** The guest has done a step, and now waits for the caller, for example for the next bytes to write. */
+  callersTurn(): void {
+    this.#isCallersTurn = true;
+  }
+
+  guestsTurn(): void {
+    this.#isCallersTurn = false;
+    this.#movedAt = performance.now();
+  }
+
+  /** Waits for the next step of the guest. */
+  async next<T>(step: Promise<T>): Promise<T> {
+    const { quietMs, pingMs, stallMs } = this.#client.deadlines;
+    this.#movedAt = performance.now();
+    // Used again and again below; a failure is reported by the step itself.
+    const done = step.then((value) => ({ value }));
+    done.catch(() => undefined);
+    for (;;) {
+      const result = await within(done, quietMs);
+      if (result) return result.value;
+      // Nothing reaches a guest that is being captured.
+      if (this.#isCallersTurn || this.#client.isHeld) this.#movedAt = performance.now();
+      else if (performance.now() - this.#movedAt >= stallMs) throw this.#stalled(stallMs);
+      else await this.#client.ping(pingMs);
+    }
+  }
+
+  #stalled(ms: number): AppError {
+    const message = `Cannot ${this.#action}: the guest made no progress within ${ms / 1000} s`;
+    return new AppError("deadline_exceeded", message, { details: { timeout_ms: ms } });
+  }
+}

@@ -1,0 +1,173 @@
+/**
+ * Boots the parent of a snapshot, up to the answer to AFTER_FORK: from then on its agent is known to work.
+ *
+ * A guest that greets and then falls silent is booted once more, as a last resort: a lost wake-up in an
+ * emulated guest must not cost a build. The time for the boot covers both attempts.
+ */
+import { randomBytes } from "node:crypto";
+import { open } from "node:fs/promises";
+import { AppError } from "@forkd/contract";
+import { removeTree, Scope, withDeadline } from "@forkd/base";
+import {
+  AgentClient,
+  createOverlay,
+  guestDeadlines,
+  kernelCommandLine,
+  shapeOf,
+  type Machine,
+  type MachineShape,
+} from "@forkd/machine";
+import type { Draft } from "@forkd/store";
+import { wallClock } from "../capture/guest-clock.ts";
+import type { Runtime } from "../runtime.ts";
+import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
+import { makeHome, makePlace } from "./prepare.ts";
+
+/** What is booted. */
+export type BootPlan = {
+  rootfs: { path: string; bytes: number };
+  kernel: { path: string };
+  initramfs: { path: string };
+  memoryMib: number;
+  vcpus: number;
+  bootTimeoutMs: number;
+};
+
+type BootedParent = AsyncDisposable & {
+  readonly machine: Machine;
+  readonly agent: AgentClient;
+  readonly shape: MachineShape;
+  readonly commandLine: string;
+};
+
+type BootContext = {
+  signal?: AbortSignal | undefined;
+  onProgress: (step: string, text: string) => void;
+};
+
+const maxAttempts = 2;
+/** Part of the boot's time after which a guest that has greeted counts as silent, so that a restart fits in. */
+const answerShare = 1 / 4;
+
+/** The memory and the disk of the draft belong to the parent. Disposing the result ends it. */
+export async function bootParent(
+  runtime: Runtime,
+  draft: Draft,
+  plan: BootPlan,
+  { signal, onProgress }: BootContext,
+): Promise<BootedParent> {
+  const until = performance.now() + plan.bootTimeoutMs;
+  await using scope = new Scope();
+  const id = newSandboxId();
+  await makeHome(runtime, id, scope);
+  await draft.share(draft.path("rootfs"), plan.rootfs.path);
+  const { accelerator } = runtime.accelerator;
+  for (let attempt = 1; ; attempt++) {
+    onProgress("boot", `booting the parent (${plan.memoryMib} MiB, ${plan.vcpus} vCPU, ${accelerator})`);
+    try {
+      const leftMs = attempt === 1 ? plan.bootTimeoutMs : Math.max(1, Math.round(until - performance.now()));
+      const booted = await bootOnce(runtime, draft, plan, { signal, id, number: attempt - 1, leftMs });
+      scope.use(booted);
+      const kept = scope.keep();
+      return { ...booted, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
+    } catch (error) {
+      if (!(error instanceof SilentAfterHello)) throw error;
+      if (attempt === maxAttempts || performance.now() > until) throw error.cause;
+      runtime.log.warn({ event: "bake.boot_again", attempt, error: error.cause });
+    }
+  }
+}
+
+/** The guest answered HELLO and nothing after it. The cause is the error for the caller. */
+class SilentAfterHello extends Error {}
+
+async function bootOnce(
+  runtime: Runtime,
+  draft: Draft,
+  plan: BootPlan,
+  {
+    signal,
+    id,
+    number,
+    leftMs,
+  }: { signal: AbortSignal | undefined; id: string; number: number; leftMs: number },
+): Promise<BootedParent> {
+  await using scope = new Scope();
+  const paths = await makePlace(runtime, id, number, scope);
+  await makeFiles(draft, plan);
+  const { accelerator } = runtime.accelerator;
+  const shape = shapeOf({ vcpus: plan.vcpus, memoryMib: plan.memoryMib, accelerator });
+  const commandLine = kernelCommandLine(accelerator, runtime.tscKhz);
+  const machine = scope.use(
+    await runtime.engine.boot(
+      {
+        shape,
+        place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
+        memoryFile: draft.path("memory"),
+        disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
+        kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
+      },
+      signal ? { signal } : {},
+    ),
+  );
+  const agent = scope.use(
+    AgentClient.open(machine.agentSocket, {
+      atBoundary: true,
+      helloTimeoutMs: leftMs,
+      log: runtime.log,
+      ...(signal && { signal }),
+    }),
+  );
+  // Ending the machine ends everything that is awaited in it.
+  const stop = () => void machine[Symbol.asyncDispose]();
+  signal?.addEventListener("abort", stop, { once: true });
+  scope.defer(() => signal?.removeEventListener("abort", stop));
+  await orDeath(machine, agent.ready);
+  await orDeath(machine, takeIdentity(agent, plan));
+  const kept = scope.keep();
+  return { machine, agent, shape, commandLine, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
+}
+
+/** Empty, also after a first attempt. */
+async function makeFiles(draft: Draft, plan: BootPlan): Promise<void> {
+  await removeTree(draft.diskPath(0));
+  await createOverlay(draft.diskPath(0), plan.rootfs.bytes);
+  await removeTree(draft.path("memory"));
+  await using memory = await open(draft.path("memory"), "wx", 0o600);
+  await memory.truncate(plan.memoryMib * 1024 * 1024);
+}
+
+async function takeIdentity(agent: AgentClient, { bootTimeoutMs }: BootPlan): Promise<void> {
+  const ms = Math.min(guestDeadlines.replyMs, bootTimeoutMs * answerShare);
+  const answered = agent.afterFork({
+    entropy: randomBytes(64),
+    realtimeNs: wallClock,
+    ...guestIdentity("forkd-parent"),
+  });
+  await withDeadline(answered, ms, () => {
+    const text = `The parent did not answer within ${Math.round(ms / 1000)} s after it had booted`;
+    return new SilentAfterHello(text, {
+      cause: new AppError("agent_unreachable", text, { remedy: { action: "show_daemon_log" } }),
+    });
+  });
+}
+
+/** Waits for `work`. If the machine exits first, throws why. */
+export async function orDeath<T>(machine: Machine, work: Promise<T>): Promise<T> {
+  const died = machine.exited.then((reason): never => {
+    throw new AppError("engine_failed", `The parent ended: ${reason.text}`, {
+      details: { reason: reason.text, log: reason.log, console: reason.console },
+    });
+  });
+  died.catch(() => undefined);
+  work.catch(() => undefined);
+  try {
+    return await Promise.race([work, died]);
+  } catch (error) {
+    // The agent's connection closes a moment before the process exits, and the exit says why.
+    if (error instanceof AppError && error.code === "agent_unreachable") {
+      await Promise.race([died, new Promise((resolve) => setTimeout(resolve, 300))]);
+    }
+    throw error;
+  }
+}
