@@ -12,6 +12,8 @@ import { repository } from "./run.ts";
 export type BenchDaemon = AsyncDisposable & {
   forkd: Forkd;
   pid: number;
+  /** path of its HTTP socket */
+  socket: string;
   /** SIGKILL; its sandboxes keep running */
   kill(): Promise<void>;
 };
@@ -60,6 +62,7 @@ export async function launchDaemon(options: LaunchOptions): Promise<BenchDaemon>
     return {
       forkd: new Forkd({ transport: withCallDeadline(nodeTransport({ socket: ready.socket })) }),
       pid: child.pid ?? 0,
+      socket: ready.socket,
       kill: () => end("SIGKILL"),
       [Symbol.asyncDispose]: () => end("SIGTERM"),
     };

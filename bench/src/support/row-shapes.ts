@@ -6,7 +6,7 @@
  */
 import { z } from "zod";
 
-export const benchNames = ["branch", "chain", "load", "restart", "soak", "spawn"] as const;
+export const benchNames = ["branch", "chain", "hostile", "load", "restart", "soak", "spawn"] as const;
 export type BenchName = (typeof benchNames)[number];
 
 type Kind = {
@@ -86,6 +86,20 @@ const held = {
   files: count,
 };
 
+const attacked = {
+  version_p50_ms: ms,
+  version_p99_ms: ms,
+  version_count: count,
+  /** peak of the daemon's resident memory, less what it had before */
+  grown_mib: amount,
+  /** commands in a sandbox beside the attackers */
+  sibling_max_ms: ms,
+  sibling_count: count,
+  seconds: ms,
+  /** answers to the attacked calls by error code, `ok` among them; `none`: not answered in time */
+  answers: z.record(z.string(), count),
+};
+
 const child = { fork_ms: ms, kind: z.enum(["cached", "evicted", "after evicted"]) };
 
 const shapes: Readonly<Record<BenchName, BenchShape>> = {
@@ -120,6 +134,15 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       compact: { case: "compact", fields: {} },
       depth: { case: /^\d+$/, fields: child },
       compacted: { case: "compacted", fields: child },
+    },
+  },
+  hostile: {
+    head: { guests: count },
+    // wall_ms is the longest answer to /version, n the number of guests
+    kinds: {
+      calm: { case: "calm", fields: attacked },
+      way: { case: /^(oversized|deep|endless|silent|slow|lying|order)$/, fields: attacked },
+      kernel: { case: "kernel", fields: attacked },
     },
   },
   load: {
