@@ -66,7 +66,8 @@ export class OpenBranches {
 export class OpenBranch implements Disposable {
   readonly tag: string;
   readonly sandbox: string;
-  readonly mode: BranchMode;
+  /** as asked, until the base of the branch is known */
+  mode: BranchMode;
   readonly startedAt: number;
   /** the snapshot that it will be a layer over, once that is known */
   parentTag?: string;

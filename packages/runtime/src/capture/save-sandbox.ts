@@ -53,14 +53,13 @@ export async function saveSandbox(
     const base = await pinBase(runtime, { sandbox, source, draft, mode: "diff" });
     await using _base = base;
     // The machine continues only if something fails, so a short pause is not worth the memory.
-    await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
+    await using instant = await takeInstant(runtime, source, draft, { direct: base.mode !== "full", signal });
     await instant.copyDisks(draft);
     await writeInstant(runtime, draft, {
       sandbox,
       source,
       base,
       instant,
-      mode: "diff",
       pauseMs: instant.pauseMs,
       flat: false,
       signal,

@@ -3,6 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { AppError, isSandbox, type BranchRequest } from "@forkd/contract";
+import { maxChainDepth } from "@forkd/store";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { pause } from "../../src/operations/pause.ts";
@@ -234,7 +235,7 @@ test("branch() of one sandbox waits for the one before; branches of two run side
   assert.equal(most, 2);
 });
 
-test("branch() refuses a source whose snapshot is gone, and one whose chain is full", async (t) => {
+test("branch() refuses a source whose snapshot is gone", async (t) => {
   const from = await source(t);
   await removeSnapshot(from.runtime, { tag: "py", force: true });
   await rejectsWith(
@@ -243,6 +244,34 @@ test("branch() refuses a source whose snapshot is gone, and one whose chain is f
     /removed or replaced/,
   );
   assert.deepEqual(from.machine.steps, []);
+});
+
+/** Branches and rewinds until the chain of the sandbox has as many snapshots as are allowed. */
+async function deepen({ runtime, sandbox }: Source): Promise<void> {
+  for (let depth = 2; depth <= maxChainDepth; depth++) {
+    const tag = `deep${depth}`;
+    await branch(runtime, request(sandbox.id, { tag }), context);
+    await rewind(runtime, { id: sandbox.id, to: tag }, context);
+  }
+}
+
+test("a sandbox whose chain is at its limit is branched, paused and resumed with all of its memory", async (t) => {
+  const from = await source(t);
+  const { runtime, sandbox } = from;
+  await deepen(from);
+  const made = await branch(runtime, request(sandbox.id, { tag: "whole", mode: "diff" }), context);
+  assert.equal(made.mode, "full", "the result says how it was saved");
+  assert.equal(made.parent_tag, undefined);
+  for (let round = 0; round < 2; round++) {
+    assert.equal((await pause(runtime, { id: sandbox.id }, context)).state, "paused");
+    assert.ok(sandbox.saved?.snapshot.manifest.files.memory, "all of the memory is in the saved state");
+    assert.equal((await resume(runtime, { id: sandbox.id }, context)).state, "running");
+  }
+  const again = await branch(runtime, request(sandbox.id, { tag: "again" }), context);
+  assert.equal(again.mode, "full", "a saved state cannot be the parent of a layer");
+  await rewind(runtime, { id: sandbox.id, to: "again" }, context);
+  const shallow = await branch(runtime, request(sandbox.id, { tag: "shallow" }), context);
+  assert.equal(shallow.parent_tag, "again", "the chain begins again");
 });
 
 test("pause() and resume() keep id and identity; what fails changes nothing", async (t) => {
