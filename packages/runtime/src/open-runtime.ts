@@ -176,7 +176,7 @@ async function close(runtime: Runtime, timers: readonly Disposable[]): Promise<v
   runtime.activity[Symbol.dispose]();
   await runtime.work.end();
   await runtime.pool[Symbol.asyncDispose]();
-  const closed = await closeSandboxes(runtime, runtime.work.onStop);
+  const closed = await closeSandboxes(runtime, { onStop: runtime.work.onStop });
   runtime.log.info({ event: "runtime.close", ...closed });
   runtime.cgroups.close();
 }
