@@ -138,7 +138,12 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     }),
     memoryEstimates: new MemoryEstimates(),
     starts: new FairSemaphore(config.forkParallelism),
-    pool: new VmmPool(config.poolSize, (snapshot) => prepareAhead(runtime, snapshot), log),
+    pool: new VmmPool({
+      size: config.poolSize,
+      prepare: (snapshot) => prepareAhead(runtime, snapshot),
+      isUsable: ({ paths }) => engine.canAttach(paths),
+      log,
+    }),
     outputRoom: new OutputRoom(maxOutputBytes),
     events,
     metrics,

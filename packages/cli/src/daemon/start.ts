@@ -9,7 +9,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { AppError, fromErrorBody } from "@forkd/contract/wire";
-import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
+import { defaultDataDir, findDaemon as findTarget, readDaemonRecord } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
 import { findDaemon } from "./client.ts";
 import { serviceOf, systemctl } from "./systemd.ts";
@@ -27,6 +27,9 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   using _progress = cli.progress("Starting the daemon");
   const dataDir = resolve(defaultDataDir(cli.environment.variables));
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const { file, problem } = await readDaemonRecord(dataDir);
+  if (problem !== undefined)
+    cli.out.note(`Ignored ${file}: ${problem}. The daemon replaces it when it starts.`);
   const logPath = join(dataDir, "daemon.log");
   const signal = AbortSignal.any([cli.signal, AbortSignal.timeout(startLimitMs)]);
   const service = args.length === 0 ? await serviceOf(dataDir, cli.environment.variables) : undefined;
@@ -155,8 +158,7 @@ async function waitForOther(cli: Cli, failure: AppError, signal: AbortSignal): P
 export async function findAddress(cli: Cli, pid: number): Promise<DaemonAddress> {
   const { variables } = cli.environment;
   const target = await findTarget({}, variables);
-  const path = join(defaultDataDir(variables), "daemon.json");
-  const record = JSON.parse(await readFile(path, "utf8").catch(() => "{}")) as { url?: unknown };
-  const url = "url" in target ? target.url : typeof record.url === "string" ? record.url : null;
+  const { record } = await readDaemonRecord(defaultDataDir(variables));
+  const url = "url" in target ? target.url : (record.url ?? null);
   return { pid, socket: "socket" in target ? target.socket : "-", url };
 }

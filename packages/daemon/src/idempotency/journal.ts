@@ -4,6 +4,7 @@
  */
 import { open, readFile, type FileHandle } from "node:fs/promises";
 import { isErrno, Mutex, writeFileAtomic } from "@forkd/base";
+import { AppError } from "@forkd/contract";
 import { z } from "zod";
 
 const entrySchema = z.object({
@@ -35,7 +36,7 @@ export class Journal implements AsyncDisposable {
       text = await readFile(this.#path, "utf8");
     } catch (error) {
       if (isErrno(error, "ENOENT")) return [];
-      throw error;
+      throw new AppError("host_not_ready", `Cannot read ${this.#path}: ${String(error)}`, { cause: error });
     }
     // The next line must not be appended to one that a crash cut short.
     this.#isTorn = text !== "" && !text.endsWith("\n");

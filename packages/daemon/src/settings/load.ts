@@ -93,7 +93,7 @@ export async function readConfigFile(file: string): Promise<Given> {
     text = await readFile(file, "utf8");
   } catch (error) {
     if (isErrno(error, "ENOENT")) return {};
-    throw error;
+    throw new AppError("invalid_request", `Cannot read ${file}: ${String(error)}`, { cause: error });
   }
   try {
     const { data_dir: _, ...rest } = z.record(z.string(), z.unknown()).parse(JSON.parse(text));

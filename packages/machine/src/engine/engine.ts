@@ -173,4 +173,6 @@ export interface Engine {
    * layers. Throws `engine_failed` if the process has exited or is not ours; never kills it.
    */
   attach(spec: AttachSpec): Promise<Machine>;
+  /** Whether attach() could reach a machine at this place: its sockets are there. */
+  canAttach(place: Pick<MachinePlace, "socketDir">): Promise<boolean>;
 }
