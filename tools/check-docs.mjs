@@ -1,8 +1,8 @@
 /**
- * Checks the documentation. Every relative link leads to a file and a heading; docs/README.md lists every page;
- * the vocabulary is that of CONTRIBUTING.md; docs/reference/cli.md has every verb with all its options. The table
- * of settings in docs/reference/configuration.md and that of routes in docs/reference/http-api.md match the code
- * (`--write` updates both). Needs the compiled packages.
+ * Checks the documentation. Every relative link leads to a file and a heading; docs/README.md lists every
+ * page; the vocabulary is that of CONTRIBUTING.md; docs/reference/cli.md has every verb with all its options.
+ * The table of settings in docs/reference/configuration.md and that of routes in docs/reference/http-api.md
+ * match the code (`--write` updates both). Needs the compiled packages.
  */
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -13,8 +13,8 @@ import { settingsTable } from "./settings-table.mjs";
 import { avoidedWords } from "./vocabulary.mjs";
 
 /**
- * Directories whose files must use the vocabulary, by the endings of file names. Of code, comments and strings are
- * checked: packages, guest, native, tests, bench, tools with .ts, .mjs, .cjs, .c, .h and .py.
+ * Directories whose files must use the vocabulary, by the endings of file names. Of code, comments and
+ * strings are checked: packages, guest, native, tests, bench, tools with .ts, .mjs, .cjs, .c, .h and .py.
  */
 const vocabularyRoots = [{ dir: ".", endings: [".md"] }];
 /** Files that contain the avoided words for a reason. */

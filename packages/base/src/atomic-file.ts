@@ -22,7 +22,10 @@ export async function fsyncPath(path: string): Promise<void> {
 /** Pieces are written one by one, so that other work runs in between. */
 export type FileContent = string | Uint8Array | Iterable<string>;
 
-/** Writes a file with a temporary name beside the target, synced; renaming it completes the write. Returns its path. */
+/**
+ * Writes a file with a temporary name beside the target, synced; renaming it completes the write. Returns its
+ * path.
+ */
 export async function writeFileBeside(path: string, data: FileContent, mode = 0o644): Promise<string> {
   const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
   try {
@@ -41,8 +44,8 @@ export async function writeFileBeside(path: string, data: FileContent, mode = 0o
 }
 
 /**
- * Renames a file from writeFileBeside() to its final name, durably. On failure the file is removed and the earlier file is put
- * back: a failure changes nothing.
+ * Renames a file from writeFileBeside() to its final name, durably. On failure the file is removed and the
+ * earlier file is put back: a failure changes nothing.
  */
 export async function giveName(temporary: string, path: string): Promise<void> {
   let before: Before;

@@ -14,7 +14,10 @@ export class CachedValue<T> {
     return this.#renew();
   }
 
-  /** The value as it is known, without waiting. If it is older than that it is renewed for the next caller. Only the first waits. */
+  /**
+   * The value as it is known, without waiting. If it is older than that it is renewed for the next caller.
+   * Only the first waits.
+   */
   async known(maxAgeMs: number): Promise<T> {
     if (this.#last === undefined) return this.#renew();
     if (performance.now() - this.#last.atMs >= maxAgeMs) this.#renew().catch(() => undefined);

@@ -1,6 +1,9 @@
 /** Waits with a deadline. */
 
-/** Waits for `work`, at most `ms`; then rejects with the error that `onTimeout` makes. The work itself is not stopped. */
+/**
+ * Waits for `work`, at most `ms`; then rejects with the error that `onTimeout` makes. The work itself is not
+ * stopped.
+ */
 export async function withDeadline<T>(work: Promise<T>, ms: number, onTimeout: () => Error): Promise<T> {
   using late = lateness(ms);
   return await Promise.race([
@@ -18,8 +21,8 @@ export async function within<T>(work: Promise<T>, ms: number): Promise<T | undef
 }
 
 /**
- * Resolves after `ms` and one more turn of the event loop: data that arrived while this process was stopped is handled first, so
- * that a peer that answered in time does not count as late.
+ * Resolves after `ms` and one more turn of the event loop: data that arrived while this process was stopped
+ * is handled first, so that a peer that answered in time does not count as late.
  */
 function lateness(ms: number): { came: Promise<undefined> } & Disposable {
   let turn: NodeJS.Immediate | undefined;

@@ -1,6 +1,6 @@
 /**
- * A semaphore whose permits are shared fairly: a caller that asks for many does not hold up the others. Callers take turns, and so
- * do the calls of one caller; within a call permits are given in order of request.
+ * A semaphore whose permits are shared fairly: a caller that asks for many does not hold up the others.
+ * Callers take turns, and so do the calls of one caller; within a call permits are given in order of request.
  */
 
 /** One call, which may ask for many permits. When the signal fires, everything it waits for rejects. */
@@ -23,7 +23,10 @@ export class FairSemaphore {
     return count;
   }
 
-  /** Disposing the result releases the permit. Rejects, without a permit, with the reason of the call's signal. */
+  /**
+   * Disposing the result releases the permit. Rejects, without a permit, with the reason of the call's
+   * signal.
+   */
   async take(call: Call): Promise<Disposable> {
     call.signal?.throwIfAborted();
     if (this.#free > 0) this.#free--;

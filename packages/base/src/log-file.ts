@@ -1,9 +1,9 @@
 /**
- * A log file of bounded size: when it is full it becomes `<path>.1`, `.1` becomes `.2`, and the oldest file is deleted.
- * It can be reopened on request, after a program such as logrotate has moved it.
+ * A log file of bounded size: when it is full it becomes `<path>.1`, `.1` becomes `.2`, and the oldest file
+ * is deleted. It can be reopened on request, after a program such as logrotate has moved it.
  *
- * Lines are written synchronously, so that the last lines of a process that exits are in the file. A line that cannot be written
- * (a full disk) is dropped and counted; logging must not stop the program.
+ * Lines are written synchronously, so that the last lines of a process that exits are in the file. A line
+ * that cannot be written (a full disk) is dropped and counted; logging must not stop the program.
  */
 import { closeSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from "node:fs";
 import { dirname } from "node:path";

@@ -4,8 +4,8 @@
 export const maxTimerMs = 2 ** 31 - 1;
 
 /**
- * Calls `onDue` once, after `ms` by the monotonic clock: setting the wall clock does not move it. The timer does not keep the
- * process alive. Disposing it cancels the call.
+ * Calls `onDue` once, after `ms` by the monotonic clock: setting the wall clock does not move it. The timer
+ * does not keep the process alive. Disposing it cancels the call.
  */
 export function longTimer(ms: number, onDue: () => void): Disposable {
   const dueMs = performance.now() + ms;

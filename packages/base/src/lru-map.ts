@@ -1,4 +1,7 @@
-/** A map of at most `maxEntries`; beyond that the least recently used entry is dropped. Iterates from the least recently used on. */
+/**
+ * A map of at most `maxEntries`; beyond that the least recently used entry is dropped. Iterates from the
+ * least recently used on.
+ */
 export class LruMap<K, V> {
   readonly #entries = new Map<K, V>();
   readonly #maxEntries: number;

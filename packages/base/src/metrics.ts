@@ -1,8 +1,8 @@
 /**
  * Counters, gauges and histograms, and their text form for Prometheus (0.0.4).
  *
- * Label values must come from a small set that the code knows. Series beyond `maxSeries` of one metric are counted under the value
- * "other", so that a labelling bug spoils one metric instead of exhausting memory.
+ * Label values must come from a small set that the code knows. Series beyond `maxSeries` of one metric are
+ * counted under the value "other", so that a labelling bug spoils one metric instead of exhausting memory.
  */
 
 type Labels = Readonly<Record<string, string>>;
@@ -90,7 +90,10 @@ export class Histogram implements Metric {
   readonly #bounds: readonly number[];
   readonly #series: Series<Distribution>;
 
-  /** `bounds` are upper bounds in ascending order; the last bucket has none. Without labels it is shown from the start. */
+  /**
+   * `bounds` are upper bounds in ascending order; the last bucket has none. Without labels it is shown from
+   * the start.
+   */
   constructor(name: string, help: string, bounds: readonly number[], options: { labelled?: boolean } = {}) {
     this.name = name;
     this.help = help;

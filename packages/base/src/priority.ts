@@ -1,6 +1,7 @@
 /**
- * CPU priority on a busy host. Every call passes through the daemon, which needs little CPU time. With as many busy machines as
- * cores its fair share is less than that, and then every call waits. So the daemon runs at a higher priority than what it starts.
+ * CPU priority on a busy host. Every call passes through the daemon, which needs little CPU time. With as
+ * many busy machines as cores its fair share is less than that, and then every call waits. So the daemon runs
+ * at a higher priority than what it starts.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { getPriority, setPriority } from "node:os";

@@ -1,6 +1,6 @@
 /**
- * The header of the qcow2 images that are written here: version 3, clusters of 64 KiB, 16-bit refcounts, no backing path,
- * nothing compressed, encrypted or internal.
+ * The header of the qcow2 images that are written here: version 3, clusters of 64 KiB, 16-bit refcounts, no
+ * backing path, nothing compressed, encrypted or internal.
  */
 
 export const qcow2ClusterBits = 16;

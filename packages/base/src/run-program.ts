@@ -1,8 +1,9 @@
 /**
  * Runs a host program to its end; no shell.
  *
- * The program leads its own process group, so that cancelling it ends everything it has started. The promise settles only when
- * every process that holds the program's output has exited: after that, nothing of it writes anywhere.
+ * The program leads its own process group, so that cancelling it ends everything it has started. The promise
+ * settles only when every process that holds the program's output has exited: after that, nothing of it
+ * writes anywhere.
  */
 import { spawn } from "node:child_process";
 import { isErrno } from "./atomic-file.ts";

@@ -1,9 +1,9 @@
 /**
  * Scope: the undo steps of something being built.
  *
- * Each acquired thing pushes its undo. When building fails, disposing the scope runs the undos in reverse; when it
- * succeeds, `keep()` moves them to the scope that the finished object owns. Replaces AsyncDisposableStack, which Node
- * has since version 24.
+ * Each acquired thing pushes its undo. When building fails, disposing the scope runs the undos in reverse;
+ * when it succeeds, `keep()` moves them to the scope that the finished object owns. Replaces
+ * AsyncDisposableStack, which Node has since version 24.
  */
 export type Undo = () => PromiseLike<void> | void;
 

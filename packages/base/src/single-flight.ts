@@ -1,4 +1,6 @@
-/** Work that several callers wait for at the same time runs once, and stops when the last of them gives up. */
+/**
+ * Work that several callers wait for at the same time runs once, and stops when the last of them gives up.
+ */
 
 /** One piece of shared work. It starts at once. */
 export class SharedTask<T> {

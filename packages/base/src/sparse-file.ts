@@ -1,4 +1,7 @@
-/** Files with holes, which Node can neither find nor keep. A failure is an Error whose `code` is that of the system call. */
+/**
+ * Files with holes, which Node can neither find nor keep. A failure is an Error whose `code` is that of the
+ * system call.
+ */
 import { nativeTool } from "./native-tool.ts";
 import { ProgramFailure, runProgram } from "./run-program.ts";
 
@@ -6,7 +9,10 @@ const tool = "forkd-pages";
 /** a range is at most 40 bytes of text */
 const maxOutput = 64 << 20;
 
-/** Makes `to`, which must not exist, equal to `from`: shares its blocks where the file system can, and copies its data otherwise. */
+/**
+ * Makes `to`, which must not exist, equal to `from`: shares its blocks where the file system can, and copies
+ * its data otherwise.
+ */
 export async function copySparse(
   from: string,
   to: string,

@@ -5,7 +5,9 @@ import { isErrno } from "./atomic-file.ts";
 /** `stale`: a file is there, but no process listens on it. */
 export type SocketState = "answers" | "stale" | "absent";
 
-/** Connects once and closes the connection. Rejects if that fails for another reason, such as missing rights. */
+/**
+ * Connects once and closes the connection. Rejects if that fails for another reason, such as missing rights.
+ */
 export function probeSocket(path: string): Promise<SocketState> {
   return new Promise((resolve, reject) => {
     const probe = connect({ path });

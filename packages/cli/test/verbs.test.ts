@@ -107,7 +107,19 @@ test("an error of the daemon sets exit code, message and remedy", async () => {
   await using daemon = await openFakeDaemon({ "GET /v1/snapshots/x/info": { status: 404, json: body } });
   const { code, stderr } = await runCli(["snapshot-info", "x"], daemon);
   assert.equal(code, 3);
-  assert.match(stderr, /^forkd: No snapshot has the tag "x"\n {2}`forkd images`/);
+  assert.match(stderr, /^forkd: No snapshot has the tag "x"\n {2}Run `forkd images`[^\n]*\n$/);
+});
+
+test("an error has one remedy, in the words of the command line", async () => {
+  const remedy = { action: "list_snapshots", text: "GET /v1/snapshots lists the snapshots." };
+  const json = { error: 'Cannot find snapshot "pyhton"', code: "snapshot_not_found", details: {}, remedy };
+  await using daemon = await openFakeDaemon({ "POST /v1/sandboxes": { status: 404, json } });
+  const plain = await runCli(["fork", "pyhton"], daemon);
+  assert.equal(plain.code, 3);
+  const text = "Run `forkd images` to list snapshots.";
+  assert.equal(plain.stderr, `forkd: Cannot find snapshot "pyhton"\n  ${text}\n`);
+  const { stderr } = await runCli(["fork", "pyhton", "--json"], daemon);
+  assert.deepEqual(JSON.parse(stderr), { ...json, remedy: { ...remedy, text } });
 });
 
 test("build sends the absolute path of the recipe and prints events with --json", async () => {

@@ -7,6 +7,8 @@ export const errorBodySchema = z.object({
   /** stable, from the table */
   code: z.string(),
   details: z.record(z.string(), z.unknown()).default({}),
+  /** what the caller can do about it: an action with its parameters, and the same as a sentence */
+  remedy: z.looseObject({ action: z.string(), text: z.string() }).optional(),
   request_id: z.string().optional(),
 });
 

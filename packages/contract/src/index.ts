@@ -1,5 +1,8 @@
 export { errorBodySchema } from "./error-body.ts";
-export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./wire/errors.ts";
+export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./wire/errors.ts";
+export { advice, parseRemedy, remedyActions, wordRemedy } from "./wire/remedies.ts";
+export { httpRemedy } from "./wire/http-remedies.ts";
+export type { Remedy, RemedyAction, RemedyBody, RemedyOf, RemedyWording } from "./wire/remedies.ts";
 export {
   isSandbox,
   maxBufferedOutput,
@@ -9,7 +12,7 @@ export {
   tagPattern,
 } from "./wire/names.ts";
 export type { Scope } from "./wire/names.ts";
-export type { ErrorBody, ErrorCode } from "./wire/errors.ts";
+export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 export type { Language } from "./ids.ts";
 export { acceleratorSchema, forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandboxes.ts";

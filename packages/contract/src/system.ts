@@ -11,6 +11,8 @@ export const checkSchema = z.object({
   outcome: z.enum(["ok", "warn", "fail"]),
   detail: z.string(),
   remedy: z.string().optional(),
+  /** the remedy as data, where it is more than advice */
+  remedy_data: z.looseObject({ action: z.string() }).optional(),
 });
 export type Check = z.output<typeof checkSchema>;
 

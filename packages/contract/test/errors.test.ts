@@ -54,7 +54,8 @@ test("toAppError() returns an AppError unchanged and turns a full disk into disk
     const full = Object.assign(new Error("write failed"), { code });
     assert.equal(toAppError(full).code, "disk_full");
     assert.equal(toAppError(full).cause, full);
-    assert.match(toAppError(full).message, /write failed.*Free some space/);
+    assert.match(toAppError(full).message, /write failed$/);
+    assert.deepEqual(toAppError(full).remedy, { action: "free_disk" });
   }
 });
 

@@ -1,4 +1,7 @@
-/** Runs the daemon: locks the data directory, opens access, handlers and server, publishes the address, waits, drains, closes. */
+/**
+ * Runs the daemon: locks the data directory, opens access, handlers and server, publishes the address, waits,
+ * drains, closes.
+ */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope, type Logger, type Priority } from "@forkd/base";

@@ -15,7 +15,10 @@ export type ServeOptions = {
   readonly onReady?: (where: { socket: string; url: string | undefined }) => void;
 };
 
-/** Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal exits at once. */
+/**
+ * Runs until SIGINT, SIGTERM or a shutdown request; resolves with the exit code. A second signal exits at
+ * once.
+ */
 export async function serve(options: ServeOptions = {}): Promise<number> {
   const config = await loadConfig(options.flags, process.env, {
     ...(options.defaults && { defaults: options.defaults }),

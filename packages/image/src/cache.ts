@@ -9,7 +9,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, open, readdir, rename, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { fsyncPath, isErrno, Mutex, readJson, Scope } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import type { z } from "zod";
 import { removeAsRoot } from "./namespace.ts";
 import { cancelled, throwIfCancelled } from "./context.ts";
@@ -63,10 +63,9 @@ async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T
     if (!isErrno(error, "ENOTEMPTY", "EEXIST")) throw error;
     const winner = await readEntry(directory, entry.info);
     if (winner !== undefined) return winner;
-    throw new AppError(
-      "internal",
-      `Cannot store "${directory}": it exists without info.json. Remove it and try again`,
-    );
+    throw new AppError("internal", `Cannot store "${directory}": it exists without info.json`, {
+      remedy: advice("Remove the directory and try again."),
+    });
   }
   await fsyncPath(entry.parent);
   return info;
@@ -77,8 +76,8 @@ async function explainFullDisk(directory: string, error: unknown): Promise<unkno
   if (error instanceof AppError && (error.code === "cancelled" || error.code === "disk_full")) return error;
   const { bavail, bsize } = await statfs(directory);
   if (bavail * bsize > fullBelowBytes) return error;
-  const message = `Cannot build an image in "${directory}": no space is left. Free some space and try again`;
-  return new AppError("disk_full", message, { cause: error });
+  const message = `Cannot build an image in "${directory}": no space is left`;
+  return new AppError("disk_full", message, { remedy: { action: "free_disk" }, cause: error });
 }
 
 /** Runs `work` when no other work on `key` runs. A caller that is cancelled while it waits fails at once. */
@@ -151,7 +150,7 @@ export async function requireSpace(directory: string, bytes: number): Promise<vo
   const mib = (n: number): number => Math.ceil(n / 2 ** 20);
   throw new AppError(
     "disk_full",
-    `Cannot build an image in "${directory}": ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free. Free some space`,
-    { details: { needed_bytes: bytes, free_bytes: free } },
+    `Cannot build an image in "${directory}": ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free`,
+    { details: { needed_bytes: bytes, free_bytes: free }, remedy: { action: "free_disk" } },
   );
 }

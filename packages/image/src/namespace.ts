@@ -7,7 +7,7 @@
  * other users.
  */
 import { isErrno, removeTree, type ProgramResult } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { runTool, ToolFailure, type ToolOptions } from "./tool.ts";
 
 export function isRoot(): boolean {
@@ -32,16 +32,12 @@ export async function runAsRoot(
     if (!(error instanceof ToolFailure) || !/^(unshare|newuidmap|newgidmap): /m.test(error.output))
       throw error;
     const remedy = isRoot()
-      ? "give the process CAP_SYS_ADMIN"
-      : "run as root, or apt-get install uidmap and add the user to /etc/subuid and /etc/subgid";
-    throw new AppError(
-      "host_not_ready",
-      `Cannot build images: ${lastLine(error.output)}. Remedy: ${remedy}`,
-      {
-        details: { remedy },
-        cause: error,
-      },
-    );
+      ? "Give the process CAP_SYS_ADMIN."
+      : "Run as root, or install uidmap and add the user to /etc/subuid and /etc/subgid.";
+    throw new AppError("host_not_ready", `Cannot build images: ${lastLine(error.output)}`, {
+      remedy: advice(remedy),
+      cause: error,
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 /** The host programs that forkd runs, and their Debian packages. */
 import { access, constants } from "node:fs/promises";
 import { delimiter, join } from "node:path";
+import type { RemedyOf } from "@forkd/contract";
 
 export type HostProgram = {
   program: string;
@@ -10,7 +11,7 @@ export type HostProgram = {
   purpose: string;
 };
 
-export type MissingProgram = HostProgram & { remedy: string };
+export type MissingProgram = HostProgram & { remedy: RemedyOf<"install"> };
 
 export const hostPrograms: readonly HostProgram[] = [
   { program: "qemu-system-x86_64", package: "qemu-system-x86", purpose: "run machines" },
@@ -54,10 +55,10 @@ export async function findProgram(program: string, path: string | undefined): Pr
   return undefined;
 }
 
-/** The command that installs a program. */
-export function remedyFor(program: string): string {
+/** How to install a program. */
+export function remedyFor(program: string): RemedyOf<"install"> {
   const known = [...hostPrograms, ...unprivilegedPrograms].find((each) => each.program === program);
-  return known ? `apt-get install ${known.package}` : `install ${program}`;
+  return { action: "install", packages: [known?.package ?? program] };
 }
 
 /** The programs that this host does not have. */
@@ -69,7 +70,7 @@ export async function missingPrograms(
   const missing: MissingProgram[] = [];
   for (const each of programs) {
     if ((await findProgram(each.program, options.path ?? process.env["PATH"])) === undefined) {
-      missing.push({ ...each, remedy: `apt-get install ${each.package}` });
+      missing.push({ ...each, remedy: { action: "install", packages: [each.package] } });
     }
   }
   return missing;

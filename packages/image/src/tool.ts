@@ -49,9 +49,9 @@ export async function runTool(
 }
 
 function startFailure(program: string, error: Error): AppError {
-  const remedy = remedyFor(program);
-  return new AppError("host_not_ready", `Cannot run ${program}: it is not installed. Remedy: ${remedy}`, {
-    details: { program, remedy },
+  return new AppError("host_not_ready", `Cannot run ${program}: it is not installed`, {
+    details: { program },
+    remedy: remedyFor(program),
     cause: error,
   });
 }

@@ -23,7 +23,9 @@ import {
 
 const maxMib = 1 << 30;
 
-/** 0 for none, or a limit that a request may ask for: otherwise the sandbox's record could not be read again. */
+/**
+ * 0 for none, or a limit that a request may ask for: otherwise the sandbox's record could not be read again.
+ */
 const limitOrNone = (name: LimitName, max: number) =>
   count(0, max).refine((value) => value === 0 || limitsSchema.safeParse({ [name]: value }).success, {
     error: ({ input }) => {

@@ -67,7 +67,8 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   if (config.runtimeDir.length > maxRuntimeDirLength) {
     throw new AppError(
       "invalid_request",
-      `Cannot use runtime directory "${config.runtimeDir}": sockets need a path of at most ${maxRuntimeDirLength} characters. Set FORKD_RUNTIME_DIR to a shorter one`,
+      `Cannot use runtime directory "${config.runtimeDir}": sockets need a path of at most ${maxRuntimeDirLength} characters`,
+      { remedy: { action: "change_setting", setting: "runtime_dir", to: "a shorter path" } },
     );
   }
   for (const dir of [config.dataDir, join(config.dataDir, "sandboxes"), config.runtimeDir]) {

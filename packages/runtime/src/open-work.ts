@@ -36,7 +36,9 @@ export class OpenWork {
 
   /** Refuses new work, cancels what is running and waits for it. */
   async end(): Promise<void> {
-    this.#closing.abort(new AppError("daemon_stopping", "The daemon is stopping. Ask the next one"));
+    this.#closing.abort(
+      new AppError("daemon_stopping", "The daemon is stopping", { remedy: { action: "retry_later" } }),
+    );
     await Promise.allSettled(this.#running);
   }
 

@@ -1,5 +1,5 @@
 /** A route of the table and its input → a request; the answer → a value, lines or bytes. */
-import { AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
+import { advice, AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
 import type { ForkdEvent, RequestOf, ResponseOf, Route, RouteName, StreamedOf } from "@forkd/contract";
 import { fromAnswer } from "./errors.ts";
 import { parseEvents } from "./event-frames.ts";
@@ -169,7 +169,8 @@ function parse<N extends RouteName>(name: N, text: string): ResponseOf<N> {
   try {
     return JSON.parse(text) as ResponseOf<N>;
   } catch (error) {
-    throw new AppError("internal", `The daemon's answer to ${name} is not JSON; compare forkd version`, {
+    throw new AppError("internal", `The daemon's answer to ${name} is not JSON`, {
+      remedy: advice("Use the same version of forkd for the client and the daemon."),
       cause: error,
     });
   }

@@ -1,6 +1,6 @@
 /** Failures of requests and answers, as AppError. */
 import { AppError, fromErrorBody } from "@forkd/contract/wire";
-import type { ErrorBody, ErrorCode, ExecResult } from "@forkd/contract";
+import type { ErrorBody, ErrorCode, ExecResult, Remedy } from "@forkd/contract";
 
 /** A child that could not be forked; `index` is its position in the call. */
 export class ForkError extends AppError {
@@ -9,7 +9,7 @@ export class ForkError extends AppError {
 
   constructor(body: ErrorBody & { index: number }) {
     const error = fromErrorBody(body);
-    super(error.code, error.message, { details: { ...error.details } });
+    super(error.code, error.message, { details: { ...error.details }, remedy: error.remedy });
     this.index = body.index;
   }
 }
@@ -67,9 +67,6 @@ function parseJson(text: string): unknown {
   }
 }
 
-const certificateRemedy =
-  "FORKD_CA names the certificate of the daemon or of its authority (PEM); the host in FORKD_URL must be one of its names.";
-
 /** The error for a request that got no answer, or half of one. */
 export function fromFailure(
   error: unknown,
@@ -79,13 +76,16 @@ export function fromFailure(
   if (context.signal?.aborted) return cancelled(context.signal.reason);
   const why = causeOf(error);
   const isCertificate = /certificate|self.signed|altname/i.test(why);
-  const remedy = isCertificate ? "set FORKD_CA to a file with the certificate to trust" : "run forkd up";
+  const remedy: Remedy = { action: isCertificate ? "trust_certificate" : "start_daemon" };
   const message =
     context.phase === "connect"
-      ? `Cannot reach the daemon at ${context.target}: ${why}; ${remedy}`
+      ? `Cannot reach the daemon at ${context.target}: ${why}`
       : `Lost the connection to the daemon at ${context.target} before its answer was complete: ${why}`;
-  const details = { target: context.target, ...(isCertificate && { remedy: certificateRemedy }) };
-  return new AppError("daemon_unreachable", message, { cause: error, details });
+  return new AppError("daemon_unreachable", message, {
+    details: { target: context.target },
+    ...(context.phase === "connect" && { remedy }),
+    cause: error,
+  });
 }
 
 export function cancelled(reason?: unknown): AppError {

@@ -118,7 +118,10 @@ export class Forkd {
     return this.#client.call("version", {}, options);
   }
 
-  /** Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's setting. */
+  /**
+   * Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's
+   * setting. Throws `workspace_not_saved` if a workspace cannot be saved; `force` stops it anyway.
+   */
   shutdown({
     sandboxes,
     force,

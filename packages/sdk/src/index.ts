@@ -18,6 +18,7 @@ export type {
   GcReport,
   KeyInfo,
   Language,
+  Remedy,
   SandboxInfo,
   Scope,
   SandboxStats,
@@ -46,6 +47,7 @@ export type { SignalName } from "./command-handle.ts";
 export { Files } from "./files.ts";
 export type { ReadOptions, UserOptions, WriteOptions } from "./files.ts";
 export { CommandError, ForkError } from "./errors.ts";
+export { remedyText } from "./remedies.ts";
 export { outputBytes } from "./output.ts";
 export { fetchTransport } from "./transport.ts";
 export type { Fetch, Transport, TransportRequest, TransportResponse } from "./transport.ts";

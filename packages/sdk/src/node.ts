@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import {
+  advice,
   AppError,
   defaultDataDir as dataDirOf,
   defaultRuntimeDir as runtimeDirOf,
@@ -93,14 +94,22 @@ type Sources = { options: ConnectOptions; env: Environment; dataDir: string };
 async function urlTarget(url: string, sources: Sources): Promise<Target> {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (parsed === undefined || !["http:", "https:"].includes(parsed.protocol)) {
-    const message = `"${url}" is no address of a daemon; give one such as https://127.0.0.1:8889`;
-    throw new AppError("invalid_request", message);
+    throw new AppError("invalid_request", `"${url}" is not the address of a daemon`, {
+      remedy: advice("Give an address such as https://127.0.0.1:8889."),
+    });
   }
   const caFile = sources.options.caFile ?? (sources.env["FORKD_CA"] || undefined);
   const token = await findToken(parsed, sources);
   if (parsed.protocol === "http:" || caFile === undefined) return { url, token };
   const ca = await readIfPresent(caFile);
-  if (ca === undefined) throw new AppError("invalid_request", `There is no file ${caFile}; check FORKD_CA`);
+  if (ca === undefined)
+    throw new AppError(
+      "invalid_request",
+      `Cannot read the certificates to trust: there is no file ${caFile}`,
+      {
+        remedy: advice("Set FORKD_CA or `caFile` to a PEM file."),
+      },
+    );
   return { url, token, ca };
 }
 

@@ -1,4 +1,6 @@
-/** Commands while the daemon restarts: a plain HTTP server that closes and then uses the same socket again. */
+/**
+ * Commands while the daemon restarts: a plain HTTP server that closes and then uses the same socket again.
+ */
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import http from "node:http";

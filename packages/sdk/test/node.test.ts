@@ -76,7 +76,10 @@ test("findDaemon() reads FORKD_CA for https and refuses invalid addresses", asyn
     assert.deepEqual(await findDaemon({ url }, env), { url, token: "t", ca: "PEM" });
     const plain = "http://127.0.0.1:1";
     assert.deepEqual(await findDaemon({ url: plain }, env), { url: plain, token: "t" });
-    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), /check FORKD_CA/);
+    await assert.rejects(findDaemon({ url }, { ...env, FORKD_CA: join(dir, "none") }), {
+      message: /there is no file .*none$/,
+      remedy: { action: "advice", text: "Set FORKD_CA or `caFile` to a PEM file." },
+    });
     for (const bad of ["127.0.0.1:8889", "forkd.example", "ftp://x", ""])
       await assert.rejects(findDaemon({ url: bad }, env), { code: "invalid_request" }, bad);
   } finally {
@@ -130,7 +133,7 @@ test("connect() refuses a daemon whose data directory is another one, before it 
     const other = join(dir, "other");
     await assert.rejects((await connect({ dataDir: other })).call("killAll", {}), {
       code: "other_daemon",
-      message: /FORKD_RUNTIME_DIR/,
+      remedy: { action: "use_own_places" },
     });
     process.env["FORKD_DATA_DIR"] = other;
     await assert.rejects((await connect()).call("killAll", {}), { code: "other_daemon" });

@@ -125,10 +125,10 @@ test("a call without a daemon rejects with daemon_unreachable and a remedy", asy
     nodeTransport({ url: "http://127.0.0.1:1" }),
     fetchTransport({ url: "http://127.0.0.1:1" }),
   ]) {
-    await assert.rejects(new Forkd({ transport }).version(), (error: { code: string; message: string }) => {
-      assert.equal(error.code, "daemon_unreachable");
-      assert.match(error.message, /run forkd up/);
-      return true;
+    await assert.rejects(new Forkd({ transport }).version(), {
+      code: "daemon_unreachable",
+      message: /^Cannot reach the daemon at /,
+      remedy: { action: "start_daemon" },
     });
   }
 });

@@ -63,8 +63,8 @@ function parseManifest(tag: string, bytes: Buffer): Manifest {
   const version = versionSchema.safeParse(value).data?.version;
   if (version !== undefined && version !== manifestVersion) {
     const problem = `its manifest has version ${version}, but this forkd reads version ${manifestVersion}`;
-    const { code, message, details } = corrupt({ tag }, problem);
-    throw new AppError(code, message, { details: { ...details, manifest_version: version } });
+    const { code, message, details, remedy } = corrupt({ tag }, problem);
+    throw new AppError(code, message, { details: { ...details, manifest_version: version }, remedy });
   }
   const result = manifestSchema.safeParse(value);
   if (result.success) return result.data;

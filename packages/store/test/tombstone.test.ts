@@ -35,11 +35,12 @@ test("reopening a store turns an announced draft of a crash into a tombstone wit
     ["child", "failed", reason, "base"],
   ]);
   assert.deepEqual(await namesIn(later.root), ["built", "built/failed.json", "child", "child/failed.json"]);
-  await rejectsWith(
-    later.get("child"),
-    "snapshot_failed",
-    /"child": it failed: the daemon ended while it was written\. Remove it \(forkd rmi child\) and branch again/,
-  );
+  await assert.rejects(later.get("child"), {
+    name: "AppError",
+    code: "snapshot_failed",
+    message: /"child": it failed: the daemon ended while it was written$/,
+    remedy: { action: "remake_snapshot", tag: "child" },
+  });
   assert.deepEqual(await failuresIn(await reopen(later)), await failuresIn(later));
 });
 

@@ -316,11 +316,12 @@ test("branch() refuses more concurrent branches than the limit and names the set
     await until("the first branch is in progress", async () =>
       (await small.forkd.snapshots.list()).some(({ tag, status }) => tag === "one" && status === "writing"),
     );
-    await rejectsWith(
+    const { remedy } = await rejectsWith(
       b.branch({ tag: "two" }),
       "capacity_exhausted",
-      /1 branches are under way and the limit is 1.*FORKD_BRANCH_CONCURRENCY/,
+      /1 branches are in progress and the limit is 1$/,
     );
+    assert.deepEqual(remedy, { action: "retry_later", setting: "branch_concurrency" });
   } finally {
     process.kill(a.info.pid ?? 0, "SIGCONT");
   }

@@ -119,6 +119,12 @@ test("fork --vary gives each child its own input", async () => {
   assert.deepEqual(JSON.parse((await forkd(["ls", "--json"])).stdout), []);
 });
 
+test("a tag that does not exist exits 3 with one remedy", async () => {
+  const { code, stderr } = await forkd(["fork", "pyhton"]);
+  assert.equal(code, 3);
+  assert.equal(stderr, 'forkd: Cannot find snapshot "pyhton"\n  Run `forkd images` to list snapshots.\n');
+});
+
 test("usage errors exit with code 2 and a message", async () => {
   for (const args of [
     ["fork", "--tag", "tiny", "-n", "0"],

@@ -106,7 +106,8 @@ test("a sandbox whose disk exceeds its limit stops, and writes before a pause co
   await copy.pause();
   await copy.resume();
   const again = copy.commands.run(grow("/d", 16), { timeoutSecs: 600 });
-  await rejectsWith(again, "sandbox_paused", /disk limit reached: .*can be resumed from before/);
+  const { remedy } = await rejectsWith(again, "sandbox_paused", /disk limit reached: .*state is kept/);
+  assert.equal(remedy?.action, "resume");
   assert.deepEqual(await infoOf(copy).then(({ state, reason_code: code }) => [state, code]), [
     "paused",
     "disk_limit",

@@ -34,7 +34,8 @@ test("a paused sandbox has no process, and resume() continues where it was", asy
   assert.deepEqual([paused.state, paused.id, paused.pid], ["paused", sandbox.id, undefined]);
   assert.equal(processExists(pid), false);
   assert.deepEqual(await sandbox.pause(), paused);
-  await rejectsWith(sandbox.commands.run(["true"]), "sandbox_paused", /forkd resume/);
+  const { remedy } = await rejectsWith(sandbox.commands.run(["true"]), "sandbox_paused", /is paused$/);
+  assert.deepEqual(remedy, { action: "resume", id: sandbox.id });
   await rejectsWith(sandbox.eval("x"), "sandbox_paused");
   await rejectsWith(sandbox.branch({ tag: "no" }), "sandbox_paused");
   await rejectsWith(daemon.forkd.snapshots.remove("python"), "snapshot_in_use", new RegExp(sandbox.id));

@@ -8,6 +8,7 @@ import { findDaemon } from "../daemon/client.ts";
 import { examples } from "../options/help.ts";
 import { fixHost, inspectHost, type Fixed } from "../daemon/local.ts";
 import type { Output } from "../terminal/output.ts";
+import { checkRemedy } from "../terminal/remedies.ts";
 import { clean } from "../terminal/table.ts";
 import { ownVersion } from "../version.ts";
 
@@ -40,7 +41,7 @@ async function doctor(cli: Cli, { fix, boot }: Options): Promise<number> {
   const fixed = fix ? await fixHost(env, { boot, isRunning: forkd !== undefined }) : [];
   const report = forkd ? await askDaemon(cli, forkd, boot) : withIdleDaemon(await inspectHost(env, { boot }));
   progress[Symbol.dispose]();
-  const checks = [...report.checks, ...(await versionChecks(report))];
+  const checks = [...report.checks.map(inCliWords), ...(await versionChecks(report))];
   if (cli.out.json) cli.out.document({ ...report, checks, ...(fix && { fixed }) });
   else showReport(cli.out, { ...report, checks }, fixed);
   return report.ok ? 0 : errorCodes.host_not_ready.exit;
@@ -62,9 +63,14 @@ function withIdleDaemon(report: DoctorReport): DoctorReport {
     name: "daemon",
     outcome: "warn",
     detail: "not running, so this host was checked from here",
-    remedy: "forkd up",
+    remedy: "Run `forkd up` to start it.",
   };
   return { ...report, checks: [daemon, ...report.checks] };
+}
+
+function inCliWords(check: Check): Check {
+  const remedy = checkRemedy(check);
+  return remedy === undefined ? check : { ...check, remedy };
 }
 
 async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
@@ -78,7 +84,7 @@ async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
       name: "versions",
       outcome: "warn",
       detail,
-      remedy: "Start the daemon of this version: docs/operate/operating.md.",
+      remedy: "Start the daemon of this version, as docs/operate/operating.md describes.",
     },
   ];
 }

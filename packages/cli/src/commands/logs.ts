@@ -1,6 +1,6 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
@@ -72,7 +72,7 @@ async function daemonLog(cli: Cli, { follow, tail = defaultTail, level = "debug"
 async function findLog(cli: Cli): Promise<string> {
   if (cli.environment.url !== undefined)
     throw new AppError("unsupported", "Cannot read the log of a daemon elsewhere: FORKD_URL is set", {
-      details: { remedy: "Run this on the daemon's host." },
+      remedy: advice("Run this on the daemon's host."),
     });
   const { localSettings } = await import("../daemon/local.ts");
   const { settings } = await localSettings(cli.environment.variables);
@@ -86,11 +86,10 @@ async function findLog(cli: Cli): Promise<string> {
     return path;
   } catch (cause) {
     throw new AppError("file_not_found", `There is no log at ${path}`, {
-      details: {
-        path,
-        remedy:
-          "Under systemd the log is in the journal: journalctl -u forkd. Otherwise set log_file, or FORKD_DATA_DIR.",
-      },
+      details: { path },
+      remedy: advice(
+        "Under systemd run `journalctl -u forkd`; otherwise set FORKD_LOG_FILE or FORKD_DATA_DIR.",
+      ),
       cause,
     });
   }

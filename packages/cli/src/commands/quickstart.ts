@@ -1,4 +1,4 @@
-import { AppError, errorCodes } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, errorCodes } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
@@ -7,6 +7,7 @@ import type { Cli, ToAction } from "../cli.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
 import { examples } from "../options/help.ts";
 import { findRecipe } from "../guest/recipes.ts";
+import { checkRemedy } from "../terminal/remedies.ts";
 import { renderTable, type Column } from "../terminal/table.ts";
 
 const recipeName = "python-numpy";
@@ -86,10 +87,10 @@ async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
   const { checks, accelerator } = await forkd.doctor({ signal: cli.signal });
   const failed = checks.filter(({ outcome }) => outcome === "fail");
   if (failed.length > 0) {
-    const remedy = failed.map((check) => check.remedy ?? check.name).join("\n  ");
+    const remedy = failed.map((check) => checkRemedy(check) ?? check.name).join("\n  ");
     const details = failed.map(({ name, detail }) => `${name} (${detail})`).join("; ");
     throw new AppError("host_not_ready", `This host cannot run sandboxes: ${details}`, {
-      details: { remedy },
+      remedy: advice(remedy),
     });
   }
   for (const check of checks.filter(({ outcome }) => outcome === "warn")) {
@@ -110,7 +111,7 @@ async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
   const startedAt = performance.now();
   const outcome = await sandbox.eval(code, { signal: cli.signal }).then(
     ({ result, error }) => ({ result: result ?? error ?? "", ok: error === null }),
-    (error: unknown) => ({ result: error instanceof Error ? error.message : String(error), ok: false }),
+    (error: unknown) => ({ result: errorMessage(error), ok: false }),
   );
   const eval_ms = performance.now() - startedAt;
   return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome };

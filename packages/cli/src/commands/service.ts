@@ -1,7 +1,7 @@
 /** Installs forkd as a systemd service. */
 import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addCommonOptions, examples } from "../options/help.ts";
@@ -139,7 +139,7 @@ function finish(cli: Cli, result: object): void {
 function rethrow(what: string): (cause: unknown) => never {
   return (cause) => {
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : String(cause);
-    const remedy = "Run it as root, or with --user for a service of your own.";
-    throw new AppError("forbidden", `${what}: ${code}`, { details: { remedy }, cause });
+    const remedy = advice("Run it as root, or with --user for your own service.");
+    throw new AppError("forbidden", `${what}: ${code}`, { remedy, cause });
   };
 }

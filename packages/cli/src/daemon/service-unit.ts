@@ -4,7 +4,7 @@ import { access, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { AppError } from "@forkd/contract/wire";
+import { advice, AppError } from "@forkd/contract/wire";
 
 const ownRoot = fileURLToPath(new URL("../../../../../", import.meta.url)).replace(/\/$/, "");
 const mainOf = (prefix: string) => join(prefix, "packages/cli/dist/src/main.js");
@@ -33,14 +33,16 @@ export async function renderUnit(name: UnitName, { prefix = ownRoot, user }: Uni
   ] as const) {
     if (plainPath.test(path)) continue;
     throw new AppError("invalid_request", `Cannot write a unit with the ${field} "${path}"`, {
-      details: { field, remedy: "Use a path of letters, digits and . _ @ + - only, such as /opt/forkd." },
+      details: { field },
+      remedy: advice("Use a path of letters, digits and . _ @ + - only, such as /opt/forkd."),
     });
   }
   try {
     await access(mainOf(root), constants.R_OK);
   } catch (cause) {
     throw new AppError("file_not_found", `There is no built forkd at ${root}: ${mainOf(root)} is missing`, {
-      details: { field: "prefix", remedy: "Run `npm run setup` there, or give --prefix." },
+      details: { field: "prefix" },
+      remedy: advice("Run `npm run setup` there, or give --prefix."),
       cause,
     });
   }

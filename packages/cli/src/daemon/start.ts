@@ -8,9 +8,10 @@ import { mkdir, open, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { AppError, fromErrorBody } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, fromErrorBody, parseRemedy } from "@forkd/contract/wire";
 import { defaultDataDir, findDaemon as findTarget, readDaemonRecord } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
+import { cliRemedy } from "../terminal/remedies.ts";
 import { findDaemon } from "./client.ts";
 import { serviceOf, systemctl } from "./systemd.ts";
 
@@ -35,9 +36,9 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   const service = args.length === 0 ? await serviceOf(dataDir, cli.environment.variables) : undefined;
   if (service) {
     await systemctl([...service, "start", "forkd.service"]);
-    const remedy = "The daemon's log is in the journal: journalctl -u forkd.";
+    const remedy = advice("Run `journalctl -u forkd` to read the daemon's log.");
     const late = "The service forkd was started, but its daemon does not answer";
-    return waitForOther(cli, new AppError("daemon_unreachable", late, { details: { remedy } }), signal);
+    return waitForOther(cli, new AppError("daemon_unreachable", late, { remedy }), signal);
   }
   const log = await open(logPath, "a", 0o600);
   const logStart = (await log.stat()).size;
@@ -114,30 +115,29 @@ async function explain(error: unknown, path: string, start: number): Promise<App
     .split("\n")
     .slice(-logTailLines);
   const logged = lines.map(parseFailure).findLast((failure) => failure !== undefined);
-  const message = logged?.error ?? (error instanceof Error ? error.message : String(error));
+  const message = logged?.error ?? errorMessage(error);
   const code = logged?.code ?? (error instanceof AppError ? error.code : "internal");
-  const details = {
-    remedy: `The daemon's log is ${path}.`,
-    ...(logged === undefined && { log: lines.join("\n") }),
-  };
-  return fromErrorBody({ error: message, code, details });
+  const details = logged === undefined ? { log: lines.join("\n") } : {};
+  const remedy = parseRemedy(logged?.remedy) ?? advice(`The daemon's log is ${path}.`);
+  return fromErrorBody({ error: message, code, details, remedy: { ...remedy, text: cliRemedy(remedy) } });
 }
 
 type LogRecord = {
   event?: string;
   errorCode?: string;
-  err?: { message?: string };
+  err?: { message?: string; remedy?: unknown };
+  remedy?: unknown;
   error?: string;
   code?: string;
 };
 
 /** A record of the daemon that gave up, or the error body of `serve --json`. */
-function parseFailure(line: string): { error: string; code: string } | undefined {
+function parseFailure(line: string): { error: string; code: string; remedy: unknown } | undefined {
   try {
-    const { event, errorCode, err, error, code } = JSON.parse(line) as LogRecord;
-    if (error !== undefined && code !== undefined) return { error, code };
+    const { event, errorCode, err, error, code, remedy } = JSON.parse(line) as LogRecord;
+    if (error !== undefined && code !== undefined) return { error, code, remedy };
     if (event !== "daemon.stop" || errorCode === undefined) return undefined;
-    return { error: err?.message ?? errorCode, code: errorCode };
+    return { error: err?.message ?? errorCode, code: errorCode, remedy: err?.remedy };
   } catch {
     return undefined; // not a record
   }

@@ -1,13 +1,14 @@
 /** Options and output for the children of a snapshot; shared by `fork` and `branch`. */
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
-import { AppError, isSandbox } from "@forkd/contract/wire";
+import { AppError, errorMessage, isSandbox } from "@forkd/contract/wire";
 import type { ForkEntry, RequestOf } from "@forkd/contract";
 import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "../cli.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "./limits.ts";
-import { exitCodeOf, remedyOf } from "../terminal/exit-code.ts";
+import { exitCodeOf } from "../terminal/exit-code.ts";
+import { remedyOf } from "../terminal/remedies.ts";
 import { sandboxColumns } from "../views/sandbox-table.ts";
 import { renderTable } from "../terminal/table.ts";
 
@@ -67,7 +68,7 @@ async function readVariations(source: string): Promise<NonNullable<ChildSettings
     if (!Array.isArray(list)) throw new TypeError("it is not a list");
     return list; // the daemon checks each entry
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
+    const reason = errorMessage(cause);
     throw new AppError("invalid_request", `Cannot use the variations of --vary: ${reason}`, { cause });
   }
 }

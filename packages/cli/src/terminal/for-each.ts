@@ -1,7 +1,8 @@
 /** Makes the same call for several items and prints each outcome; the first failure sets the exit code. */
 import { toErrorBody } from "@forkd/contract/wire";
-import { exitCodeOf, remedyOf } from "./exit-code.ts";
+import { exitCodeOf, inCliWords } from "./exit-code.ts";
 import type { Output } from "./output.ts";
+import { remedyOf } from "./remedies.ts";
 
 type Batch = {
   readonly items: readonly string[];
@@ -20,7 +21,7 @@ export async function forEach(
 ): Promise<number> {
   const outcomes = await settle(batch, call);
   const failures = outcomes.map((outcome) =>
-    outcome.status === "rejected" ? toErrorBody(outcome.reason) : undefined,
+    outcome.status === "rejected" ? inCliWords(toErrorBody(outcome.reason)) : undefined,
   );
   if (out.json) {
     const entry = (item: string, index: number) => ({

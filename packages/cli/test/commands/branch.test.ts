@@ -104,7 +104,7 @@ test("pause and resume accept several ids and names of workspaces", async () => 
   });
   const { code, stdout, stderr } = await runCli(["pause", "dev", "ab"], daemon);
   assert.deepEqual([code, stdout], [4, `${idA}\n`]);
-  assert.match(stderr, new RegExp(`forkd: ${idB}: is paused\n {2}\`forkd resume ID\``));
+  assert.match(stderr, new RegExp(`forkd: ${idB}: is paused\n {2}Run \`forkd resume ID\``));
   const resumed = await runCli(["resume", "dev", idA, "--json"], daemon);
   assert.deepEqual(JSON.parse(resumed.stdout), [{ id: idA, resumed: true }]);
 });

@@ -84,7 +84,7 @@ test("keys rm removes each key and exits with the code of the first failure", as
   });
   const { code, stdout, stderr } = await runCli(["keys", "rm", "a", "b"], daemon);
   assert.deepEqual([code, stdout], [3, "a\n"]);
-  assert.match(stderr, /No key has the name "b"\n {2}`forkd keys ls`/);
+  assert.match(stderr, /No key has the name "b"\n {2}Run `forkd keys ls`/);
   const json = await runCli(["keys", "rm", "a", "--json"], daemon);
   assert.deepEqual(JSON.parse(json.stdout), [{ name: "a", removed: true }]);
 });

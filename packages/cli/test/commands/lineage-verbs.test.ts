@@ -100,7 +100,7 @@ test("a missing workspace exits 3 with a remedy", async () => {
   });
   const { code, stderr } = await runCli(["workspace", "resume", "dev"], daemon);
   assert.equal(code, 3);
-  assert.match(stderr, /^forkd: no dev\n {2}`forkd workspace ls`/);
+  assert.match(stderr, /^forkd: no dev\n {2}Run `forkd workspace ls`/);
 });
 
 test("workspace without a subcommand shows its help and exits 2; --help of a subcommand exits 0", async () => {

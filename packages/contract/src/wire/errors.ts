@@ -1,4 +1,6 @@
-/** The table of all errors, the error class, and the form of errors on the wire. Imports nothing. */
+/** The table of all errors, the error class, and the form of errors on the wire. Needs no library. */
+import { httpRemedy } from "./http-remedies.ts";
+import { parseRemedy, type Remedy, type RemedyBody } from "./remedies.ts";
 
 /** `status` is HTTP, `exit` is the CLI's exit code. */
 export const errorCodes = {
@@ -52,20 +54,29 @@ export const errorCodes = {
 
 export type ErrorCode = keyof typeof errorCodes;
 
-/** The one error class that crosses module boundaries. Branch on `code`, never on `message`. */
+export type AppErrorOptions = {
+  details?: Record<string, unknown>;
+  /** what the caller can do about it; at most one */
+  remedy?: Remedy | undefined;
+  cause?: unknown;
+};
+
+/**
+ * The one error class that crosses module boundaries. Branch on `code`, never on `message`. The message says
+ * what failed and why, without a full stop and without a remedy: each surface adds the remedy in its own
+ * words.
+ */
 export class AppError extends Error {
   override readonly name: string = "AppError";
   readonly code: ErrorCode;
   readonly details: Readonly<Record<string, unknown>>;
+  declare readonly remedy?: Remedy;
 
-  constructor(
-    code: ErrorCode,
-    message: string,
-    options: { details?: Record<string, unknown>; cause?: unknown } = {},
-  ) {
+  constructor(code: ErrorCode, message: string, options: AppErrorOptions = {}) {
     super(message, "cause" in options ? { cause: options.cause } : undefined);
     this.code = code;
     this.details = options.details ?? {};
+    if (options.remedy !== undefined) this.remedy = options.remedy;
   }
 }
 
@@ -76,6 +87,8 @@ export type ErrorBody = {
   /** stable, from the table */
   code: string;
   details: Record<string, unknown>;
+  /** what the caller can do about it */
+  remedy?: RemedyBody | undefined;
   request_id?: string | undefined;
 };
 
@@ -90,16 +103,23 @@ export function toErrorBody(error: unknown, requestId?: string): ErrorBody & { c
     error: app.message,
     code: app.code,
     details: { ...app.details },
+    ...(app.remedy && { remedy: { ...app.remedy, text: httpRemedy(app.remedy) } }),
     ...(requestId !== undefined && { request_id: requestId }),
   };
+}
+
+/** What a thrown value says, whatever it is. */
+export function errorMessage(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   const errno = error instanceof Error && "code" in error ? error.code : undefined;
-  const message = error instanceof Error ? error.message : String(error);
+  const message = errorMessage(error);
   if (errno === "ENOSPC" || errno === "EDQUOT") {
-    return new AppError("disk_full", `Cannot write: ${message}. Free some space and try again`, {
+    return new AppError("disk_full", `Cannot write: ${message}`, {
+      remedy: { action: "free_disk" },
       cause: error,
     });
   }
@@ -110,7 +130,8 @@ export function toAppError(error: unknown): AppError {
 export function fromErrorBody(body: ErrorBody): AppError {
   const details =
     body.request_id === undefined ? body.details : { ...body.details, request_id: body.request_id };
+  const remedy = parseRemedy(body.remedy);
   return isErrorCode(body.code)
-    ? new AppError(body.code, body.error, { details })
-    : new AppError("internal", body.error, { details: { ...details, unknown_code: body.code } });
+    ? new AppError(body.code, body.error, { details, remedy })
+    : new AppError("internal", body.error, { details: { ...details, unknown_code: body.code }, remedy });
 }

@@ -4,6 +4,7 @@
  */
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
 export { eventTypes } from "./event-types.ts";
-export { AppError, errorCodes, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export { wireRoutes } from "./routes.gen.ts";

@@ -1,6 +1,7 @@
 /**
- * Refuses, on TCP, requests that a web page could make a browser send, whatever token they carry: a Host that is not this
- * daemon (DNS rebinding), the Origin of another site, and a body in a form that pages may send without a preflight request.
+ * Refuses, on TCP, requests that a web page could make a browser send, whatever token they carry: a Host that
+ * is not this daemon (DNS rebinding), the Origin of another site, and a body in a form that pages may send
+ * without a preflight request.
  */
 import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";

@@ -1,10 +1,10 @@
 /**
- * Who calls, and are they allowed to? The unix socket is open to its owner alone (mode 0600) and asks for nothing. TCP asks for
- * the token or a key, whose scope must cover the route.
+ * Who calls, and are they allowed to? The unix socket is open to its owner alone (mode 0600) and asks for
+ * nothing. TCP asks for the token or a key, whose scope must cover the route.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
-import { AppError, scopes, type Route, type Scope } from "@forkd/contract";
+import { advice, AppError, scopes, type Route, type Scope } from "@forkd/contract";
 import type { Caller } from "@forkd/runtime";
 import { checkBrowserTraps, type AllowedHosts } from "./browser-guard.ts";
 import { digestOf, type Key, type KeyStore } from "./key-store.ts";
@@ -54,11 +54,16 @@ export class Gate {
     if (this.#tokenDigest === undefined || digest.equals(this.#tokenDigest)) return;
     this.#tokenDigest = digest;
     this.#holders.cut(
-      new AppError("unauthenticated", "The daemon's token was changed; call again with the new one"),
+      new AppError("unauthenticated", "The daemon's token was changed", {
+        remedy: { action: "authenticate" },
+      }),
     );
   }
 
-  /** Throws `forbidden`, `unauthenticated` or `rate_limited`. Returns undefined if the route asks for no caller. */
+  /**
+   * Throws `forbidden`, `unauthenticated` or `rate_limited`. Returns undefined if the route asks for no
+   * caller.
+   */
   identify(incoming: IncomingMessage, via: Via, scope: Route["scope"]): Principal | undefined {
     if (via === "unix") return anyone("local");
     try {
@@ -84,7 +89,10 @@ export class Gate {
     throw this.#refused(incoming, key ? key.expired() : given === undefined ? missing() : wrong());
   }
 
-  /** Counts refusals only: a valid key always works, also from the address of a proxy that sends many bad ones. */
+  /**
+   * Counts refusals only: a valid key always works, also from the address of a proxy that sends many bad
+   * ones.
+   */
   #refused(incoming: IncomingMessage, why: unknown): unknown {
     const wait = this.#failures.take(networkOf(addressOf(incoming)));
     return wait > 0 ? rateLimited("Too many refused requests from this address", wait) : why;
@@ -130,14 +138,14 @@ function keyHolder(key: Key): Principal {
 
 function rateLimited(what: string, waitSecs: number): AppError {
   const seconds = Math.max(1, Math.ceil(waitSecs));
-  return new AppError("rate_limited", `${what}; try again in ${seconds} s`, {
+  return new AppError("rate_limited", what, {
     details: { retry_after_secs: seconds },
+    remedy: advice(`Try again in ${seconds} s.`),
   });
 }
 
 function missing(): AppError {
-  return new AppError(
-    "unauthenticated",
-    "A token is needed: send Authorization: Bearer TOKEN (a key, or the file token in the data directory)",
-  );
+  return new AppError("unauthenticated", "The request has no valid token", {
+    remedy: { action: "authenticate" },
+  });
 }

@@ -1,14 +1,23 @@
 /**
- * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's lock.
+ * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's
+ * lock.
  *
- * Only the SHA-256 of a key is kept. A key is 256 random bits: nobody can guess it, and a slow hash, which passwords need,
- * would only make every request slower.
+ * Only the SHA-256 of a key is kept. A key is 256 random bits: nobody can guess it, and a slow hash, which
+ * passwords need, would only make every request slower.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { longTimer, Mutex, readJson, writeFileAtomic } from "@forkd/base";
-import { AppError, keyNameSchema, keyScopeSchema, type CreatedKey, type KeyInfo } from "@forkd/contract";
+import {
+  advice,
+  AppError,
+  errorMessage,
+  keyNameSchema,
+  keyScopeSchema,
+  type CreatedKey,
+  type KeyInfo,
+} from "@forkd/contract";
 import type { ParsedOf, Scope } from "@forkd/contract";
 import { z } from "zod";
 import { issuesOf } from "../http/body/invalid-request.ts";
@@ -17,6 +26,7 @@ import { OpenCalls, type Cut } from "./open-calls.ts";
 const maxKeys = 1000;
 /** Names of callers without a key */
 export const reservedNames = ["local", "token", "anonymous"] as const;
+const newKey = advice("Ask for a new key.");
 
 const recordSchema = z.strictObject({
   name: keyNameSchema,
@@ -85,8 +95,9 @@ export class Key {
 
   expired(): AppError {
     const at = new Date((this.record.expires_at_unix ?? 0) * 1000).toISOString();
-    return new AppError("unauthenticated", `The key "${this.name}" expired at ${at}; ask for a new one`, {
+    return new AppError("unauthenticated", `The key "${this.name}" expired at ${at}`, {
       details: { key: this.name, expired_at: at },
+      remedy: newKey,
     });
   }
 
@@ -110,14 +121,17 @@ export class KeyStore {
     this.#keys = keys;
   }
 
-  /** Throws `host_not_ready` if the file is damaged: without its keys the daemon can neither accept nor revoke any. */
+  /**
+   * Throws `host_not_ready` if the file is damaged: without its keys the daemon can neither accept nor revoke
+   * any.
+   */
   static async open(dataDir: string): Promise<KeyStore> {
     const file = join(dataDir, "keys.json");
     let content: unknown;
     try {
       content = await readJson(file);
     } catch (error) {
-      throw damaged(file, error instanceof Error ? error.message : String(error), error);
+      throw damaged(file, errorMessage(error), error);
     }
     if (content === undefined) return new KeyStore(file, []);
     const parsed = fileSchema.safeParse(content);
@@ -136,7 +150,9 @@ export class KeyStore {
     return this.#keys.map((key) => key.info());
   }
 
-  /** Compares with every key, each in constant time, so that the time taken says nothing about any of them. */
+  /**
+   * Compares with every key, each in constant time, so that the time taken says nothing about any of them.
+   */
   find(digest: Buffer): Key | undefined {
     let found: Key | undefined;
     for (const key of this.#keys) if (timingSafeEqual(key.digest, digest)) found = key;
@@ -162,13 +178,17 @@ export class KeyStore {
   remove(name: string): Promise<void> {
     return this.#writing.run(async () => {
       const key = this.#keys.find((candidate) => candidate.name === name);
-      if (key === undefined) throw new AppError("key_not_found", `No key has the name "${name}"`);
+      if (key === undefined)
+        throw new AppError("key_not_found", `No key has the name "${name}"`, {
+          remedy: { action: "list_keys" },
+        });
       await this.#write(this.#keys.filter((candidate) => candidate !== key));
       // Only after the answer is sent: the caller may use this very key.
       setImmediate(() =>
         key.cut(
-          new AppError("unauthenticated", `The key "${name}" was removed; ask for a new one`, {
+          new AppError("unauthenticated", `The key "${name}" was removed`, {
             details: { key: name },
+            remedy: newKey,
           }),
         ),
       );
@@ -177,22 +197,22 @@ export class KeyStore {
 
   #checkNew({ name, expires_at_unix: expiresAt }: ParsedOf<"createKey">): void {
     if ((reservedNames as readonly string[]).includes(name.toLowerCase())) {
-      throw new AppError("invalid_request", `Invalid request: name: "${name}" is reserved; choose another`);
+      throw new AppError("invalid_request", `Invalid request: name: "${name}" is reserved`, {
+        remedy: advice("Use another name."),
+      });
     }
     if (expiresAt !== undefined && expiresAt * 1000 <= Date.now()) {
       throw new AppError("invalid_request", "Invalid request: expires_at_unix: must be in the future");
     }
     if (this.#keys.some((key) => key.name === name)) {
-      throw new AppError(
-        "already_exists",
-        `A key has the name "${name}" already; remove it first, or choose another`,
-      );
+      throw new AppError("already_exists", `A key has the name "${name}" already`, {
+        remedy: { action: "remove_key", name },
+      });
     }
     if (this.#keys.length >= maxKeys) {
-      throw new AppError(
-        "capacity_exhausted",
-        `There are ${maxKeys} keys already; remove those not needed any more`,
-      );
+      throw new AppError("capacity_exhausted", `There are ${maxKeys} keys already`, {
+        remedy: advice("Remove keys that are no longer needed."),
+      });
     }
   }
 
@@ -205,9 +225,9 @@ export class KeyStore {
 }
 
 function damaged(file: string, why: string, cause?: unknown): AppError {
-  return new AppError(
-    "host_not_ready",
-    `Cannot read the keys in ${file}: ${why}; restore it from a backup, or remove it (every key is then void and must be made again)`,
-    { cause, details: { file } },
-  );
+  return new AppError("host_not_ready", `Cannot read the keys in ${file}: ${why}`, {
+    cause,
+    details: { file },
+    remedy: advice("Restore the file from a backup, or remove it and make all keys again."),
+  });
 }

@@ -1,6 +1,6 @@
 /**
- * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair does not work, the
- * old one stays in use. Open connections keep the pair they started with.
+ * Certificate and key from two files, read again on SIGHUP and when their directories change. If a new pair
+ * does not work, the old one stays in use. Open connections keep the pair they started with.
  */
 import { X509Certificate } from "node:crypto";
 import { watch } from "node:fs";
@@ -9,7 +9,7 @@ import type https from "node:https";
 import { dirname } from "node:path";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Logger } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 
 export type TlsFiles = { readonly cert: string; readonly key: string };
 type Pair = SecureContextOptions & { readonly cert: Buffer; readonly key: Buffer };
@@ -35,12 +35,11 @@ export class Tls implements Disposable {
     try {
       pair = await readPair(files);
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      throw new AppError(
-        "host_not_ready",
-        `Cannot use TLS with ${files.cert} and ${files.key}: ${why}; give a certificate and its key as PEM`,
-        { cause: error },
-      );
+      const why = errorMessage(error);
+      throw new AppError("host_not_ready", `Cannot use TLS with ${files.cert} and ${files.key}: ${why}`, {
+        remedy: advice("Give a certificate and its key as PEM."),
+        cause: error,
+      });
     }
     const tls = new Tls(files, log, pair);
     tls.#warnIfExpired();
@@ -82,7 +81,7 @@ export class Tls implements Disposable {
         this.#log.info({ event: "tls.reload", outcome: "ok", ...factsOf(pair) });
         this.#warnIfExpired();
       } catch (error) {
-        const why = error instanceof Error ? error.message : String(error);
+        const why = errorMessage(error);
         this.#log.error({
           event: "tls.reload",
           outcome: "failed",

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { chmod, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, writeFileAtomic } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 
 export type TokenPlace = {
   readonly dataDir: string;
@@ -15,7 +15,10 @@ export function tokenFile({ dataDir, file }: TokenPlace): string {
   return file ?? join(dataDir, "token");
 }
 
-/** Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must exist. */
+/**
+ * Makes the daemon's own file if it is missing and keeps it private; a file that the operator names must
+ * exist.
+ */
 export async function openToken(place: TokenPlace): Promise<string> {
   const file = tokenFile(place);
   let text: string;
@@ -23,17 +26,22 @@ export async function openToken(place: TokenPlace): Promise<string> {
     text = await readFile(file, "utf8");
   } catch (error) {
     if (isErrno(error, "ENOENT") && place.file === undefined) return makeToken(file);
-    const why = error instanceof Error ? error.message : String(error);
-    throw new AppError("host_not_ready", `Cannot read the token: ${why}; check token_file`, { cause: error });
+    const why = errorMessage(error);
+    throw new AppError("host_not_ready", `Cannot read the token: ${why}`, {
+      remedy: { action: "change_setting", setting: "token_file", to: "a file that the daemon can read" },
+      cause: error,
+    });
   }
   const token = text.trim();
   const weakness = weaknessOf(token);
   if (weakness !== undefined) {
     const remedy =
       place.file === undefined
-        ? "remove the file to get a new one"
-        : "put the output of `openssl rand -hex 32` there";
-    throw new AppError("host_not_ready", `The token in ${file} is refused: ${weakness}; ${remedy}`);
+        ? "Remove the file to get a new token."
+        : "Put the output of `openssl rand -hex 32` there.";
+    throw new AppError("host_not_ready", `Cannot use the token in ${file}: ${weakness}`, {
+      remedy: advice(remedy),
+    });
   }
   if (place.file === undefined && ((await stat(file)).mode & 0o077) !== 0) await chmod(file, 0o600);
   return token;

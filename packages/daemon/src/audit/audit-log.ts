@@ -1,13 +1,13 @@
 /**
- * Lines of JSON appended to a file, from a bounded queue: write() neither waits nor fails. Lines that do not fit are counted,
- * and a line says how many were dropped once writing works again.
+ * Lines of JSON appended to a file, from a bounded queue: write() neither waits nor fails. Lines that do not
+ * fit are counted, and a line says how many were dropped once writing works again.
  *
  * The path is opened again before a batch if the file was moved away, so that rotation needs no signal.
  */
 import { constants } from "node:fs";
 import { open, stat, type FileHandle } from "node:fs/promises";
 import { isErrno, type Logger } from "@forkd/base";
-import { AppError, type AuditStatus } from "@forkd/contract";
+import { AppError, errorMessage, type AuditStatus } from "@forkd/contract";
 
 export type AuditOptions = {
   readonly path: string;
@@ -48,12 +48,11 @@ export class AuditLog implements AsyncDisposable {
       await audit.#current();
     } catch (error) {
       if (!isErrno(error, "ENOSPC", "EDQUOT")) {
-        const why = error instanceof Error ? error.message : String(error);
-        throw new AppError(
-          "host_not_ready",
-          `Cannot open the audit log: ${why}; correct audit_log (${options.path}), or set it to "off"`,
-          { cause: error },
-        );
+        const why = errorMessage(error);
+        throw new AppError("host_not_ready", `Cannot open the audit log ${options.path}: ${why}`, {
+          remedy: { action: "change_setting", setting: "audit_log", to: 'another path, or to "off"' },
+          cause: error,
+        });
       }
       audit.#failed(error);
     }
@@ -73,7 +72,10 @@ export class AuditLog implements AsyncDisposable {
     this.#start();
   }
 
-  /** For use after a rotation: the next line goes to the file at the path now. Also retries a failed write at once. */
+  /**
+   * For use after a rotation: the next line goes to the file at the path now. Also retries a failed write at
+   * once.
+   */
   reopen(): void {
     const old = this.#handle;
     this.#handle = undefined;
@@ -97,7 +99,9 @@ export class AuditLog implements AsyncDisposable {
     while (this.#busy) await this.#busy;
   }
 
-  /** Writes what it can within two seconds: a file system that hangs does not keep the daemon from stopping. */
+  /**
+   * Writes what it can within two seconds: a file system that hangs does not keep the daemon from stopping.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#start();
     this.#closed = true;
@@ -205,7 +209,10 @@ export class AuditLog implements AsyncDisposable {
     return (this.#handle = handle);
   }
 
-  /** Appends all or nothing, so that the file holds whole lines; if that fails, the next batch starts on a new line. */
+  /**
+   * Appends all or nothing, so that the file holds whole lines; if that fails, the next batch starts on a new
+   * line.
+   */
   async #append(handle: FileHandle, batch: Buffer): Promise<void> {
     const { size } = await handle.stat();
     const bytes = this.#torn ? Buffer.concat([Buffer.from("\n"), batch]) : batch;
@@ -238,7 +245,7 @@ export class AuditLog implements AsyncDisposable {
   }
 
   #failed(error: unknown): void {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = errorMessage(error);
     if (this.#error === undefined) {
       this.#options.log.error({
         event: "audit.write",

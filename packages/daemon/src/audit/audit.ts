@@ -38,7 +38,10 @@ export type Outcome = {
 
 export class Audit {
   readonly #settings: AuditSettings;
-  /** At most one refusal by a rate limit per second and caller is written: a flood of requests must not flood the log. */
+  /**
+   * At most one refusal by a rate limit per second and caller is written: a flood of requests must not flood
+   * the log.
+   */
   readonly #refusals = new RateLimiter({ perSecond: 1, burst: 1 });
   #suppressed = 0;
 

@@ -1,4 +1,7 @@
-/** Which sandboxes, snapshots, workspaces and keys a request touched or made: from its input and its result. Pure. */
+/**
+ * Which sandboxes, snapshots, workspaces and keys a request touched or made: from its input and its result.
+ * Pure.
+ */
 
 const kinds = ["sandboxes", "snapshots", "workspaces", "keys"] as const;
 type Kind = (typeof kinds)[number];

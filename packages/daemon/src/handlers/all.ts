@@ -1,4 +1,6 @@
-/** A handler for every route: an operation of the runtime by name, or a function that has something to decide. */
+/**
+ * A handler for every route: an operation of the runtime by name, or a function that has something to decide.
+ */
 import type { Handlers } from "../http/handlers.ts";
 import { buildHandlers } from "./build.ts";
 import { configHandlers } from "./config.ts";

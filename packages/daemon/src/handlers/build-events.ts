@@ -3,7 +3,10 @@ import type { BuildEvent, SnapshotInfo } from "@forkd/contract";
 
 export type Build = (onProgress: (step: string, message: string) => void) => Promise<SnapshotInfo>;
 
-/** Resolves with the first event; rejects if the build fails before any progress, so that it can have a status. */
+/**
+ * Resolves with the first event; rejects if the build fails before any progress, so that it can have a
+ * status.
+ */
 export async function buildEvents(build: Build): Promise<AsyncIterable<BuildEvent>> {
   const startedAt = performance.now();
   const waiting: BuildEvent[] = [];

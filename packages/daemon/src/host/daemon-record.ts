@@ -6,8 +6,8 @@ import { writeFileAtomic, type Logger } from "@forkd/base";
 const againMs = 1000;
 
 /**
- * Resolves when the file is written or the first attempt has failed; then it retries until it succeeds. The daemon serves on a
- * full disk, so that callers can free space. Disposing the result removes the file.
+ * Resolves when the file is written or the first attempt has failed; then it retries until it succeeds. The
+ * daemon serves on a full disk, so that callers can free space. Disposing the result removes the file.
  */
 export async function publishDaemonRecord(
   path: string,

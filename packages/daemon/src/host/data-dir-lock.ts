@@ -1,5 +1,6 @@
 /**
- * One daemon per data directory, by two sockets that the kernel closes when their process ends, however it ends:
+ * One daemon per data directory, by two sockets that the kernel closes when their process ends, however it
+ * ends:
  *
  *   one in the abstract namespace, named by the device and inode of the directory, whatever path a daemon uses for it
  *   one in the directory, visible from every network namespace: a container has its own, with its own abstract names
@@ -22,7 +23,8 @@ export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
   const names = await listenAt(`\0forkd-data-${dev}-${ino}`);
   if (!names) throw await inUse(dataDir);
   scope.defer(() => closed(names));
-  // The path of a socket must be short. Through its descriptor a directory has a short path, also when the socket is removed.
+  // The path of a socket must be short. Through its descriptor a directory has a short path, also when the
+  // socket is removed.
   const dir = await open(dataDir, "r");
   scope.defer(() => dir.close());
   const file = await listenInDirectory(`/proc/self/fd/${dir.fd}/${lockName}`);
@@ -38,7 +40,8 @@ async function listenInDirectory(path: string): Promise<Server | "taken" | undef
     const first = await listenAt(path);
     if (first) return first;
     if ((await probeSocket(path)) === "answers") return "taken";
-    // Its daemon was killed. Move the file before removing it: another daemon may have replaced it a moment ago.
+    // Its daemon was killed. Move the file before removing it: another daemon may have replaced it a moment
+    // ago.
     const old = `${path}.${randomBytes(6).toString("hex")}`;
     await rename(path, old);
     if ((await probeSocket(old)) === "answers") {

@@ -27,7 +27,11 @@ async function socketFinding(path: string, isRunning: boolean): Promise<Finding>
     );
   if (isRunning) return ok("socket", path);
   if (state === "answers")
-    return fail("socket", `another daemon listens on ${path}`, "Choose another runtime_dir.");
+    return fail("socket", `another daemon listens on ${path}`, {
+      action: "change_setting",
+      setting: "runtime_dir",
+      to: "another directory",
+    });
   if (state === "absent") return ok("socket", `${path} is free`);
   return {
     ...ok("socket", `${path} was left by a daemon that is gone; the next one replaces it`),
@@ -44,11 +48,17 @@ async function addressFindings(listen: string): Promise<Finding[]> {
   const failure = await listenOnce(address);
   if (failure === undefined) return [ok("address", `${listen} is free`)];
   return [
-    fail("address", `cannot listen on ${listen}: ${failure}`, 'Set listen to another address, or to "off".'),
+    fail("address", `cannot listen on ${listen}: ${failure}`, {
+      action: "change_setting",
+      setting: "listen",
+      to: 'another address, or to "off"',
+    }),
   ];
 }
 
-/** The daemon makes its own file and keeps it private; a file of the operator must exist and is not changed. */
+/**
+ * The daemon makes its own file and keeps it private; a file of the operator must exist and is not changed.
+ */
 async function tokenFinding(place: TokenPlace): Promise<Finding> {
   const path = tokenFile(place);
   const isOwn = place.file === undefined;
@@ -65,7 +75,7 @@ async function tokenFinding(place: TokenPlace): Promise<Finding> {
   const finding = warn(
     "token",
     `${path} has mode ${mode.toString(8)}: others may read it`,
-    `chmod 600 ${path}`,
+    `Run \`chmod 600 ${path}\`.`,
   );
   if (!isOwn) return finding;
   return {
@@ -86,7 +96,11 @@ async function logFindings(file: string): Promise<Finding[]> {
     );
   if ((await isWritable(file)) || (await isWritable(dirname(file)))) return [ok("log file", file)];
   return [
-    fail("log file", `${file} cannot be written`, "Set log_file to another path, or make its directory."),
+    fail("log file", `${file} cannot be written`, {
+      action: "change_setting",
+      setting: "log_file",
+      to: "another path",
+    }),
   ];
 }
 

@@ -22,7 +22,10 @@ export async function inspectHost(env: Environment, { boot }: InspectOptions): P
 
 export type Fixed = { readonly name: string; readonly done: string };
 
-/** Runs the fixes of the findings one after the other. A fix that fails is reported and does not stop the rest. */
+/**
+ * Runs the fixes of the findings one after the other. A fix that fails is reported and does not stop the
+ * rest.
+ */
 export async function fixHost(
   env: Environment,
   options: InspectOptions & { readonly isRunning: boolean },
@@ -42,7 +45,13 @@ async function findingsOf(env: Environment, boot: boolean, isRunning = false): P
   try {
     config = await loadConfig({}, env);
   } catch (error) {
-    return [fail("settings", toAppError(error).message, "forkd config check, forkd config set NAME VALUE")];
+    return [
+      fail(
+        "settings",
+        toAppError(error).message,
+        "Run `forkd config check`, then `forkd config set NAME VALUE`.",
+      ),
+    ];
   }
   return [
     ok("settings", "valid"),

@@ -1,10 +1,10 @@
 /**
- * Requests that Node's server would answer with an empty body: bytes that are not HTTP, headers that are too long or too slow,
- * an unknown Expect, and CONNECT. They get an error with a body like any other.
+ * Requests that Node's server would answer with an empty body: bytes that are not HTTP, headers that are too
+ * long or too slow, an unknown Expect, and CONNECT. They get an error with a body like any other.
  */
 import { STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import { AppError, errorCodes, toErrorBody } from "@forkd/contract";
+import { advice, AppError, errorCodes, toErrorBody } from "@forkd/contract";
 import { sendError } from "./answer/error.ts";
 import { requestIdOf } from "./request-id.ts";
 
@@ -67,7 +67,8 @@ function faultOf({ code, message }: NodeJS.ErrnoException): AppError {
   if (code === "HPE_HEADER_OVERFLOW") {
     return new AppError(
       "invalid_request",
-      "Invalid request: its first line and headers are longer than 16 KiB; long values belong into the body",
+      "Invalid request: its first line and headers are longer than 16 KiB",
+      { remedy: advice("Send long values in the body.") },
     );
   }
   if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
@@ -87,7 +88,8 @@ function endWith(socket: Duplex, error: AppError): void {
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}\r\nconnection: close\r\ncontent-type: application/json\r\n` +
       `x-request-id: ${requestId}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   );
-  // Read and drop what the client still sends: if the socket closed at once, the client would fail before it reads the answer.
+  // Read and drop what the client still sends: if the socket closed at once, the client would fail before it
+  // reads the answer.
   socket.resume();
   const cut = setTimeout(() => socket.destroy(), lingerMs);
   socket.once("close", () => clearTimeout(cut));

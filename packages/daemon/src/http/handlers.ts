@@ -4,7 +4,10 @@ import type { ParsedOf, ResponseOf, RouteName, Routes, StreamedOf } from "@forkd
 import type { Caller } from "@forkd/runtime";
 import type { Page } from "./answer/page.ts";
 
-/** `signal` fires when the client closes the connection before the answer is complete, or loses the right to the answer. */
+/**
+ * `signal` fires when the client closes the connection before the answer is complete, or loses the right to
+ * the answer.
+ */
 export type RequestContext = {
   readonly signal: AbortSignal;
   readonly log: Logger;
@@ -27,8 +30,8 @@ export type ContextOf<N extends RouteName> = Routes[N]["kind"] extends "upload"
   : RequestContext;
 
 /**
- * One function per route. A rejection becomes a status. Iterables are sent line by line (or byte by byte) once the handler
- * resolves, so everything that can fail with a status must fail before.
+ * One function per route. A rejection becomes a status. Iterables are sent line by line (or byte by byte)
+ * once the handler resolves, so everything that can fail with a status must fail before.
  */
 export type Handlers = {
   readonly [N in RouteName]: (

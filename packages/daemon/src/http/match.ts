@@ -17,7 +17,9 @@ export type Found<N extends string> = {
 };
 export type Matcher<N extends string> = (method: string, path: string) => Found<N>;
 
-/** HEAD matches what GET matches. Segments are compared after decoding; an empty segment matches no parameter. */
+/**
+ * HEAD matches what GET matches. Segments are compared after decoding; an empty segment matches no parameter.
+ */
 export function matcher<N extends string>(table: Readonly<Record<N, Pattern>>): Matcher<N> {
   const byLength = new Map<number, Row<N>[]>();
   // Object.entries forgets the names of the table.
@@ -85,8 +87,8 @@ export function noSuchRoute(method: string, path: string, allow: readonly string
 }
 
 /**
- * The path of a request target, in origin form or as an http URL, without dot segments and with its escapes. undefined if the
- * target or the Host is not part of a URL.
+ * The path of a request target, in origin form or as an http URL, without dot segments and with its escapes.
+ * undefined if the target or the Host is not part of a URL.
  */
 export function pathOf(target: string, host: string): string | undefined {
   // The URL parser takes a backslash for a slash.

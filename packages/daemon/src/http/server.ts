@@ -1,9 +1,11 @@
-/** Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining. */
+/**
+ * Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining.
+ */
 import http from "node:http";
 import https from "node:https";
 import type net from "node:net";
 import { isErrno, Scope, type Logger } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
 import { networkOf, plainAddress } from "../access/peer.ts";
@@ -37,7 +39,10 @@ export type Limits = {
 export interface Server extends AsyncDisposable {
   /** undefined if TCP is off */
   readonly url: string | undefined;
-  /** Accepts no new requests and waits for the running ones, at most `drainMs`; then calls `beforeCut` and closes their connections. */
+  /**
+   * Accepts no new requests and waits for the running ones, at most `drainMs`; then calls `beforeCut` and
+   * closes their connections.
+   */
   close(drainMs: number, beforeCut?: () => void): Promise<void>;
 }
 
@@ -98,7 +103,10 @@ function httpServer(listener: http.RequestListener, limits: Limits, tls?: Tls): 
   return server;
 }
 
-/** Closes a connection over the limit without an answer, as Node does over maxConnections: an answer would cost what the limit saves. */
+/**
+ * Closes a connection over the limit without an answer, as Node does over maxConnections: an answer would
+ * cost what the limit saves.
+ */
 function limitPerAddress(server: http.Server, max: number, isOwnAddress: (address: string) => boolean): void {
   const counts = new Map<string, number>();
   server.prependListener("connection", (socket: net.Socket) => {
@@ -139,18 +147,19 @@ async function listenTcp(server: http.Server, { host, port }: ListenAddress): Pr
     await listening(server, { host, port });
   } catch (error) {
     if (!isErrno(error, "EADDRINUSE", "EACCES", "EADDRNOTAVAIL")) throw error;
-    const why = error instanceof Error ? error.message : String(error);
-    throw new AppError(
-      "host_not_ready",
-      `Cannot listen on ${host} port ${port}: ${why}; choose another address for listen, or "off"`,
-      { cause: error },
-    );
+    const why = errorMessage(error);
+    throw new AppError("host_not_ready", `Cannot listen on ${host} port ${port}: ${why}`, {
+      remedy: { action: "change_setting", setting: "listen", to: 'another address, or to "off"' },
+      cause: error,
+    });
   }
   // The host may resolve "localhost" to another address.
   const bound = (server.address() as net.AddressInfo).address;
   if (isLoopback(host) && !isLoopback(bound)) {
     await closeServer(server, 0);
-    throw new AppError("host_not_ready", `Cannot listen on ${host}: it is ${bound} here; use 127.0.0.1`);
+    throw new AppError("host_not_ready", `Cannot listen on ${host}: it is ${bound} on this host`, {
+      remedy: { action: "change_setting", setting: "listen", to: `127.0.0.1:${port}` },
+    });
   }
 }
 

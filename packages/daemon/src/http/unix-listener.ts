@@ -29,7 +29,8 @@ export async function listenUnix(server: http.Server, options: UnixOptions): Pro
   if (Buffer.byteLength(path) > maxSocketPath) {
     throw new AppError(
       "host_not_ready",
-      `Cannot listen on ${path}: a socket's path has at most ${maxSocketPath} bytes; choose a shorter runtime_dir`,
+      `Cannot listen on ${path}: a socket's path has at most ${maxSocketPath} bytes`,
+      { remedy: { action: "change_setting", setting: "runtime_dir", to: "a shorter path" } },
     );
   }
   await bind(server, path);
@@ -91,19 +92,17 @@ async function openPrivateDir(dir: string): Promise<void> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   const uid = process.getuid?.();
   if (uid !== undefined && (await stat(dir)).uid !== uid) {
-    throw new AppError(
-      "host_not_ready",
-      `Cannot use ${dir}: it belongs to another user; choose another runtime_dir`,
-    );
+    throw new AppError("host_not_ready", `Cannot use ${dir}: it belongs to another user`, {
+      remedy: { action: "change_setting", setting: "runtime_dir", to: "another directory" },
+    });
   }
 }
 
 async function removeStaleSocket(path: string): Promise<void> {
   if ((await probeSocket(path)) === "answers") {
-    throw new AppError(
-      "data_dir_in_use",
-      `Cannot listen on ${path}: another daemon does; choose another runtime_dir`,
-    );
+    throw new AppError("data_dir_in_use", `Cannot listen on ${path}: another daemon does`, {
+      remedy: { action: "change_setting", setting: "runtime_dir", to: "another directory" },
+    });
   }
   await rm(path, { force: true });
 }

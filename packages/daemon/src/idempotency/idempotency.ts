@@ -1,9 +1,10 @@
 /**
- * Makes calls that create something safe to repeat: the same key, caller, route and input get the answer of the first call, which
- * runs once. Answers are kept for a day, within bounds. Failures are not kept: a failed call undoes its work, so that a repeated
- * call starts again.
+ * Makes calls that create something safe to repeat: the same key, caller, route and input get the answer of
+ * the first call, which runs once. Answers are kept for a day, within bounds. Failures are not kept: a failed
+ * call undoes its work, so that a repeated call starts again.
  *
- * A repeated call that arrives while the first one runs waits for it. The work is aborted when the last caller has gone.
+ * A repeated call that arrives while the first one runs waits for it. The work is aborted when the last
+ * caller has gone.
  */
 import { createHash } from "node:crypto";
 import { nullLogger, SharedTask, type Logger } from "@forkd/base";
@@ -48,7 +49,8 @@ export class Idempotency implements AsyncDisposable {
     const journal = new Journal(path);
     const idempotency = new Idempotency({ journal, log });
     const found = await journal.read();
-    // The last answer of a key counts. The wall clock may have been set between two lines, so that they are not in order.
+    // The last answer of a key counts. The wall clock may have been set between two lines, so that they are
+    // not in order.
     const last = new Map(found.map((entry) => [nameOf(entry.principal, entry.key), entry]));
     for (const entry of [...last.values()].sort((a, b) => a.at_ms - b.at_ms)) idempotency.#keep(entry);
     idempotency.#forgetOld();
@@ -178,7 +180,7 @@ function requireSame({ key }: KeyedCall, found: string, asked: string): void {
   if (found === asked) return;
   throw new AppError(
     "idempotency_mismatch",
-    `Cannot use Idempotency-Key "${key}": it was used for another request. Use a new key for a new request`,
-    { details: { key } },
+    `Cannot use Idempotency-Key "${key}": it was used for another request`,
+    { details: { key }, remedy: { action: "new_idempotency_key" } },
   );
 }

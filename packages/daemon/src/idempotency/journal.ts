@@ -1,6 +1,6 @@
 /**
- * Answers on disk, one per line, so that they outlive the daemon. A line is synced before its answer is sent; a line that a crash
- * cut short was never answered and is skipped.
+ * Answers on disk, one per line, so that they outlive the daemon. A line is synced before its answer is sent;
+ * a line that a crash cut short was never answered and is skipped.
  */
 import { open, readFile, type FileHandle } from "node:fs/promises";
 import { isErrno, Mutex, writeFileAtomic } from "@forkd/base";

@@ -2,7 +2,7 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { writeFileAtomic } from "@forkd/base";
-import { AppError, toAppError, type SettingInfo } from "@forkd/contract";
+import { advice, AppError, toAppError, type SettingInfo } from "@forkd/contract";
 import { defaultsOf, hostFacts, type Setting, type SettingTable } from "@forkd/runtime";
 import { z } from "zod";
 import { configFileOf, loadConfig, readConfigFile, type Config, type Environment } from "./load.ts";
@@ -62,7 +62,8 @@ export function requireSetting(name: string): SettingName {
   const found = settingNames.find((each) => each === name || variableOf(each) === name);
   if (found !== undefined) return found;
   throw new AppError("invalid_request", `There is no setting "${name}"`, {
-    details: { field: "name", remedy: `The settings are: ${settingNames.join(", ")}.` },
+    details: { field: "name" },
+    remedy: advice(`The settings are: ${settingNames.join(", ")}.`),
   });
 }
 
@@ -82,7 +83,8 @@ export async function setSettings(
   const values = Object.fromEntries(given.map(([name, text]) => parseSetting(name, text)));
   if (Object.keys(values).length < given.length)
     throw new AppError("invalid_request", "A setting is given twice", {
-      details: { field: "name", remedy: "Give each setting once." },
+      details: { field: "name" },
+      remedy: advice("Give each setting once."),
     });
   return change(Object.keys(values), env, (file) => ({ ...file, ...values }));
 }
@@ -94,7 +96,8 @@ function parseSetting(name: string, text: string): [SettingName, unknown] {
   if (parsed.success) return [setting, parsed.data];
   const rule = parsed.error.issues.map(({ message }) => message).join("; ");
   throw new AppError("invalid_request", `Cannot set ${setting} to "${text}": ${rule}`, {
-    details: { field: setting, remedy: `It may be: ${allowedOf(settingTable[setting])}.` },
+    details: { field: setting },
+    remedy: advice(`It may be: ${allowedOf(settingTable[setting])}.`),
   });
 }
 
@@ -156,7 +159,8 @@ function notInFile(): AppError {
     "invalid_request",
     "Cannot set data_dir in config.json: the file is in that directory",
     {
-      details: { field: "data_dir", remedy: "Set FORKD_DATA_DIR, or give --data-dir to `forkd serve`." },
+      details: { field: "data_dir" },
+      remedy: advice("Set FORKD_DATA_DIR, or give --data-dir to `forkd serve`."),
     },
   );
 }

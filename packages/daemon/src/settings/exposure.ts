@@ -2,7 +2,9 @@
 
 export type ListenAddress = { readonly host: string; readonly port: number };
 
-/** An IP address or "localhost" with a port: from another name, nobody can tell which machines can reach it. */
+/**
+ * An IP address or "localhost" with a port: from another name, nobody can tell which machines can reach it.
+ */
 export const listenPattern =
   /^(off|(localhost|(\d{1,3}\.){3}\d{1,3}|\[[0-9a-f:.]+\]):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]))$/i;
 

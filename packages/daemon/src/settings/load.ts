@@ -1,4 +1,6 @@
-/** Reads settings once: flags, then FORKD_* variables, then config.json in the data directory, then defaults. */
+/**
+ * Reads settings once: flags, then FORKD_* variables, then config.json in the data directory, then defaults.
+ */
 import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";

@@ -95,10 +95,10 @@ test("openToken() refuses tokens that can be guessed and says what to do", async
     await writeFile(join(dir, "token"), `${text}\n`);
     await assert.rejects(
       openToken({ dataDir: dir }),
-      (error: Error & { code: string }) => {
-        assert.equal(error.code, "host_not_ready", text);
-        assert.match(error.message, /token is refused: .*; remove the file to get a new one/s);
-        return true;
+      {
+        code: "host_not_ready",
+        message: /^Cannot use the token in .*: ./s,
+        remedy: { action: "advice", text: "Remove the file to get a new token." },
       },
       text,
     );
@@ -113,7 +113,10 @@ test("openToken() does not make a file that the operator named", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const file = join(dir, "secret");
-  await assert.rejects(openToken({ dataDir: dir, file }), /check token_file/);
+  await assert.rejects(openToken({ dataDir: dir, file }), {
+    message: /^Cannot read the token: ENOENT/,
+    remedy: { action: "change_setting", setting: "token_file", to: "a file that the daemon can read" },
+  });
   await assert.rejects(stat(file), { code: "ENOENT" });
 });
 

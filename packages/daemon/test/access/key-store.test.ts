@@ -4,6 +4,7 @@ import { chmod, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { nullLogger, Scope } from "@forkd/base";
+import { AppError } from "@forkd/contract";
 import { Forkd } from "@forkd/sdk";
 import { nodeTransport } from "@forkd/sdk/node";
 import { digestOf, KeyStore } from "../../src/access/key-store.ts";
@@ -158,10 +159,12 @@ test("a damaged keys.json keeps the daemon from starting and is left as it is", 
   ]) {
     await writeFile(file, text);
     const run = runDaemon({ config, log: nullLogger(), version: "1", open: () => assert.fail("opened") });
-    await assert.rejects(run, (error: Error & { code: string }) => {
+    await assert.rejects(run, (error: unknown) => {
+      assert.ok(error instanceof AppError);
       assert.equal(error.code, "host_not_ready");
       assert.ok(error.message.includes(file), error.message);
-      assert.match(error.message, /restore it from a backup, or remove it/);
+      assert.equal(error.remedy?.action, "advice");
+      assert.match(error.remedy.text, /Restore the file from a backup, or remove it/);
       return true;
     });
     assert.equal(await readFile(file, "utf8"), text);

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { lstat, readdir, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 import { sha256File } from "./digest.ts";
 import { throwIfCancelled } from "../context.ts";
 
@@ -38,14 +38,11 @@ export async function digestTree(
   } catch (error) {
     throwIfCancelled(signal);
     if (!isErrno(error, "EACCES", "EPERM", "ENOENT")) throw error;
-    const why = error instanceof Error ? error.message : String(error);
-    throw new AppError(
-      "invalid_image",
-      `Cannot import "${root}": ${why}. Run as root, or use a tar archive`,
-      {
-        cause: error,
-      },
-    );
+    const why = errorMessage(error);
+    throw new AppError("invalid_image", `Cannot import "${root}": ${why}`, {
+      remedy: advice("Run the daemon as root, or import a tar archive."),
+      cause: error,
+    });
   }
   return { digest: hash.digest("hex"), sizeBytes };
 }

@@ -2,7 +2,7 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import {
   formatModulesDep,
   loadOrder,
@@ -57,10 +57,9 @@ export async function copyModules(from: string, to: string, signal?: AbortSignal
 export function requireModules(missing: readonly string[]): void {
   const lacking = missing.filter((name) => requiredModules.has(name));
   if (lacking.length === 0) return;
-  throw new AppError(
-    "invalid_image",
-    `Cannot boot with this kernel: it lacks ${lacking.join(", ")}. Use another kernel`,
-  );
+  throw new AppError("invalid_image", `Cannot boot with this kernel: it lacks ${lacking.join(", ")}`, {
+    remedy: advice("Use another kernel."),
+  });
 }
 
 async function copyModule(

@@ -5,7 +5,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
@@ -80,13 +80,10 @@ export async function ensureInitramfs(
 async function readAgent(path: string): Promise<Uint8Array> {
   const agent = await readFile(path).catch((error: unknown) => {
     if (!isErrno(error, "ENOENT")) throw error;
-    throw new AppError(
-      "host_not_ready",
-      `Cannot find the guest agent at "${path}". Remedy: build it with "make -C guest"`,
-      {
-        cause: error,
-      },
-    );
+    throw new AppError("host_not_ready", `Cannot find the guest agent at "${path}"`, {
+      remedy: advice("Build it with `make -C guest`."),
+      cause: error,
+    });
   });
   if (agent.length < 64 || agent.readUInt32BE(0) !== 0x7f454c46) {
     throw new AppError("invalid_image", `Cannot use "${path}" as the guest agent: it is not an ELF program`);

@@ -2,7 +2,7 @@
 import { copyFile, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, removeTree } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../cache.ts";
 import { throttleLines, type BuildContext } from "../context.ts";
@@ -61,11 +61,10 @@ async function findKernelPackage(signal: AbortSignal | undefined): Promise<Kerne
     return parsePackage(show.stdout);
   } catch (error) {
     if (!(error instanceof ToolFailure)) throw error;
-    throw new AppError(
-      "host_not_ready",
-      `Cannot find Debian's package ${metaPackage}. Remedy: run "apt-get update" as root, or use your own kernel`,
-      { cause: error },
-    );
+    throw new AppError("host_not_ready", `Cannot find Debian's package ${metaPackage}`, {
+      remedy: advice("Run `apt-get update` as root, or use your own kernel."),
+      cause: error,
+    });
   }
 }
 
@@ -123,11 +122,11 @@ async function download(directory: string, found: KernelPackage, context: BuildC
     });
   } catch (error) {
     if (!(error instanceof ToolFailure)) throw error;
-    throw new AppError(
-      "host_not_ready",
-      `Cannot download ${found.name}. Remedy: check the network and run "apt-get update" as root`,
-      { details: { log: error.output.slice(-2000) }, cause: error },
-    );
+    throw new AppError("host_not_ready", `Cannot download ${found.name}`, {
+      details: { log: error.output.slice(-2000) },
+      remedy: advice("Check the network and run `apt-get update` as root."),
+      cause: error,
+    });
   }
 }
 

@@ -2,6 +2,7 @@
 import { constants, copyFile, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
+import { advice, AppError } from "@forkd/contract";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
@@ -64,7 +65,9 @@ function kernelVersion(source: string, head: Uint8Array): string {
   if (kind === "bzimage") return bzImageVersion(head);
   if (kind === "elf" && isVmlinux(head)) return "";
   const found = kind === "elf" ? "an ELF program, not a kernel for x86-64" : kindNames[kind];
-  throw unusable(source, `it looks like ${found}. Use a bzImage or an ELF vmlinux`);
+  throw new AppError("invalid_image", `Cannot use "${source}": it looks like ${found}`, {
+    remedy: advice("Use a bzImage or an ELF vmlinux."),
+  });
 }
 
 /** The first word of the text that the boot header points to (offset 0x20e, counted from 0x200). */

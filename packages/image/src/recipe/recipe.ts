@@ -2,7 +2,7 @@
 import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError, errorMessage, type AppErrorOptions } from "@forkd/contract";
 import { sha256File } from "../files/digest.ts";
 import {
   describeIssues,
@@ -48,13 +48,10 @@ export function parseRecipe(text: string): RecipeSpec {
   try {
     json = JSON.parse(text);
   } catch (error) {
-    throw invalid(
-      `recipe.json is not JSON: ${error instanceof Error ? error.message : String(error)}`,
-      error,
-    );
+    throw invalid(`recipe.json is not JSON: ${errorMessage(error)}`, { cause: error });
   }
   const parsed = recipeSchema.safeParse(json);
-  if (!parsed.success) throw invalid(describeIssues(parsed.error), parsed.error);
+  if (!parsed.success) throw invalid(describeIssues(parsed.error), { cause: parsed.error });
   return parsed.data;
 }
 
@@ -77,14 +74,14 @@ async function addEntry(files: RecipeFile[], { root, index, entry }: Entry): Pro
   const field = `files[${index}]`;
   const source = await realpath(join(root, entry.from)).catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
-    throw invalid(`${field}.from: "${entry.from}" is not in the recipe`, error);
+    throw invalid(`${field}.from: "${entry.from}" is not in the recipe`, { cause: error });
   });
   if (!isInside(root, source)) throw invalid(`${field}.from: "${entry.from}" is outside of the recipe`);
   const info = await lstat(source);
   if (info.isDirectory() && entry.mode !== undefined) {
-    throw invalid(
-      `${field}.mode: "${entry.from}" is a directory, whose files keep their own modes. Remove "mode"`,
-    );
+    throw invalid(`${field}.mode: "${entry.from}" is a directory, whose files keep their own modes`, {
+      remedy: advice('Remove "mode".'),
+    });
   }
   const before = files.length;
   await addPath(files, { root, field, source, to: entry.to });
@@ -120,8 +117,8 @@ function isInside(root: string, path: string): boolean {
   return path === root || path.startsWith(root.endsWith(sep) ? root : root + sep);
 }
 
-function invalid(message: string, cause?: unknown): AppError {
-  return new AppError("invalid_recipe", `Cannot read the recipe: ${message}`, { cause });
+function invalid(message: string, options?: AppErrorOptions): AppError {
+  return new AppError("invalid_recipe", `Cannot read the recipe: ${message}`, options);
 }
 
 function notFound(dir: string, cause: unknown): AppError {

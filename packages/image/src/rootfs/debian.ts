@@ -1,7 +1,7 @@
 /** Builds Debian trees with mmdebstrap, from the archives that the host's apt uses. */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { throttleLines, type BuildContext } from "../context.ts";
 import { imageTime } from "./ext4.ts";
 import { runAsRoot } from "../namespace.ts";
@@ -133,12 +133,9 @@ function explain(error: ToolFailure, suite: string): AppError {
   }
   const lines = error.output.split("\n").filter((line) => line.startsWith("E: "));
   const why = lines[0]?.slice(3) ?? "mmdebstrap failed";
-  return new AppError(
-    "host_not_ready",
-    `Cannot build the root file system: ${why}. Check the network and the log in the details`,
-    {
-      details: { log },
-      cause: error,
-    },
-  );
+  return new AppError("host_not_ready", `Cannot build the root file system: ${why}`, {
+    details: { log },
+    remedy: advice("Check the network and the log in the details."),
+    cause: error,
+  });
 }

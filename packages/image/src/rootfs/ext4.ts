@@ -1,6 +1,6 @@
 /** Creates ext4 images from directory trees, without mounting. */
 import { truncate, writeFile } from "node:fs/promises";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { runAsRoot } from "../namespace.ts";
 import { ToolFailure } from "../tool.ts";
 
@@ -50,11 +50,11 @@ export async function makeImage({ tree, image, diskMib, digest, clamp, signal }:
     if (!(error instanceof ToolFailure)) throw error;
     const used = await treeMib(tree, signal);
     if (used * 1.05 + journalMib(diskMib) + diskMib / 50 < diskMib) throw error;
-    throw new AppError(
-      "invalid_image",
-      `Cannot fit ${used} MiB of files on a disk of ${diskMib} MiB. Raise disk_mib to ${Math.ceil(used * 1.3) + 64} or more`,
-      { details: { used_mib: used, disk_mib: diskMib }, cause: error },
-    );
+    throw new AppError("invalid_image", `Cannot fit ${used} MiB of files on a disk of ${diskMib} MiB`, {
+      details: { used_mib: used, disk_mib: diskMib },
+      remedy: advice(`Raise disk_mib to ${Math.ceil(used * 1.3) + 64} or more.`),
+      cause: error,
+    });
   }
 }
 

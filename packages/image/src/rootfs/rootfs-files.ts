@@ -72,9 +72,8 @@ async function copyEntry(file: RecipeFile, target: string): Promise<void> {
   await pipeline(source, createWriteStream(target, { flags: "wx" }));
   await chmod(target, file.mode);
   if (hash.digest("hex") !== file.sha256) {
-    throw new AppError(
-      "invalid_recipe",
-      `Cannot copy "${file.source}": it changed during the build. Try again`,
-    );
+    throw new AppError("invalid_recipe", `Cannot copy "${file.source}": it changed during the build`, {
+      remedy: { action: "retry_later" },
+    });
   }
 }

@@ -1,7 +1,7 @@
 /** Imports an ext4 image of the user: copies, checks, safely repairs and, if requested, grows it. */
 import { stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
 import { runTool, ToolFailure } from "../tool.ts";
@@ -39,13 +39,10 @@ async function checkImage(image: string, source: string, signal: AbortSignal | u
   } catch (error) {
     if (!(error instanceof ToolFailure)) throw error;
     if (error.exitCode !== null && error.exitCode < 4) return;
-    throw new AppError(
-      "invalid_image",
-      `Cannot use "${source}": its file system is damaged. Repair it with e2fsck`,
-      {
-        details: { log: error.output.slice(-2000) },
-        cause: error,
-      },
-    );
+    throw new AppError("invalid_image", `Cannot use "${source}": its file system is damaged`, {
+      details: { log: error.output.slice(-2000) },
+      remedy: advice("Repair it with e2fsck."),
+      cause: error,
+    });
   }
 }

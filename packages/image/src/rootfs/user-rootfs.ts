@@ -2,7 +2,7 @@
 import { access, mkdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 import { ensureEntry, requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
 import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
@@ -12,7 +12,7 @@ import { removeAsRoot, runAsRoot } from "../namespace.ts";
 import { imageInfo, rootfsInfoSchema, toRootfs, type Rootfs } from "./rootfs.ts";
 import { ToolFailure } from "../tool.ts";
 import { digestTree } from "../files/tree-digest.ts";
-import { readHead, requireUnchanged, unusable, type FileState } from "../files/user-file.ts";
+import { changed, readHead, requireUnchanged, unusable, type FileState } from "../files/user-file.ts";
 import { copyImage } from "./user-image.ts";
 
 const mib = 2 ** 20;
@@ -105,9 +105,12 @@ async function fromArchive(
   }
   await requireUnchanged(source, info);
   if ((await exists(join(tree, "manifest.json"))) && !(await exists(join(tree, "usr")))) {
-    throw unusable(
-      source,
-      'it looks like a container image with layers. Create an archive of its files with "docker export"',
+    throw new AppError(
+      "invalid_image",
+      `Cannot use "${source}": it looks like a container image with layers`,
+      {
+        remedy: advice("Create an archive of its files with `docker export`."),
+      },
     );
   }
   context.onProgress?.("image", `Writing an ext4 image of ${size} MiB`);
@@ -139,7 +142,7 @@ async function fromDirectory(
   const image = join(directory, "rootfs.ext4");
   await makeImage({ tree: source, image, diskMib: size, digest, clamp: false, signal: context.signal });
   const after = await digestTree(source, context.signal);
-  if (after.digest !== tree.digest) throw unusable(source, "it changed while it was read. Try again");
+  if (after.digest !== tree.digest) throw changed(source);
   return { diskMib: size };
 }
 

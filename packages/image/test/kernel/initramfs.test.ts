@@ -114,5 +114,10 @@ test("ensureInitramfs() requires the modules that a guest needs to boot, unless 
 test("ensureInitramfs() reports how to build the agent", async (t) => {
   const dir = await temporaryDirectory(t);
   const input = { agentPath: join(dir, "none"), modulesDir: null };
-  await rejectsWith(ensureInitramfs(dir, input), "host_not_ready", /Remedy: build it/);
+  await assert.rejects(ensureInitramfs(dir, input), {
+    name: "AppError",
+    code: "host_not_ready",
+    message: `Cannot find the guest agent at "${input.agentPath}"`,
+    remedy: { action: "advice", text: "Build it with `make -C guest`." },
+  });
 });

@@ -50,7 +50,10 @@ test("importKernel() reports the kind of a file that is not a kernel", async (t)
   await rejectsWith(importKernel(images, path), "invalid_image", /an ELF program, not a kernel/);
   await rejectsWith(importKernel(images, process.execPath), "invalid_image", /an ELF program, not a kernel/);
   await writeFile(path, "\x1f\x8b1234", "latin1");
-  await rejectsWith(importKernel(images, path), "invalid_image", /a gzip file/);
+  await rejectsWith(importKernel(images, path), "invalid_image", /a gzip file$/);
+  await assert.rejects(importKernel(images, path), {
+    remedy: { action: "advice", text: "Use a bzImage or an ELF vmlinux." },
+  });
   await rejectsWith(importKernel(images, dir), "invalid_image", /not a file/);
   await rejectsWith(importKernel(images, join(dir, "none")), "invalid_image", /no such file/);
   await writeFile(path, bzImage("1"));

@@ -77,7 +77,7 @@ test("missingPrograms() names the package and the remedy", async () => {
   const missing = await missingPrograms({ programs });
   assert.deepEqual(
     missing.map(({ program, remedy }) => [program, remedy]),
-    [["forkd-no-such-program", "apt-get install nothing"]],
+    [["forkd-no-such-program", { action: "install", packages: ["nothing"] }]],
   );
   assert.equal(await findProgram("mke2fs", "/bin"), "/usr/sbin/mke2fs");
 });

@@ -14,6 +14,7 @@ import {
 import { join } from "node:path";
 import { test } from "node:test";
 import { runProgram } from "@forkd/base";
+import { AppError } from "@forkd/contract";
 import { importRootfs } from "../../src/rootfs/user-rootfs.ts";
 import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import { namesIn } from "../support.ts";
@@ -181,11 +182,14 @@ test("importRootfs() reports a sufficient size when the disk is too small", asyn
   const dir = await temporaryDirectory(t);
   const tree = await makeTree(join(dir, "tree"));
   await writeFile(join(tree, "big"), Buffer.alloc(80 * 2 ** 20, 1));
-  await rejectsWith(
-    importRootfs(join(dir, "images"), tree, { diskMib: 64 }),
-    "invalid_image",
-    /Raise disk_mib to \d+/,
-  );
+  await assert.rejects(importRootfs(join(dir, "images"), tree, { diskMib: 64 }), (error) => {
+    assert.ok(error instanceof AppError);
+    assert.equal(error.code, "invalid_image");
+    assert.match(error.message, /^Cannot fit \d+ MiB of files on a disk of 64 MiB$/);
+    assert.equal(error.remedy?.action, "advice");
+    assert.match(error.remedy.text, /^Raise disk_mib to \d+ or more\.$/);
+    return true;
+  });
   assert.deepEqual(await namesIn(join(dir, "images", "rootfs")), []);
 });
 

@@ -91,13 +91,10 @@ export class VmmProcess implements AsyncDisposable {
       });
       if (child.pid === undefined) {
         const error = await new Promise<Error>((resolve) => child.once("error", resolve));
-        throw new AppError(
-          "host_not_ready",
-          `Cannot start ${options.program}: ${error.message}. Run forkd doctor`,
-          {
-            cause: error,
-          },
-        );
+        throw new AppError("host_not_ready", `Cannot start ${options.program}: ${error.message}`, {
+          remedy: { action: "run_doctor" },
+          cause: error,
+        });
       }
       const id = identifyOrKill(child, child.pid);
       return new VmmProcess(

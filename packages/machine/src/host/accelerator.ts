@@ -6,7 +6,7 @@
  */
 import { access, constants, stat } from "node:fs/promises";
 import { isErrno } from "@forkd/base";
-import type { Accelerator } from "@forkd/contract";
+import { errorMessage, type Accelerator } from "@forkd/contract";
 
 export type AcceleratorChoice = {
   accelerator: Accelerator;
@@ -55,7 +55,7 @@ export async function chooseAccelerator(
   try {
     obstacle ??= await probe("kvm");
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     return { accelerator: "kvm", reason: `KVM is available, but a test boot could not be tried: ${why}` };
   }
   if (obstacle === undefined) return { accelerator: "kvm", reason: "KVM runs guests on this host" };

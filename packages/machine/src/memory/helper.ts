@@ -5,7 +5,7 @@
 import { spawn, type ChildProcessByStdio } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
 import { isErrno, LineSplitter, nativeTool } from "@forkd/base";
-import { AppError, toAppError } from "@forkd/contract";
+import { advice, AppError, toAppError } from "@forkd/contract";
 
 const tool = "forkd-pages";
 const maxLine = 8192;
@@ -94,7 +94,10 @@ function notUnderstood(line: string): AppError {
 
 function cannotStart(cause: Error): AppError {
   const why = isErrno(cause, "ENOENT") ? "it is not built" : cause.message;
-  return new AppError("host_not_ready", `Cannot start ${tool}: ${why}. Run make -C native`, { cause });
+  return new AppError("host_not_ready", `Cannot start ${tool}: ${why}`, {
+    remedy: advice("Run `make -C native`."),
+    cause,
+  });
 }
 
 export function captureError(errno: string, text: string): AppError {
@@ -105,16 +108,17 @@ export function captureError(errno: string, text: string): AppError {
     case "EDQUOT":
       return toAppError(cause);
     case "ENOMEM":
-      return new AppError("capacity_exhausted", `${because}. Use mode "diff", which needs no memory`, {
+      return new AppError("capacity_exhausted", because, {
+        // The only mode that needs no memory on the host.
+        remedy: { action: "branch_with_mode", mode: "diff" },
         cause,
       });
     case "EPERM":
     case "EACCES":
-      return new AppError(
-        "host_not_ready",
-        `${because}. Run the daemon as root, or set kernel.yama.ptrace_scope=0`,
-        { cause },
-      );
+      return new AppError("host_not_ready", because, {
+        remedy: advice("Run the daemon as root, or set kernel.yama.ptrace_scope=0."),
+        cause,
+      });
     default:
       return new AppError("engine_failed", because, { cause });
   }

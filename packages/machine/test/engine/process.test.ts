@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { tailOf, VmmProcess } from "../../src/engine/process.ts";
 import { isAlive } from "../../src/host/procfs.ts";
-import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { temporaryDirectory } from "@forkd/test-support";
 
 type Started = { vmm: VmmProcess; dir: string };
 
@@ -113,11 +113,12 @@ test("VmmProcess runs in its own session and has pid and start time as id", asyn
 test("VmmProcess.start() names a missing program", async (t) => {
   const dir = await temporaryDirectory(t);
   const options = { args: [], logPath: join(dir, "log"), consolePath: join(dir, "console") };
-  await rejectsWith(
-    VmmProcess.start({ ...options, program: join(dir, "no-qemu") }),
-    "host_not_ready",
-    /Cannot start .*no-qemu: .*ENOENT.*forkd doctor/,
-  );
+  await assert.rejects(VmmProcess.start({ ...options, program: join(dir, "no-qemu") }), {
+    name: "AppError",
+    code: "host_not_ready",
+    message: /Cannot start .*no-qemu: .*ENOENT/,
+    remedy: { action: "run_doctor" },
+  });
   const unstarted = VmmProcess.start({ ...options, program: "/bin/true", files: [join(dir, "no-state")] });
   await assert.rejects(unstarted, { code: "ENOENT" });
 });

@@ -163,6 +163,13 @@ test("arm() refuses a file that is not mapped, has another size or is mapped sha
   await rejectsWith(MemoryCapture.arm(shared.options), "engine_failed", /is mapped shared/);
 });
 
+const full = {
+  name: "AppError",
+  code: "disk_full",
+  message: /^Cannot write: ENOSPC/,
+  remedy: { action: "free_disk" },
+};
+
 test(
   "a buffered capture fails on a full disk when it writes",
   { skip: process.getuid?.() !== 0 },
@@ -172,7 +179,7 @@ test(
     await onTmpfs(1 << 20, async (small) => {
       await using capture = await MemoryCapture.arm({ ...options, layerPath: join(small, "layer") });
       assert.equal((await capture.take()).pages, 512);
-      await rejectsWith(capture.write(), "disk_full", /Cannot write: ENOSPC.*Free some space/);
+      await assert.rejects(capture.write(), full);
     });
   },
 );
@@ -184,8 +191,8 @@ test(
     const { mapper, options } = await setting(t);
     await mapper.dirty(0, 512);
     await onTmpfs(1 << 20, async (small) => {
-      const full = MemoryCapture.arm({ ...options, layerPath: join(small, "layer"), direct: true });
-      await rejectsWith(full, "disk_full", /Cannot write: ENOSPC.*Free some space/);
+      const arming = MemoryCapture.arm({ ...options, layerPath: join(small, "layer"), direct: true });
+      await assert.rejects(arming, full);
     });
   },
 );
@@ -269,19 +276,25 @@ test("arm() fails for a process of another user", { skip: process.getuid?.() !==
 });
 
 test("captureError() turns an errno of the helper into an error with a remedy", () => {
+  const space = { action: "free_disk" };
+  const rights = {
+    action: "advice",
+    text: "Run the daemon as root, or set kernel.yama.ptrace_scope=0.",
+  };
   const table = [
-    ["ENOSPC", "disk_full", /Cannot write: ENOSPC: text\. Free some space/],
-    ["EDQUOT", "disk_full", /Cannot write: EDQUOT: text/],
-    ["ENOMEM", "capacity_exhausted", /text\. Use mode "diff"/],
-    ["EPERM", "host_not_ready", /text\. Run the daemon as root, or set kernel\.yama\.ptrace_scope=0/],
-    ["EACCES", "host_not_ready", /ptrace_scope/],
-    ["ESRCH", "engine_failed", /Cannot capture the memory: text$/],
-    ["EIO", "engine_failed", /text$/],
-    ["EWHATEVER", "engine_failed", /text$/],
+    ["ENOSPC", "disk_full", /Cannot write: ENOSPC: text$/, space],
+    ["EDQUOT", "disk_full", /Cannot write: EDQUOT: text$/, space],
+    ["ENOMEM", "capacity_exhausted", /text$/, { action: "branch_with_mode", mode: "diff" }],
+    ["EPERM", "host_not_ready", /text$/, rights],
+    ["EACCES", "host_not_ready", /text$/, rights],
+    ["ESRCH", "engine_failed", /Cannot capture the memory: text$/, undefined],
+    ["EIO", "engine_failed", /text$/, undefined],
+    ["EWHATEVER", "engine_failed", /text$/, undefined],
   ] as const;
-  for (const [errno, code, message] of table) {
+  for (const [errno, code, message, remedy] of table) {
     const error = captureError(errno, "text");
     assert.equal(error.code, code);
     assert.match(error.message, message);
+    assert.deepEqual(error.remedy, remedy, errno);
   }
 });

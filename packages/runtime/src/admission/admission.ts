@@ -10,7 +10,7 @@
  * uses no memory, but counts as a sandbox of its owner and with its disk.
  */
 import { readFileSync, statfsSync } from "node:fs";
-import { AppError } from "@forkd/contract";
+import { AppError, type Remedy } from "@forkd/contract";
 import type { Cgroups } from "@forkd/machine";
 import type { QuotaSettings } from "../config.ts";
 import type { Caller } from "../context.ts";
@@ -77,7 +77,7 @@ export type AdmissionParts = {
   sandboxes: () => readonly Sandbox[];
 };
 
-type Bound = { which: string; asked: number; inUse: number; limit: number; text: string };
+type Bound = { which: string; asked: number; inUse: number; limit: number; text: string; remedy: Remedy };
 
 export class Admission {
   readonly #parts: AdmissionParts;
@@ -114,14 +114,16 @@ export class Admission {
       asked: n,
       inUse: live,
       limit: maxSandboxes,
-      text: `Cannot ${what}: ${live} sandboxes are live and the limit is ${maxSandboxes}. Kill some or raise FORKD_MAX_SANDBOXES`,
+      text: `Cannot ${what}: ${live} sandboxes are live and the limit is ${maxSandboxes}`,
+      remedy: { action: "pause_some", setting: "max_sandboxes" },
     });
     refuseAbove({
       which: "max_pending_forks",
       asked: n,
       inUse: waiting,
       limit: settings.maxPendingForks,
-      text: `Cannot ${what}: ${waiting} children are waiting to be started and the limit is ${settings.maxPendingForks}. Try again in a moment`,
+      text: `Cannot ${what}: ${waiting} children are waiting to be started and the limit is ${settings.maxPendingForks}`,
+      remedy: { action: "retry_later" },
     });
   }
 
@@ -140,7 +142,8 @@ export class Admission {
         asked: n,
         inUse: own.length + waiting,
         limit: limits.sandboxes,
-        text: `Cannot ${what}: the key "${caller.name}" has ${own.length + waiting} sandboxes and may have ${limits.sandboxes}. Kill some of its sandboxes`,
+        text: `Cannot ${what}: the key "${caller.name}" has ${own.length + waiting} sandboxes and may have ${limits.sandboxes}`,
+        remedy: { action: "kill_some" },
       });
     }
     if (limits.memoryMib === undefined) return;
@@ -150,7 +153,8 @@ export class Admission {
       asked: n * memoryMib,
       inUse,
       limit: limits.memoryMib,
-      text: `Cannot ${what} with ${n * memoryMib} MiB: the running sandboxes of the key "${caller.name}" have ${inUse} MiB and may have ${limits.memoryMib}. Pause or kill some, or give lower memory limits`,
+      text: `Cannot ${what} with ${n * memoryMib} MiB: the running sandboxes of the key "${caller.name}" have ${inUse} MiB and may have ${limits.memoryMib}`,
+      remedy: { action: "pause_some" },
     });
   }
 
@@ -164,7 +168,8 @@ export class Admission {
         asked: n * memoryMib,
         inUse,
         limit: maxMemoryMib,
-        text: `Cannot ${what} with ${n * memoryMib} MiB: running sandboxes have ${inUse} MiB and the limit is ${maxMemoryMib}. Pause or kill some, give lower memory limits, or raise FORKD_MAX_MEMORY_MIB`,
+        text: `Cannot ${what} with ${n * memoryMib} MiB: running sandboxes have ${inUse} MiB and the limit is ${maxMemoryMib}`,
+        remedy: { action: "pause_some", setting: "max_memory_mib" },
       });
     }
     if (maxDiskMib > 0) {
@@ -174,7 +179,8 @@ export class Admission {
         asked: n * diskMib,
         inUse,
         limit: maxDiskMib,
-        text: `Cannot ${what} with disks of ${n * diskMib} MiB: those of all sandboxes may become ${inUse} MiB and the limit is ${maxDiskMib}. Kill some, give lower disk limits, or raise FORKD_MAX_DISK_MIB`,
+        text: `Cannot ${what} with disks of ${n * diskMib} MiB: those of all sandboxes may become ${inUse} MiB and the limit is ${maxDiskMib}`,
+        remedy: { action: "kill_some", setting: "max_disk_mib" },
       });
     }
   }
@@ -192,7 +198,8 @@ export class Admission {
       asked: memory.asked,
       inUse: memory.inUse,
       limit: memory.free,
-      text: `Cannot ${what}: the host has ${memory.free} MiB of memory to give, ${memory.inUse} are promised, and about ${memory.asked} are needed. Pause or kill sandboxes; FORKD_MEMORY_RESERVE_MIB and FORKD_MEMORY_OVERCOMMIT say how it is reckoned`,
+      text: `Cannot ${what}: the host has ${memory.free} MiB of memory available, ${memory.inUse} are reserved, and about ${memory.asked} are needed`,
+      remedy: { action: "pause_some", setting: "memory_overcommit" },
     });
     const writes = ({ writesMib = childDiskMib }: Ask) => writesMib;
     const disk = {
@@ -205,7 +212,8 @@ export class Admission {
       asked: disk.asked,
       inUse: disk.inUse,
       limit: disk.free,
-      text: `Cannot ${what}: ${this.#parts.dataDir} has ${disk.free} MiB to give and about ${disk.inUse + disk.asked} are needed. Free space (forkd gc, forkd rmi TAG); FORKD_DISK_RESERVE_MIB is left alone`,
+      text: `Cannot ${what}: ${this.#parts.dataDir} has ${disk.free} MiB available and about ${disk.inUse + disk.asked} are needed`,
+      remedy: { action: "free_disk" },
     });
   }
 
@@ -233,7 +241,7 @@ function freeDiskMib(dir: string): number {
   return Math.floor((bavail * bsize) / mib);
 }
 
-function refuseAbove({ which, asked, inUse, limit, text }: Bound): void {
+function refuseAbove({ which, asked, inUse, limit, text, remedy }: Bound): void {
   if (inUse + asked <= limit) return;
   throw new AppError("capacity_exhausted", text, {
     details: {
@@ -243,6 +251,7 @@ function refuseAbove({ which, asked, inUse, limit, text }: Bound): void {
       limit,
       ...(which === "max_pending_forks" && { retry_after_secs: retryAfterSecs }),
     },
+    remedy,
   });
 }
 

@@ -5,7 +5,8 @@
  *   io, disk            the engine, at the guest's disk
  *   net                 nothing: there is no network device to limit
  *
- * Each machine has a group of its own, `<sandbox id>-<number>`: a sandbox that is rewound has two machines for a moment.
+ * Each machine has a group of its own, `<sandbox id>-<number>`: a sandbox that is rewound has two machines
+ * for a moment.
  */
 import {
   AppError,
@@ -78,11 +79,10 @@ export function requireEnforceable(enforcers: Enforcers, limits: AskedLimits | u
   const problems = notEnforceable(enforcers, limits);
   if (problems.length === 0 || limits?.best_effort) return;
   const list = problems.map(({ limit, reason }) => `limits.${limit}: ${reason}`).join("; ");
-  throw new AppError(
-    "limit_not_enforceable",
-    `Cannot hold a sandbox to ${list}. Leave the limit out, or set limits.best_effort to go without it`,
-    { details: { limits_not_enforced: problems } },
-  );
+  throw new AppError("limit_not_enforceable", `Cannot hold a sandbox to ${list}`, {
+    details: { limits_not_enforced: problems },
+    remedy: { action: "allow_best_effort" },
+  });
 }
 
 export function groupName(id: string, number: number): string {

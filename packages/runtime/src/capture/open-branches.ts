@@ -41,8 +41,11 @@ export class OpenBranches {
     if (this.#open.size >= this.limit) {
       throw new AppError(
         "capacity_exhausted",
-        `Cannot branch ${facts.sandbox}: ${this.#open.size} branches are under way and the limit is ${this.limit}. Try again in a moment, or raise FORKD_BRANCH_CONCURRENCY`,
-        { details: { under_way: this.#open.size, limit: this.limit } },
+        `Cannot branch ${facts.sandbox}: ${this.#open.size} branches are in progress and the limit is ${this.limit}`,
+        {
+          details: { under_way: this.#open.size, limit: this.limit },
+          remedy: { action: "retry_later", setting: "branch_concurrency" },
+        },
       );
     }
     const branch = new OpenBranch(facts, this.#events, () => void this.#open.delete(facts.tag));
@@ -56,8 +59,8 @@ export class OpenBranches {
     if (!open) return;
     throw new AppError(
       "snapshot_writing",
-      `Cannot use snapshot "${tag}": it is still being written (a branch of ${open.sandbox}). forkd images tells when it is ready`,
-      { details: { tag, sandbox: open.sandbox } },
+      `Cannot use snapshot "${tag}": it is still being written (a branch of ${open.sandbox})`,
+      { details: { tag, sandbox: open.sandbox }, remedy: { action: "wait_for_snapshot", tag } },
     );
   }
 }

@@ -78,11 +78,10 @@ export async function saveSandbox(
     const machine = sandbox.markPaused(saved);
     // Ends before the instant is disposed, which would resume it.
     await machine?.end(
-      new AppError(
-        "sandbox_paused",
-        `${sandbox.id} was paused. What ran in it goes on after forkd resume ${sandbox.id}`,
-        { details: { id: sandbox.id } },
-      ),
+      new AppError("sandbox_paused", `${sandbox.id} was paused, with what ran in it`, {
+        details: { id: sandbox.id },
+        remedy: { action: "resume", id: sandbox.id },
+      }),
     );
   });
   if (before) await removeSavedState(runtime, before);

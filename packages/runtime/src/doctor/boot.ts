@@ -5,7 +5,7 @@
 import { access, constants, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, nullLogger } from "@forkd/base";
-import type { Accelerator } from "@forkd/contract";
+import { errorMessage, type Accelerator } from "@forkd/contract";
 import { ensureKernel } from "@forkd/image";
 import { kvmObstacle, measureTscKhz, QemuEngine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "../config.ts";
@@ -61,11 +61,7 @@ async function tcg(options: BootOptions): Promise<Finding> {
   const startedAt = performance.now();
   const failure = await tryBoot(options, "tcg");
   if (failure === undefined) return ok("emulation", `a guest ran under TCG (${since(startedAt)})`);
-  return fail(
-    "emulation",
-    failure,
-    "The daemon's log has more: forkd logs --daemon. A busy host may be too slow.",
-  );
+  return fail("emulation", failure, { action: "show_daemon_log" });
 }
 
 async function tryBoot(
@@ -88,18 +84,14 @@ async function tryBoot(
       ...(places && { places }),
     });
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return errorMessage(error);
   }
 }
 
 /** Does not download a kernel unless asked to fix. */
 function notTried(config: RuntimeConfig): Finding {
   return {
-    ...warn(
-      "boot",
-      "not tried: no guest kernel has been made yet",
-      "The first build makes one, and so does forkd doctor --fix (from a Debian package).",
-    ),
+    ...warn("boot", "not tried: no guest kernel has been made yet", { action: "make_guest_kernel" }),
     fix: async () => {
       const { version } = await ensureKernel(join(config.dataDir, "images"));
       return `made a guest kernel, ${version}`;

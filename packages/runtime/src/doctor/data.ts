@@ -2,7 +2,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
-import { tagPattern } from "@forkd/contract";
+import { errorMessage, tagPattern } from "@forkd/contract";
 import { diskName, fileNames, readSnapshot, type StoredSnapshot } from "@forkd/store";
 import type { RuntimeConfig } from "../config.ts";
 import { ok, warn, type Finding } from "./finding.ts";
@@ -23,7 +23,7 @@ export async function snapshotFinding(config: RuntimeConfig): Promise<Finding> {
   return warn(
     "snapshots",
     `${broken.length} of ${tags.length} cannot be used: ${broken.slice(0, shownTags).join(", ")}${rest}`,
-    "forkd rmi TAG, and build it again; forkd info --verify TAG reads the contents of one.",
+    { action: "verify_snapshots" },
   );
 }
 
@@ -31,7 +31,7 @@ async function problemOf(dir: string, tag: string): Promise<string | undefined> 
   try {
     return await missingFile(await readSnapshot(dir, tag));
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return errorMessage(error);
   }
 }
 

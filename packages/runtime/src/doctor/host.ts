@@ -32,7 +32,7 @@ export async function hostFindings({ maxSandboxes }: { maxSandboxes: number }): 
 function platform(): Finding {
   const detail = `${process.platform} ${process.arch}, Node ${process.versions.node}`;
   if (process.platform === "linux" && process.arch === "x64") return ok("platform", detail);
-  return fail("platform", detail, "Run forkd on Linux on x86_64.");
+  return fail("platform", detail, "Use a host with Linux on x86_64.");
 }
 
 /** Pure. */
@@ -57,7 +57,11 @@ async function swap(): Promise<Finding> {
   const free = (await meminfo("SwapFree")) ?? 0;
   const detail = `${inGib(free)} of ${inGib(total)} free`;
   if (free * 4 >= total) return ok("swap", detail);
-  return warn("swap", detail, "Guests are being swapped out: kill or pause sandboxes, or use a larger host.");
+  return warn(
+    "swap",
+    detail,
+    "Kill or pause sandboxes, whose memory is being swapped out, or use a larger host.",
+  );
 }
 
 async function overcommit(): Promise<Finding> {
@@ -66,7 +70,7 @@ async function overcommit(): Promise<Finding> {
   return warn(
     "overcommit",
     "vm.overcommit_memory = 2: every child counts with its whole memory, not with what it writes",
-    "sysctl vm.overcommit_memory=0",
+    "Run `sysctl vm.overcommit_memory=0`.",
   );
 }
 
@@ -75,7 +79,11 @@ async function openFiles(maxSandboxes: number): Promise<Finding> {
   const wanted = ownDescriptors + maxSandboxes * descriptorsPerSandbox;
   const detail = `${limit} open files, ${wanted} wanted for max_sandboxes = ${maxSandboxes}`;
   if (limit >= wanted) return ok("open files", detail);
-  return warn("open files", detail, `ulimit -n ${wanted} (LimitNOFILE= in a unit), or lower max_sandboxes.`);
+  return warn(
+    "open files",
+    detail,
+    `Run \`ulimit -n ${wanted}\` (LimitNOFILE= in a unit), or lower max_sandboxes.`,
+  );
 }
 
 async function tasks(maxSandboxes: number): Promise<Finding> {
@@ -101,7 +109,7 @@ async function inotify(): Promise<Finding> {
   const limit = Number(await readFile("/proc/sys/fs/inotify/max_user_instances", "utf8"));
   const detail = `${limit} instances per user; each \`logs -f\` takes one`;
   if (limit >= wantedInotify) return ok("inotify", detail);
-  return warn("inotify", detail, "sysctl fs.inotify.max_user_instances=128");
+  return warn("inotify", detail, "Run `sysctl fs.inotify.max_user_instances=128`.");
 }
 
 /** Pure: the soft limit of that name in the text of /proc/PID/limits. */

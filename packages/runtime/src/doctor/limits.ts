@@ -23,7 +23,7 @@ export function limitsCheck(runtime: Pick<Runtime, "cgroups" | "engine" | "quota
     detail: `${detail}; not held: ${missing.map(({ limit, reason }) => `${limit} (${reason})`).join(", ")}`,
     remedy:
       needed.length > 0
-        ? `every sandbox is to have ${needed.map(({ limit }) => limit).join(", ")} by the settings, so none can be forked: run the daemon where it may make control groups (as root, or with systemd's Delegate=yes)`
-        : "forks that ask for these limits are refused: run the daemon as root, or with systemd's Delegate=yes",
+        ? `Run the daemon as root, or with systemd's Delegate=yes: the settings give every sandbox ${needed.map(({ limit }) => limit).join(", ")}, so every fork is refused.`
+        : "Run the daemon as root, or with systemd's Delegate=yes: forks that ask for these limits are refused.",
   };
 }

@@ -4,7 +4,7 @@
  */
 import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
-import { toAppError, type Accelerator } from "@forkd/contract";
+import { errorMessage, toAppError, type Accelerator } from "@forkd/contract";
 import { removeTree, withDeadline, type Logger } from "@forkd/base";
 import { ensureInitramfs, ensureKernel } from "@forkd/image";
 import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
@@ -67,7 +67,7 @@ export async function probeBoot(options: {
     log.warn({ event: "probe", accelerator, error });
     const failure = toAppError(error);
     if (failure.code === "disk_full") throw failure;
-    return error instanceof Error ? error.message : String(error);
+    return errorMessage(error);
   } finally {
     await removeTree(home.socketDir);
     await removeTree(home.dir);

@@ -2,6 +2,7 @@
 import { access, constants, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isErrno, nativeTool, runProgram } from "@forkd/base";
+import { errorMessage } from "@forkd/contract";
 import { missingPrograms } from "@forkd/image";
 import { QemuEngine } from "@forkd/machine";
 import { agentPath, type RuntimeConfig } from "../config.ts";
@@ -25,8 +26,12 @@ async function qemu(program: string): Promise<Finding> {
   try {
     return qemuVersion((await QemuEngine.open(program)).version, program);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    return fail("qemu", why, "apt-get install qemu-system-x86, or set FORKD_QEMU_PATH.");
+    const why = errorMessage(error);
+    return fail("qemu", why, {
+      action: "install",
+      packages: ["qemu-system-x86"],
+      setting: "qemu_path",
+    });
   }
 }
 
@@ -45,7 +50,7 @@ async function compiled(name: string, path: string, makeDir: string): Promise<Fi
     return ok(name, path);
   } catch {
     return {
-      ...fail(name, `${path} is missing`, `make -C ${makeDir}`),
+      ...fail(name, `${path} is missing`, `Run \`make -C ${makeDir}\`.`),
       fix: async () => {
         await runProgram("make", ["-s", "-C", makeDir], { signal: AbortSignal.timeout(buildMs) });
         return `built ${path}`;
@@ -72,6 +77,6 @@ async function packageLists(): Promise<Finding> {
   return warn(
     "package lists",
     "apt has none: recipes and guest kernels cannot be built",
-    "apt-get update (as root)",
+    "Run `apt-get update` as root.",
   );
 }

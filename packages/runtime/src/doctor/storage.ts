@@ -4,6 +4,7 @@ import { constants } from "node:fs";
 import { access, chmod, copyFile, mkdir, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
+import type { Remedy } from "@forkd/contract";
 import type { RuntimeConfig } from "../config.ts";
 import { fail, inGib, ok, warn, type Finding } from "./finding.ts";
 
@@ -44,11 +45,7 @@ async function directory(name: string, path: string): Promise<Finding> {
   if (facts === undefined) {
     const parent = await nearestExisting(path);
     if (!(await isWritable(parent)))
-      return fail(
-        name,
-        `${path} is not there, and ${parent} is not writable`,
-        `Set FORKD_${variable(name)}.`,
-      );
+      return fail(name, `${path} is not there, and ${parent} is not writable`, anotherPath(name));
     return {
       ...ok(name, `${path} is not there yet; the daemon makes it`),
       fix: async () => {
@@ -57,19 +54,23 @@ async function directory(name: string, path: string): Promise<Finding> {
       },
     };
   }
-  if (!facts.isDirectory()) return fail(name, `${path} is no directory`, `Set FORKD_${variable(name)}.`);
+  if (!facts.isDirectory()) return fail(name, `${path} is not a directory`, anotherPath(name));
   const uid = process.getuid?.();
   if (uid !== undefined && facts.uid !== uid)
     return fail(
       name,
       `${path} belongs to user ${facts.uid}, not to ${uid}`,
-      "Run forkd as that user, or choose another.",
+      "Run the daemon as that user, or use another directory.",
     );
-  if (!(await isWritable(path))) return fail(name, `${path} is not writable`, `Set FORKD_${variable(name)}.`);
+  if (!(await isWritable(path))) return fail(name, `${path} is not writable`, anotherPath(name));
   const mode = facts.mode & 0o777;
   if ((mode & 0o077) === 0) return ok(name, path);
   return {
-    ...warn(name, `${path} has mode ${mode.toString(8)}: others may look into it`, `chmod 700 ${path}`),
+    ...warn(
+      name,
+      `${path} has mode ${mode.toString(8)}: others may look into it`,
+      `Run \`chmod 700 ${path}\`.`,
+    ),
     fix: async () => {
       await chmod(path, 0o700);
       return `chmod 700 ${path}`;
@@ -77,8 +78,9 @@ async function directory(name: string, path: string): Promise<Finding> {
   };
 }
 
-function variable(name: string): string {
-  return name === "data directory" ? "DATA_DIR" : "RUNTIME_DIR";
+function anotherPath(name: string): Remedy {
+  const setting = name === "data directory" ? "data_dir" : "runtime_dir";
+  return { action: "change_setting", setting, to: "another directory" };
 }
 
 async function space(path: string): Promise<Finding> {
@@ -86,7 +88,7 @@ async function space(path: string): Promise<Finding> {
   const free = bavail * bsize;
   const detail = `${inGib(free)} of ${inGib(blocks * bsize)} free at ${path}`;
   if (free >= wantedBytes) return ok("disk space", detail);
-  const remedy = "forkd gc, forkd rmi TAG, or set FORKD_DATA_DIR to a larger disk.";
+  const remedy: Remedy = { action: "free_disk", setting: "data_dir" };
   return free >= gib ? warn("disk space", detail, remedy) : fail("disk space", detail, remedy);
 }
 
@@ -96,7 +98,13 @@ async function inodes(path: string): Promise<Finding[]> {
   if (files === 0) return [];
   const detail = `${ffree} of ${files} inodes free at ${path}`;
   if (ffree >= wantedInodes) return [ok("inodes", detail)];
-  return [warn("inodes", detail, "Remove files, or set FORKD_DATA_DIR to another file system.")];
+  return [
+    warn("inodes", detail, {
+      action: "change_setting",
+      setting: "data_dir",
+      to: "a directory on another file system",
+    }),
+  ];
 }
 
 async function dataFileSystem(path: string): Promise<Finding> {
@@ -109,11 +117,11 @@ async function dataFileSystem(path: string): Promise<Finding> {
       "Keep the data directory on a local disk: guests map files of it.",
     );
   if (type === "tmpfs")
-    return warn(
-      "file system",
-      `tmpfs at ${existing}: snapshots are in memory and gone at a reboot`,
-      "Set FORKD_DATA_DIR.",
-    );
+    return warn("file system", `tmpfs at ${existing}: snapshots are in memory and gone at a reboot`, {
+      action: "change_setting",
+      setting: "data_dir",
+      to: "a directory on a disk",
+    });
   const detail = (await canReflink(existing))
     ? "copies of files share their blocks"
     : "no reflinks: copies of snapshots are written out";

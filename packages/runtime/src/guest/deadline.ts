@@ -9,10 +9,9 @@ const answerMs = 30_000;
 const graceMs = 10_000;
 
 function silent(what: string): AppError {
-  return new AppError(
-    "agent_unreachable",
-    `The guest does not answer: ${what}. forkd logs shows its console`,
-  );
+  return new AppError("agent_unreachable", `The guest does not answer: ${what}`, {
+    remedy: { action: "show_logs" },
+  });
 }
 
 /** For requests that an agent answers immediately. */

@@ -57,7 +57,7 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Pr
 function notReady({ timeout_secs: seconds }: KernelRequest): AppError {
   return new AppError(
     "deadline_exceeded",
-    `Cannot evaluate: the interpreter is being started again and was not ready in ${seconds} s. Try again`,
-    { details: { timeout_secs: seconds } },
+    `Cannot evaluate: the interpreter is being started again and was not ready in ${seconds} s`,
+    { details: { timeout_secs: seconds }, remedy: { action: "retry_later" } },
   );
 }

@@ -7,7 +7,7 @@
 import { randomBytes } from "node:crypto";
 import { open, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError, type Language } from "@forkd/contract";
+import { advice, AppError, errorMessage, type Language } from "@forkd/contract";
 import { Scope } from "@forkd/base";
 import {
   AgentClient,
@@ -255,11 +255,10 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
   try {
     kernel = await startKernel(agent, { language, argv: [...command, `${dir}/${main}`], env: plan.env });
   } catch (error) {
-    throw new AppError(
-      "invalid_recipe",
-      `Cannot start the ${language} kernel: ${error instanceof Error ? error.message : String(error)}. Does the image have ${command[0]}?`,
-      { cause: error },
-    );
+    throw new AppError("invalid_recipe", `Cannot start the ${language} kernel: ${errorMessage(error)}`, {
+      remedy: advice(`Check that the image has ${command[0]}.`),
+      cause: error,
+    });
   }
   const warmup = plan.languages[language]?.warmup ?? "";
   if (warmup !== "") {

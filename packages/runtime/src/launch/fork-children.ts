@@ -4,6 +4,7 @@
  */
 import {
   AppError,
+  fromErrorBody,
   isSandbox,
   toErrorBody,
   type AskedLimits,
@@ -202,7 +203,5 @@ async function removeIfAborted(
 export function requireSandbox(entries: readonly ForkEntry[]): void {
   const [first] = entries;
   if (first === undefined || entries.some(isSandbox) || isSandbox(first)) return;
-  throw new AppError(first.code as AppError["code"], first.error, {
-    details: { ...first.details, children: entries.length },
-  });
+  throw fromErrorBody({ ...first, details: { ...first.details, children: entries.length } });
 }

@@ -103,10 +103,9 @@ export async function prepareMachine(
   );
   // The VMM has opened every file. If the tag was replaced in between, the files may belong to two snapshots.
   if (!(await runtime.store.isCurrent(snapshot))) {
-    throw new AppError(
-      "wrong_state",
-      `Snapshot "${snapshot.tag}" was replaced while it was forked. Fork again`,
-    );
+    throw new AppError("wrong_state", `Cannot fork snapshot "${snapshot.tag}": it was replaced meanwhile`, {
+      remedy: { action: "fork_another", tag: snapshot.tag },
+    });
   }
   return { id, number, snapshot, paths, machine, imageStamp, scope: scope.keep() };
 }

@@ -23,8 +23,8 @@ export type Replacement = {
 
 /**
  * Starts a machine from the snapshot. The old one ends when the new one answers and the record names it, so a
- * failure leaves the sandbox as it was. After a rewind the saved state is not valid any more: it is from after
- * the snapshot.
+ * failure leaves the sandbox as it was. After a rewind the saved state is not valid any more: it is from
+ * after the snapshot.
  */
 export async function replaceMachine(
   runtime: Runtime,

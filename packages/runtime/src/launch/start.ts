@@ -84,8 +84,8 @@ async function requireAttachable(
   if (await engine.canAttach(paths)) return;
   throw new AppError(
     "wrong_state",
-    `Cannot start ${id}: ${paths.socketDir} was removed while its machine started. Try again`,
-    { details: { id, socket_dir: paths.socketDir } },
+    `Cannot start ${id}: ${paths.socketDir} was removed while its machine started`,
+    { details: { id, socket_dir: paths.socketDir }, remedy: { action: "retry_later" } },
   );
 }
 

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from "node:crypto";
 import {
+  advice,
   AppError,
   controlTypes,
   matchesType,
@@ -189,8 +190,11 @@ export class EventBus {
     if (epoch === undefined) {
       throw new AppError(
         "invalid_request",
-        `Invalid request: after: "${after.slice(0, 64)}" is not the id of an event. Leave it out to begin now`,
-        { details: { issues: [{ path: "after", message: "must be the id of an event" }] } },
+        `Invalid request: after: "${after.slice(0, 64)}" is not the id of an event`,
+        {
+          details: { issues: [{ path: "after", message: "must be the id of an event" }] },
+          remedy: advice("Leave it out to begin with new events."),
+        },
       );
     }
     if (epoch !== this.epoch)
@@ -240,11 +244,10 @@ class Place {
 }
 
 function tooMany(what: string, listeners: number, limit: number): AppError {
-  return new AppError(
-    "capacity_exhausted",
-    `Cannot listen to events: ${what} and that is the limit. Close some and try again`,
-    { details: { listeners, limit } },
-  );
+  return new AppError("capacity_exhausted", `Cannot listen to events: ${what} and that is the limit`, {
+    details: { listeners, limit },
+    remedy: advice("Close some streams and try again."),
+  });
 }
 
 function matches(event: ForkdEvent, { type, sandbox, tag, label }: EventFilter): boolean {

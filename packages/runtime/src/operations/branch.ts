@@ -6,6 +6,7 @@
  */
 import { randomBytes } from "node:crypto";
 import {
+  advice,
   AppError,
   toAppError,
   type BranchMode,
@@ -222,8 +223,8 @@ function refuseOtherParent({ parent_tag: asked }: BranchRequest, { parent }: Lay
   const runsFrom = parent?.tag ?? "a saved state";
   throw new AppError(
     "invalid_request",
-    `Invalid request: parent_tag: the sandbox runs from "${runsFrom}", so its branch cannot be a layer over "${asked}". Leave parent_tag out`,
-    { details: { parent_tag: asked, runs_from: runsFrom } },
+    `Invalid request: parent_tag: the sandbox runs from "${runsFrom}", so its branch cannot be a layer over "${asked}"`,
+    { details: { parent_tag: asked, runs_from: runsFrom }, remedy: advice("Leave parent_tag out.") },
   );
 }
 

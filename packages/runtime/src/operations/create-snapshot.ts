@@ -18,7 +18,7 @@ import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import { prepareChild, startChild } from "../launch/child.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
-import { dependentsOf } from "../snapshots/lineage.ts";
+import { dependentsOf, orphanRemedy } from "../snapshots/lineage.ts";
 
 type BuildContext = Context & { onProgress: Progress };
 
@@ -75,8 +75,8 @@ async function refuseOrphans(
   if (dependents.length === 0) return;
   throw new AppError(
     "snapshot_in_use",
-    `Cannot replace snapshot "${tag}": ${dependents.join(", ")} would be orphaned. Build under another tag, or remove them first (forkd rmi --cascade ${tag})`,
-    { details: { tag, dependents } },
+    `Cannot replace snapshot "${tag}": ${dependents.join(", ")} would be orphaned`,
+    { details: { tag, dependents }, remedy: orphanRemedy(tag, dependents) },
   );
 }
 

@@ -39,7 +39,7 @@ function acceleratorCheck({ accelerator }: Pick<Runtime, "accelerator">): Check 
     name: "accelerator",
     outcome: "warn",
     detail,
-    remedy: "guests run, slower; use a host with kvm_intel or kvm_amd for full speed",
+    remedy: "Use a host with kvm_intel or kvm_amd for full speed.",
   };
 }
 
@@ -51,7 +51,7 @@ async function leftoverFinding(runtime: Pick<Runtime, "cgroups" | "config" | "pl
   ];
   if (found.length === 0) return ok("leftovers", "none");
   const names = found.slice(0, 3);
-  return warn("leftovers", `${found.length}, such as ${names.join(", ")}`, "forkd cleanup");
+  return warn("leftovers", `${found.length}, such as ${names.join(", ")}`, { action: "clean_up" });
 }
 
 /** A machine whose sockets were removed works until the daemon stops; the next one could not adopt it. */
@@ -70,7 +70,7 @@ async function socketFindings({
     warn(
       "sandbox sockets",
       `the sockets of ${lost.slice(0, 3).join(", ")}${more} were removed from the runtime directory; the next daemon cannot adopt them`,
-      "forkd pause ID, then forkd resume ID",
+      { action: "pause_and_resume", ids: lost.slice(0, 3) },
     ),
   ];
 }

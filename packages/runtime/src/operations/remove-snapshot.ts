@@ -1,7 +1,7 @@
 /** Removes a snapshot, and with `cascade` its descendants. */
-import { AppError, sandboxIdPattern, type ParsedOf } from "@forkd/contract";
+import { AppError, type ParsedOf } from "@forkd/contract";
 import type { Runtime } from "../runtime.ts";
-import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
+import { dependentsOf, orphanRemedy, sandboxesOn } from "../snapshots/lineage.ts";
 
 export async function removeSnapshot(
   runtime: Pick<Runtime, "branches" | "events" | "pool" | "registry" | "store">,
@@ -26,21 +26,18 @@ async function refuseUsed(
   if (users.length > 0) {
     throw new AppError(
       "snapshot_in_use",
-      `Cannot remove snapshot "${tag}": ${users.length} sandboxes run from it. Kill them (forkd kill --tag ${tag}) or use --force, which lets them run on`,
-      { details: { tag, sandboxes: users.slice(0, 20), count: users.length } },
+      `Cannot remove snapshot "${tag}": ${users.length} sandboxes run from it`,
+      {
+        details: { tag, sandboxes: users.slice(0, 20), count: users.length },
+        remedy: { action: "kill_children", tag },
+      },
     );
   }
   const dependents = (await dependentsOf(runtime, tag)).filter((each) => !doomed.includes(each));
   if (dependents.length === 0) return;
   throw new AppError(
     "snapshot_in_use",
-    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned. ${remedyFor(dependents)}, or use --force, which leaves them unusable`,
-    { details: { tag, dependents } },
+    `Cannot remove snapshot "${tag}": ${dependents.join(", ")} would be orphaned`,
+    { details: { tag, dependents }, remedy: orphanRemedy(tag, dependents) },
   );
-}
-
-function remedyFor(dependents: readonly string[]): string {
-  return dependents.some((each) => sandboxIdPattern.test(each))
-    ? "Kill the sandboxes among them (forkd kill) and remove the snapshots (--cascade)"
-    : "Remove them too (--cascade), make them independent (forkd compact)";
 }

@@ -48,7 +48,10 @@ async function requireLineage(
   if (chain.some(({ id }) => id === target.id) || (!start && target.tag === sandbox.snapshotTag)) return;
   throw new AppError(
     "wrong_state",
-    `Cannot rewind ${sandbox.id} to "${target.tag}": it is neither an ancestor of the sandbox nor a branch of it. forkd tree shows the lineage; forkd fork --tag ${target.tag} makes a new sandbox`,
-    { details: { id: sandbox.id, to: target.tag, ancestors: chain.map(({ tag }) => tag) } },
+    `Cannot rewind ${sandbox.id} to "${target.tag}": it is neither an ancestor of the sandbox nor a branch of it`,
+    {
+      details: { id: sandbox.id, to: target.tag, ancestors: chain.map(({ tag }) => tag) },
+      remedy: { action: "fork_another", tag: target.tag },
+    },
   );
 }

@@ -32,8 +32,8 @@ async function requireGone(id: string, { recordPath }: SandboxHome): Promise<voi
   if (!isThere) return;
   throw new AppError(
     "internal",
-    `${id} is killed, but ${recordPath} could not be removed, by which a later daemon would find it again. The log says why; forkd cleanup removes it when the disk allows it`,
-    { details: { id } },
+    `Killed ${id}, but cannot remove ${recordPath}, so a restarted daemon would find the sandbox again`,
+    { details: { id }, remedy: { action: "clean_up" } },
   );
 }
 

@@ -38,11 +38,10 @@ function find(runtime: Pick<Runtime, "registry">, name: string): Sandbox | undef
 function get(runtime: Pick<Runtime, "registry">, name: string): Sandbox {
   const sandbox = find(runtime, name);
   if (sandbox) return sandbox;
-  throw new AppError(
-    "workspace_not_found",
-    `Cannot find workspace "${name}". forkd workspace ls lists what there is`,
-    { details: { name } },
-  );
+  throw new AppError("workspace_not_found", `Cannot find workspace "${name}"`, {
+    details: { name },
+    remedy: { action: "list_workspaces" },
+  });
 }
 
 type WorkspaceFilter = Omit<ParsedOf<"listWorkspaces">, "limit" | "cursor">;
@@ -79,11 +78,10 @@ export function createWorkspace(
 ): Promise<WorkspaceInfo> {
   const { name } = request;
   if (find(runtime, name) || runtime.newWorkspaces.has(name)) {
-    throw new AppError(
-      "already_exists",
-      `Cannot make workspace "${name}": the name is taken. Delete it (forkd workspace delete ${name}) or choose another`,
-      { details: { name } },
-    );
+    throw new AppError("already_exists", `Cannot make workspace "${name}": the name is taken`, {
+      details: { name },
+      remedy: { action: "delete_workspace", name },
+    });
   }
   runtime.newWorkspaces.add(name);
   return runtime.work

@@ -133,9 +133,7 @@ function unreadableSandbox(runtime: Runtime, id: string, problem: string): Sandb
     ttlSecs: undefined,
     machines: 0,
   });
-  sandbox.markUnreadable(
-    `its record is damaged: ${problem}. What it saved stays until it is killed (forkd kill ${id})`,
-  );
+  sandbox.markUnreadable(`its record is damaged: ${problem}. Its saved state is kept until it is killed`);
   return sandbox;
 }
 

@@ -4,7 +4,7 @@
  * them for lost. So the daemon does not start, reports where they are, and changes nothing.
  */
 import { stat } from "node:fs/promises";
-import { AppError } from "@forkd/contract";
+import { advice, AppError, type Remedy } from "@forkd/contract";
 import type { RuntimeConfig } from "../config.ts";
 import { sandboxIds } from "../sandbox/paths.ts";
 import { commandLines, vmmAnywhere } from "./vmm-command-line.ts";
@@ -28,17 +28,17 @@ async function moved({ dataDir }: RuntimeConfig, was: string, ids: readonly stri
   const more = ids.length > maxNamed ? ` and ${ids.length - maxNamed} more` : "";
   return new AppError(
     "host_not_ready",
-    `Cannot use ${dataDir}: machines of its sandboxes run and belong to ${was} (${ids.slice(0, maxNamed).join(", ")}${more}). ${await remedy(dataDir, was)}. Nothing was changed`,
-    { details: { data_dir: dataDir, was, sandboxes: [...ids] } },
+    `Cannot use ${dataDir}: machines of its sandboxes are running and belong to ${was} (${ids.slice(0, maxNamed).join(", ")}${more}). Nothing was changed`,
+    { details: { data_dir: dataDir, was, sandboxes: [...ids] }, remedy: await remedyFor(dataDir, was) },
   );
 }
 
-async function remedy(dataDir: string, was: string): Promise<string> {
+async function remedyFor(dataDir: string, was: string): Promise<Remedy> {
   const [here, there] = await Promise.all([identityOf(dataDir), identityOf(was)]);
-  if (there === undefined)
-    return `It was moved: move it back (mv ${dataDir} ${was}), stop them with \`forkd down\`, then move it`;
-  if (here === there) return `It is the same directory: set data_dir to ${was}`;
-  return `If this is a copy of that, remove ${dataDir}/sandboxes; the sandboxes go on there`;
+  if (there === undefined) return { action: "move_data_back", from: dataDir, to: was };
+  // Two paths of the same directory.
+  if (here === there) return { action: "change_setting", setting: "data_dir", to: was };
+  return advice(`If ${dataDir} is a copy of ${was}, remove ${dataDir}/sandboxes.`);
 }
 
 async function identityOf(path: string): Promise<string | undefined> {

@@ -55,7 +55,11 @@ export async function explainEnd(
   const { reason, console } = end;
   return new AppError(
     "sandbox_paused",
-    `The machine of ${sandbox.id} ended: ${reason.text}. It can be resumed from before (forkd resume ${sandbox.id})`,
-    { details: { id: sandbox.id, ...reasonFields(reason), console }, cause: error },
+    `The machine of ${sandbox.id} ended: ${reason.text}. Its saved state is kept`,
+    {
+      details: { id: sandbox.id, ...reasonFields(reason), console },
+      remedy: { action: "resume", id: sandbox.id },
+      cause: error,
+    },
   );
 }

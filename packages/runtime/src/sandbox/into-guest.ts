@@ -76,6 +76,7 @@ async function autoResume(runtime: Runtime, sandbox: Sandbox, context: Context):
     if (!(error instanceof AppError)) throw error;
     throw new AppError(error.code, `Cannot resume ${sandbox.id} for this call: ${error.message}`, {
       details: { ...error.details, id: sandbox.id },
+      remedy: error.remedy,
       cause: error,
     });
   }

@@ -73,7 +73,7 @@ export class RecordFile {
     }
     if (this.#isHandedOver) {
       await rm(path, { force: true });
-      throw new AppError("daemon_stopping", "The daemon is stopping. Ask the next one");
+      throw new AppError("daemon_stopping", "The daemon is stopping", { remedy: { action: "retry_later" } });
     }
   }
 }

@@ -9,6 +9,7 @@ import { z } from "zod";
 import { isErrno, readJson } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
 import {
+  advice,
   AppError,
   limitNames,
   onTimeoutSchema,
@@ -204,8 +205,11 @@ function damaged(home: SandboxHome, why: string): AppError {
 export function foreign(path: string, why: string): AppError {
   return new AppError(
     "host_not_ready",
-    `Cannot take up the sandboxes: ${path} cannot be read: ${why}. They are left as they are. Start the forkd that wrote it, as the user who owns it; to go on without that sandbox, kill it there`,
-    { details: { file: path } },
+    `Cannot adopt the sandboxes: cannot read ${path}: ${why}. Nothing was changed`,
+    {
+      details: { file: path },
+      remedy: advice("Start the version of the daemon that wrote it, as the user who owns it."),
+    },
   );
 }
 

@@ -42,8 +42,9 @@ export class Registry {
   get(id: string): Sandbox {
     const sandbox = this.#sandboxes.get(id);
     if (sandbox) return sandbox;
-    throw new AppError("sandbox_not_found", `Cannot find sandbox "${id}". forkd ls lists what there is`, {
+    throw new AppError("sandbox_not_found", `Cannot find sandbox "${id}"`, {
       details: { id },
+      remedy: { action: "list_sandboxes" },
     });
   }
 

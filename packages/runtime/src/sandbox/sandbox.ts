@@ -3,7 +3,7 @@
  * lock, the record on disk, the machine, and whoever waits for its end. Other files change it only through
  * the methods below.
  */
-import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
+import { advice, AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
 import type { SandboxHome } from "./paths.ts";
@@ -144,14 +144,11 @@ export class Sandbox implements AsyncDisposable {
   death(cause?: unknown): AppError | undefined {
     if (!this.isDead) return undefined;
     const reason = states.reasonOf(this.#state) ?? { text: "killed" };
-    return new AppError(
-      "sandbox_dead",
-      `Cannot use ${this.id}: it is dead (${reason.text}). Fork another one`,
-      {
-        details: { id: this.id, ...reasonFields(reason), console: this.lastConsole },
-        cause,
-      },
-    );
+    return new AppError("sandbox_dead", `Cannot use ${this.id}: it is dead (${reason.text})`, {
+      details: { id: this.id, ...reasonFields(reason), console: this.lastConsole },
+      remedy: { action: "fork_another" },
+      cause,
+    });
   }
 
   /** The machine that takes calls; throws if there is none. */
@@ -159,13 +156,10 @@ export class Sandbox implements AsyncDisposable {
     this.requireAlive();
     const machine = this.machineAtWork;
     if (!machine || !states.takesCalls(this.#state)) {
-      throw new AppError(
-        "sandbox_paused",
-        `Cannot use ${this.id}: it is paused. Resume it (forkd resume ${this.id})`,
-        {
-          details: { id: this.id },
-        },
-      );
+      throw new AppError("sandbox_paused", `Cannot use ${this.id}: it is paused`, {
+        details: { id: this.id },
+        remedy: { action: "resume", id: this.id },
+      });
     }
     return machine;
   }
@@ -199,8 +193,11 @@ export class Sandbox implements AsyncDisposable {
     const has = languages.join(", ") || "none";
     throw new AppError(
       "unsupported",
-      `Cannot eval ${language ?? "code"} in ${this.id}: its snapshot has no such warm interpreter (it has: ${has}). Add it to "languages" of the recipe`,
-      { details: { language, available: languages } },
+      `Cannot eval ${language ?? "code"} in ${this.id}: its snapshot has no such warm interpreter (it has: ${has})`,
+      {
+        details: { language, available: languages },
+        remedy: advice('Add it to "languages" of the recipe.'),
+      },
     );
   }
 

@@ -47,8 +47,8 @@ export async function saveWorkspaces(runtime: Runtime): Promise<string[]> {
   const others = failed.length > 1 ? ` and ${failed.length - 1} more` : "";
   throw new AppError(
     "workspace_not_saved",
-    `Cannot stop the daemon: workspace "${first.name}"${others} could not be saved: ${first.error}. Nothing is lost: it keeps running, and so does the daemon. Keep the sandboxes running (forkd down --keep), or lose what was not saved (forkd down --stop --force)`,
-    { details: { workspaces: failed, saved: names } },
+    `Cannot stop the daemon: workspace "${first.name}"${others} could not be saved and keeps running: ${first.error}`,
+    { details: { workspaces: failed, saved: names }, remedy: { action: "keep_or_force" } },
   );
 }
 

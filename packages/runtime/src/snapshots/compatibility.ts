@@ -54,7 +54,7 @@ export function requireCompatible(tag: string, manifest: Manifest, host: Host): 
   if (found.length === 0) return;
   throw new AppError(
     "snapshot_incompatible",
-    `Cannot restore snapshot "${tag}" here: ${found.join("; ")}. Build it again on this host`,
-    { details: { tag, differences: found } },
+    `Cannot restore snapshot "${tag}" on this host: ${found.join("; ")}`,
+    { details: { tag, differences: found }, remedy: { action: "build_again", tag } },
   );
 }

@@ -1,4 +1,5 @@
 /** What depends on a snapshot. */
+import { sandboxIdPattern, type Remedy } from "@forkd/contract";
 import type { Runtime } from "../runtime.ts";
 
 /** Snapshots, including those being written, and sandboxes whose saved state is a layer over the snapshot. */
@@ -12,6 +13,12 @@ export async function dependentsOf(
     .map(({ id }) => id);
   const stored = await runtime.store.dependents(tag);
   return [...new Set([...stored, ...runtime.branches.over(tag)]), ...saved];
+}
+
+/** Sandboxes among the dependents have to be killed first: removing snapshots does not remove them. */
+export function orphanRemedy(tag: string, dependents: readonly string[]): Remedy {
+  const ids = dependents.filter((each) => sandboxIdPattern.test(each));
+  return ids.length > 0 ? { action: "kill_dependents", ids } : { action: "remove_dependents", tag };
 }
 
 /** Sandboxes whose machine maps the snapshot. */

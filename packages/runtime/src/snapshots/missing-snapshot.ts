@@ -16,8 +16,8 @@ export async function explainMissingSnapshot(
   if (!causedByMissingFiles.has(failure.code) || (await runtime.store.isCurrent(snapshot))) return failure;
   return new AppError(
     "snapshot_not_found",
-    `Cannot use snapshot "${snapshot.tag}": it was removed or replaced meanwhile. forkd images lists what there is`,
-    { details: { tag: snapshot.tag }, cause: error },
+    `Cannot use snapshot "${snapshot.tag}": it was removed or replaced meanwhile`,
+    { details: { tag: snapshot.tag }, remedy: { action: "list_snapshots" }, cause: error },
   );
 }
 

@@ -50,7 +50,7 @@ test("limits are measured against the sandboxes that are allowed", async () => {
   assert.equal(find(await hostFindings({ maxSandboxes: 1 }), "open files").outcome, "ok");
   const wanting = find(await hostFindings({ maxSandboxes: 100_000_000 }), "open files");
   assert.equal(wanting.outcome, "warn");
-  assert.match(wanting.remedy ?? "", /ulimit -n 400000256/);
+  assert.match(toCheck(wanting).remedy ?? "", /ulimit -n 400000256/);
 });
 
 test("directories are made, and closed to others, by the fix alone", async () => {
@@ -75,6 +75,11 @@ test("a data directory that is a file fails", async () => {
   await writeFile(place.config.dataDir, "");
   const found = find(await storageFindings(place.config), "data directory");
   assert.equal(found.outcome, "fail");
+  const remedy = { action: "change_setting", setting: "data_dir", to: "another directory" };
+  assert.deepEqual(found.remedy, remedy);
+  const check = toCheck(found);
+  assert.equal(check.remedy, "Set the daemon's setting data_dir to another directory.");
+  assert.deepEqual(check.remedy_data, remedy);
 });
 
 test("programs that are missing are named with a remedy, and compiled parts can be built", async () => {
@@ -86,7 +91,9 @@ test("programs that are missing are named with a remedy, and compiled parts can 
     "all:\n\t@echo '#!/bin/sh' > build/forkd-agent; chmod +x build/forkd-agent\n",
   );
   const findings = await programFindings({ ...place.config, qemuPath: join(place.dir, "no-qemu") });
-  assert.equal(find(findings, "qemu").outcome, "fail");
+  const qemu = find(findings, "qemu");
+  assert.equal(qemu.outcome, "fail");
+  assert.deepEqual(qemu.remedy, { action: "install", packages: ["qemu-system-x86"], setting: "qemu_path" });
   const agent = find(findings, "guest agent");
   assert.equal(agent.outcome, "fail");
   assert.match((await agent.fix?.()) ?? "", /^built /);

@@ -1,4 +1,7 @@
-/** An engine without VMs: real sockets and directories, a scripted guest, and a failure wherever a test wants one. */
+/**
+ * An engine without VMs: real sockets and directories, a scripted guest, and a failure wherever a test wants
+ * one.
+ */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";

@@ -1,4 +1,6 @@
-/** What happens to a sandbox while it is branched or paused: killed, rewound, expired, its snapshot removed. */
+/**
+ * What happens to a sandbox while it is branched or paused: killed, rewound, expired, its snapshot removed.
+ */
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -245,7 +247,8 @@ for (const code of ["engine_failed", "agent_unreachable", "host_not_ready"] as c
     script.onStep = (at) =>
       at === "take" ? engine.machines.at(-1)?.die("VMM killed by SIGKILL") : undefined;
     const saved = branch(runtime, request(id, { tag: "a" }), context);
-    await rejectsWith(saved, "sandbox_paused", /VMM killed by SIGKILL.*resumed from before/);
+    const { remedy } = await rejectsWith(saved, "sandbox_paused", /VMM killed by SIGKILL.*state is kept/);
+    assert.deepEqual(remedy, { action: "resume", id });
     delete script.fail;
     delete script.onStep;
     await rewind(runtime, { id, to: "py" }, context);

@@ -127,7 +127,9 @@ test("a daemon that keeps its sandboxes releases no machine that is stopped for 
   const closing = closeSandboxes(fixture.runtime, { onStop: "keep" });
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual([machine?.isPaused, machine?.wasLeft], [true, false]);
-  await rejectsWith(fork(fixture.runtime, forkRequest(), context), "daemon_stopping", /Ask the next/);
+  const late = fork(fixture.runtime, forkRequest(), context);
+  const { remedy } = await rejectsWith(late, "daemon_stopping", /^The daemon is stopping$/);
+  assert.deepEqual(remedy, { action: "retry_later" });
   open();
   await assert.rejects(pausing);
   assert.deepEqual(await closing, { stopped: 0, kept: 1 });
@@ -146,7 +148,8 @@ test("an operation that waits for the lock changes nothing after the sandbox was
   await sandbox.release();
   open();
   await busy;
-  await rejectsWith(waiting, "daemon_stopping", /Ask the next/);
+  const { remedy } = await rejectsWith(waiting, "daemon_stopping", /^The daemon is stopping$/);
+  assert.deepEqual(remedy, { action: "retry_later" });
   assert.equal(keptFrom(await recordIn(sandbox)), 0, "its machine is still known");
 });
 

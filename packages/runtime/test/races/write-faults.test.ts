@@ -1,4 +1,7 @@
-/** A disk that fails at any one write: the call says so, what was there before is there, and the same call works when it is asked again. */
+/**
+ * A disk that fails at any one write: the call says so, what was there before is there, and the same call
+ * works when it is asked again.
+ */
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -30,7 +33,8 @@ async function assertInStep({ runtime, config }: TestRuntime, when: string): Pro
     if (sandbox.isDead) continue;
     homes.push(sandbox.id);
     const record = await readRecord(sandbox.home);
-    // Numbers of machines that did not come to be may be given again by a later daemon, which has removed what they left.
+    // Numbers of machines that did not come to be may be given again by a later daemon, which has removed
+    // what they left.
     const known = { ...recordOf(sandbox, sandbox.recordState), machines: record?.machines };
     assert.deepEqual(record, known, `${when}: record`);
     const expected = [
@@ -184,13 +188,9 @@ test("a kill whose files cannot be removed says so, ends the machine, and is fin
   for (let count = 0; count < 2; count++) await forkOne(fixture, count);
   const [id = "", other = ""] = runtime.registry.all().map((sandbox) => sandbox.id);
   faults.failRemovals = true;
-  const error = await rejectsWith(
-    kill(runtime, { id }),
-    "internal",
-    /is killed, but .* could not be removed/,
-  );
-  assert.match(error.message, /forkd cleanup/);
-  await rejectsWith(killEvery(runtime, {}), "internal", new RegExp(`${other} is killed, but`));
+  const error = await rejectsWith(kill(runtime, { id }), "internal", /Killed .*, but cannot remove /);
+  assert.deepEqual(error.remedy, { action: "clean_up" });
+  await rejectsWith(killEvery(runtime, {}), "internal", new RegExp(`Killed ${other}, but`));
   assert.deepEqual(
     [runtime.registry.all().length, engine.machines.some(({ hasEnded }) => !hasEnded)],
     [0, false],

@@ -172,7 +172,9 @@ test("a daemon does not start over files that another version or user can read, 
   await killDaemon(first);
   const refuses = async (why: RegExp) => {
     const error = await rejectsWith(follow(t, first), "host_not_ready", why);
-    assert.match(error.message, /left as they are\. Start the forkd that wrote it/);
+    assert.match(error.message, /Nothing was changed$/);
+    assert.equal(error.remedy?.action, "advice");
+    assert.match(error.remedy.text, /^Start the version of the daemon that wrote it/);
     assert.ok(first.engine.machines.some(({ hasEnded }) => !hasEnded));
     assert.ok((await readdir(homeOf(first, running))).includes("0"));
     assert.ok((await readdir(homeOf(first, paused))).includes("state-0"));

@@ -122,15 +122,23 @@ test("openRuntime() refuses a data directory that was moved while its machines r
   const open = () => openRuntime({ ...config }, runtime.log);
   await assert.rejects(open(), {
     code: "host_not_ready",
-    message: new RegExp(`belong to ${was} \\(${id}\\)\\. It was moved: move it back \\(mv `),
+    message: new RegExp(`belong to ${was} \\(${id}\\)\\. Nothing was changed$`),
+    remedy: { action: "move_data_back", from: config.dataDir, to: was },
     details: { data_dir: config.dataDir, was, sandboxes: [id] },
   });
   await symlink(config.dataDir, was);
   t.after(() => rm(was, { force: true, recursive: true }));
-  await assert.rejects(open(), { message: new RegExp(`same directory: set data_dir to ${was}`) });
+  await assert.rejects(open(), {
+    remedy: { action: "change_setting", setting: "data_dir", to: was },
+  });
   await rm(was);
   await mkdir(was);
-  await assert.rejects(open(), { message: /If this is a copy of that, remove .*\/sandboxes/ });
+  await assert.rejects(open(), {
+    remedy: {
+      action: "advice",
+      text: `If ${config.dataDir} is a copy of ${was}, remove ${config.dataDir}/sandboxes.`,
+    },
+  });
   assert.ok(isAlive(process));
   const { dir, socketDir } = sandboxHome(config, id);
   assert.deepEqual([await readdir(dir), await readdir(socketDir)], [["0"], ["0"]]);

@@ -52,7 +52,12 @@ describe("sandboxes", { concurrency: true }, () => {
     const refusal = await rejectsWith(ping(runtime, { id: sandbox.id }), "sandbox_dead", /Kernel panic/);
     assert.equal(refusal.details["console"], "last console");
     await kill(runtime, { id: sandbox.id });
-    await rejectsWith(kill(runtime, { id: sandbox.id }), "sandbox_not_found", /forkd ls/);
+    const { remedy } = await rejectsWith(
+      kill(runtime, { id: sandbox.id }),
+      "sandbox_not_found",
+      /^Cannot find sandbox "sb-\w+"$/,
+    );
+    assert.deepEqual(remedy, { action: "list_sandboxes" });
     assert.equal(machine.disposals, 1);
   });
 

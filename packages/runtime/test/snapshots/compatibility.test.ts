@@ -59,6 +59,7 @@ test("requireCompatible() throws one error with every difference", () => {
   requireCompatible("py", manifest, host);
   assert.throws(() => requireCompatible("py", manifest, { ...host, cpu: "host", agentProtocol: 9 }), {
     code: "snapshot_incompatible",
-    message: /"py" here: CPU model: .*; agent protocol: .*Build it again on this host/,
+    message: /"py" on this host: CPU model: .*; agent protocol: /,
+    remedy: { action: "build_again", tag: "py" },
   });
 });

@@ -89,7 +89,7 @@ function otherDaemon(where: { dataDir: string; used: string; socket: string }): 
   const { dataDir, used, socket } = where;
   return new AppError(
     "other_daemon",
-    `Cannot use the daemon on ${socket}: its data directory is "${used}", not "${dataDir}". To run a second daemon, set FORKD_RUNTIME_DIR and FORKD_LISTEN too; to use this one, unset FORKD_DATA_DIR`,
-    { details: { socket, data_dir: used, wanted: dataDir } },
+    `Cannot use the daemon on ${socket}: its data directory is "${used}", not "${dataDir}"`,
+    { details: { socket, data_dir: used, wanted: dataDir }, remedy: { action: "use_own_places" } },
   );
 }

@@ -2,7 +2,9 @@
 import type { ServerResponse } from "node:http";
 import { errorCodes, toErrorBody, type AppError } from "@forkd/contract";
 
-/** Destroys the connection if an answer has begun: it cannot get another status, and the client must notice. */
+/**
+ * Destroys the connection if an answer has begun: it cannot get another status, and the client must notice.
+ */
 export function sendError(outgoing: ServerResponse, error: AppError, requestId: string): void {
   if (outgoing.headersSent || outgoing.destroyed) {
     outgoing.destroy();

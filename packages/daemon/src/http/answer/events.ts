@@ -1,6 +1,7 @@
 /**
- * Events → server-sent events. A client that does not read keeps no events in memory: the listener has a position in the bus and
- * no queue. When the bus drops events that the client has not seen, the stream says so and ends.
+ * Events → server-sent events. A client that does not read keeps no events in memory: the listener has a
+ * position in the bus and no queue. When the bus drops events that the client has not seen, the stream says
+ * so and ends.
  */
 import type { ServerResponse } from "node:http";
 import { toAppError, type AppError, type ForkdEvent } from "@forkd/contract";

@@ -1,5 +1,6 @@
 /** One value → a JSON answer. */
 import type { ServerResponse } from "node:http";
+import { advice } from "@forkd/contract";
 import { ByteBudget } from "../body/byte-budget.ts";
 
 export function sendJson(outgoing: ServerResponse, status: number, value: unknown): void {
@@ -12,8 +13,8 @@ const largeBytes = 1024 * 1024;
 const unread = new ByteBudget({
   maxBytes: 256 * 1024 * 1024,
   which: "unread answers",
-  message: (inUse, limit) =>
-    `Too many large answers wait to be read (${inUse} bytes; the limit is ${limit}). Read them first, or ask for a stream`,
+  message: (inUse, limit) => `Too many large answers wait to be read (${inUse} bytes; the limit is ${limit})`,
+  remedy: advice("Read those answers first, or ask for a stream."),
 });
 
 export function sendText(

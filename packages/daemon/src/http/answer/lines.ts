@@ -1,8 +1,8 @@
 /**
  * An async iterable → the chunks of an answer, each flushed at once, read only as fast as the client reads.
  *
- * When the client closes the connection, return() ends the iterable. A generator that waits inside next() sees return() only
- * after that wait, so its source must also obey the signal of the request.
+ * When the client closes the connection, return() ends the iterable. A generator that waits inside next()
+ * sees return() only after that wait, so its source must also obey the signal of the request.
  */
 import type { ServerResponse } from "node:http";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";

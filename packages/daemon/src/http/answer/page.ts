@@ -1,6 +1,7 @@
 /**
- * A list → one page and the cursor of the next. A cursor is the sort key of the last entry seen, so that pages neither skip nor
- * repeat entries that exist throughout, whatever is added or removed between two pages.
+ * A list → one page and the cursor of the next. A cursor is the sort key of the last entry seen, so that
+ * pages neither skip nor repeat entries that exist throughout, whatever is added or removed between two
+ * pages.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { invalidRequest } from "../body/invalid-request.ts";

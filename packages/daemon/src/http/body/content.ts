@@ -2,7 +2,9 @@
 import type { IncomingMessage } from "node:http";
 import { clientLeft } from "./json-body.ts";
 
-/** Reads and drops what `use` leaves unread, so that the client can finish writing and then read the answer. */
+/**
+ * Reads and drops what `use` leaves unread, so that the client can finish writing and then read the answer.
+ */
 export async function withContent<T>(
   incoming: IncomingMessage,
   use: (content: AsyncIterable<Uint8Array>) => T | Promise<T>,

@@ -1,10 +1,10 @@
 /**
- * The JSON body of a request. Its size, its cost and its pace are limited while it arrives. It is scanned and decoded piece by
- * piece, so that a long body does not block other requests.
+ * The JSON body of a request. Its size, its cost and its pace are limited while it arrives. It is scanned and
+ * decoded piece by piece, so that a long body does not block other requests.
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import { ByteBudget } from "./byte-budget.ts";
 import { JsonScan } from "./json-scan.ts";
 
@@ -15,7 +15,8 @@ const large = new ByteBudget({
   maxBytes: maxLargeBytes,
   which: "large requests",
   message: (inUse, limit) =>
-    `Too many large requests are under way (${inUse} bytes; the limit is ${limit}). Try again when they are answered`,
+    `Too many large requests are in progress (${inUse} bytes; the limit is ${limit})`,
+  remedy: { action: "retry_later" },
 });
 
 /** How long a body may take: `ms`, and `msPerPiece` more for each `pieceBytes` that have arrived */
@@ -31,7 +32,9 @@ const usualPace: BodyPace = { ms: 30_000, msPerPiece: 1000, pieceBytes: 64 * 102
 export type JsonBodyOptions = { readonly maxBytes: number; readonly pace?: BodyPace | undefined };
 type Exchange = { readonly incoming: IncomingMessage; readonly outgoing: ServerResponse };
 
-/** {} if there is no body. Throws `body_too_large`, `capacity_exhausted`, `cancelled` or `invalid_request`. */
+/**
+ * {} if there is no body. Throws `body_too_large`, `capacity_exhausted`, `cancelled` or `invalid_request`.
+ */
 export async function readJsonObject(exchange: Exchange, options: JsonBodyOptions): Promise<object> {
   const text = await readText(exchange, options);
   if (text === "") return {};
@@ -39,7 +42,7 @@ export async function readJsonObject(exchange: Exchange, options: JsonBodyOption
   try {
     value = JSON.parse(text);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     throw new AppError("invalid_request", `Invalid request: the body is not JSON: ${why}`, { cause: error });
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
@@ -48,7 +51,10 @@ export async function readJsonObject(exchange: Exchange, options: JsonBodyOption
   return value;
 }
 
-/** Listeners rather than async iteration: most bodies come in one piece and should cost one turn of the event loop. */
+/**
+ * Listeners rather than async iteration: most bodies come in one piece and should cost one turn of the event
+ * loop.
+ */
 function readText(
   { incoming, outgoing }: Exchange,
   { maxBytes, pace = usualPace }: JsonBodyOptions,

@@ -1,8 +1,9 @@
 /**
- * The cost of JSON text, found before it is parsed: a million small values are little to send and take seconds to check. Takes
- * the bytes as they arrive, so that text is refused early. Does not check whether the text is JSON.
+ * The cost of JSON text, found before it is parsed: a million small values are little to send and take
+ * seconds to check. Takes the bytes as they arrive, so that text is refused early. Does not check whether the
+ * text is JSON.
  */
-import { AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract";
 
 /** Most members of all objects and arrays together */
 export const maxJsonValues = 20_000;
@@ -51,11 +52,10 @@ export class JsonScan {
 }
 
 function tooMany(): AppError {
-  return new AppError(
-    "body_too_large",
-    `The JSON body has more than ${maxJsonValues} values. Send large data as text, or as a file of the sandbox`,
-    { details: { values: maxJsonValues } },
-  );
+  return new AppError("body_too_large", `The JSON body has more than ${maxJsonValues} values`, {
+    details: { values: maxJsonValues },
+    remedy: advice("Send large data as text, or as a file of the sandbox."),
+  });
 }
 
 function tooDeep(): AppError {

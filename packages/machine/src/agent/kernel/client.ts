@@ -9,7 +9,7 @@
  */
 import { randomInt } from "node:crypto";
 import { withDeadline, createDeferred } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
 import { OutputTail } from "../process/output-tail.ts";
 import {
@@ -340,12 +340,15 @@ export class KernelClient implements AsyncDisposable {
   #exitError(exit: AgentExit): AppError {
     const how = exit.signal === undefined ? `exit code ${exit.code}` : `signal ${exit.signal}`;
     const details = { log: this.#stderr.lines(), ...exit };
-    return new AppError("kernel_failed", `Kernel ended with ${how}. Restart it`, { details });
+    return new AppError("kernel_failed", `Kernel ended with ${how}`, {
+      details,
+      remedy: { action: "retry_later" },
+    });
   }
 
   #connectionError(error: unknown): AppError {
     if (error instanceof AppError && error.code !== "guest_refused") return error;
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     return new AppError("kernel_failed", `Cannot use the kernel: ${why}`, { cause: error });
   }
 }
@@ -362,5 +365,8 @@ function encoded(encode: () => Buffer): Buffer {
 /** Rethrows errors other than KernelGarbage. */
 function garbage(error: unknown): AppError {
   if (!(error instanceof KernelGarbage)) throw error;
-  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}. Restart it`, { cause: error });
+  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}`, {
+    remedy: { action: "retry_later" },
+    cause: error,
+  });
 }

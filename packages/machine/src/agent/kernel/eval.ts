@@ -68,7 +68,7 @@ export function createEvalRequest(
   const interruptNow = (): void => {
     host.interrupt();
     timers.push(setInterval(() => host.interrupt(), interruptEveryMs));
-    const reason = `Code did not stop within ${host.graceMs} ms of an interrupt, its kernel was killed. Restart it`;
+    const reason = `Code did not stop within ${host.graceMs} ms of an interrupt, so its kernel was killed`;
     timers.push(setTimeout(() => host.giveUp(new AppError("kernel_failed", reason)), host.graceMs));
   };
   const stop = (reason: Error | undefined): void => {

@@ -58,13 +58,21 @@ export class DiskGrowth implements Disposable {
   /** Runs until the machine exits, which closes the control socket. */
   async #follow(): Promise<void> {
     try {
-      while (!this.#done) {
-        await this.#qmp.event("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
+      for (let crossed = this.#crossed(); !this.#done;) {
+        await crossed;
+        // Listen before the next offset is set: a fast writer may cross it at once.
+        crossed = this.#crossed();
         if (!this.#done) await this.#arm();
       }
     } catch {
       // The machine has exited, which its owner learns from `exited`.
     }
+  }
+
+  #crossed(): Promise<unknown> {
+    const event = this.#qmp.event("BLOCK_WRITE_THRESHOLD", (data) => data["node-name"] === this.#node);
+    event.catch(() => undefined);
+    return event;
   }
 
   /** Reports the excess, or sets the offset for the next check. */

@@ -7,7 +7,7 @@
  */
 import { stat } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage } from "@forkd/contract";
 import { runProgram, Scope, withDeadline, within } from "@forkd/base";
 import { z } from "zod";
 import { isAlive, type ProcessId } from "../../host/procfs.ts";
@@ -68,12 +68,11 @@ export class QemuEngine implements Engine {
       if (version === undefined) throw new Error(`unexpected answer "${stdout.slice(0, 100)}"`);
       return new QemuEngine(program, version);
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      throw new AppError(
-        "host_not_ready",
-        `Cannot run ${program}: ${why}. Install QEMU (Debian: apt-get install qemu-system-x86) or set FORKD_QEMU_PATH`,
-        { cause: error },
-      );
+      const why = errorMessage(error);
+      throw new AppError("host_not_ready", `Cannot run ${program}: ${why}`, {
+        remedy: { action: "install", packages: ["qemu-system-x86"], setting: "qemu_path" },
+        cause: error,
+      });
     }
   }
 
@@ -91,7 +90,7 @@ export class QemuEngine implements Engine {
     const path = `${place.socketDir}/${controlSocket}`;
     if (!isAlive(id)) throw new AppError("engine_failed", `Process ${id.pid} has ended`);
     const control = await connectSocket(path).catch((cause: unknown) => {
-      const why = cause instanceof Error ? cause.message : String(cause);
+      const why = errorMessage(cause);
       throw new AppError("engine_failed", `Cannot reach the VMM with pid ${id.pid}: ${why}`, { cause });
     });
     await using scope = new Scope();

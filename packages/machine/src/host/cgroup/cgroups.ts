@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
+import { errorMessage } from "@forkd/contract";
 import { enable, takeDelegation, useGiven, type Delegation } from "./delegation.ts";
 import { controllersOf, Group, type GroupLimits, type Places } from "./group.ts";
 import { controllers, findPositions, type Controller, type Position, type Positions } from "./hierarchies.ts";
@@ -165,7 +166,7 @@ function delegationOf(
       ? takeDelegation(position, pid, wanted)
       : useGiven(position, machinesGroup, wanted);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    const why = errorMessage(error);
     return { dir: position.dir, enabled: [], reason: `the group ${position.dir} cannot be used: ${why}` };
   }
 }
