@@ -29,10 +29,12 @@ import { Usage } from "./observe/usage.ts";
 import { OpenWork } from "./open-work.ts";
 import { expire } from "./operations/timeouts.ts";
 import { adoptSandboxes } from "./recovery/adopt.ts";
+import { rememberEnded } from "./recovery/ended.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
 import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
 import { Survivors } from "./recovery/survivors.ts";
 import type { Runtime } from "./runtime.ts";
+import { EndedSandboxes } from "./sandbox/ended.ts";
 import { Activity } from "./sandbox/timers.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
@@ -127,6 +129,7 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     branches: new OpenBranches(config.branchConcurrency, events),
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
+    ended: new EndedSandboxes(join(config.dataDir, "ended.json"), log),
     places,
     newWorkspaces: new Set(),
     work: new OpenWork(config.onStop),
@@ -153,6 +156,8 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
   };
   events.onEvent = (event) => metrics.seen(event);
   store.onFlatBuilt = (seconds) => metrics.chainBuildSeconds.observe(seconds);
+  registry.onEnd = (sandbox) => rememberEnded(runtime, sandbox);
+  registry.onEndedRemoved = (id) => runtime.ended.remove(id);
   registry.onExpiry = (sandbox) => void expire(runtime, sandbox, "ttl");
   registry.onSchedule = (sandbox) => runtime.activity.watch(sandbox);
   const timers = [startRetention(runtime), guardConsoles(runtime)];

@@ -120,8 +120,9 @@ async function keepSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
 }
 
 async function closeSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
-  if (hasUnreadFiles(sandbox.status)) return runtime.registry.forget(sandbox.id);
-  if (!isRestorable(sandbox.status) || sandbox.isDead) return runtime.registry.remove(sandbox.id);
+  // The next daemon lists the dead ones too.
+  if (hasUnreadFiles(sandbox.status) || sandbox.isDead) return runtime.registry.forget(sandbox.id);
+  if (!isRestorable(sandbox.status)) return runtime.registry.remove(sandbox.id);
   runtime.registry.forget(sandbox.id);
   if (sandbox.state !== "running") return;
   try {

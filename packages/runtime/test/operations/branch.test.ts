@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
@@ -13,9 +14,12 @@ import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import { captureSteps, type CaptureStep, type FakeMachine, type Script } from "../fakes/engine.ts";
 import { usableSnapshot } from "../../src/snapshots/usable-snapshot.ts";
+import { follow } from "../restart.ts";
 import {
+  addSnapshot,
   assertOnly,
   context,
+  facts,
   forkableRuntime,
   forkRequest,
   rejectsWith,
@@ -341,4 +345,59 @@ test("removeSnapshot() refuses to orphan, and cascades leaf first", async (t) =>
   await rejectsWith(removeSnapshot(runtime, { tag: "py" }), "snapshot_in_use", /b would be orphaned/);
   await removeSnapshot(runtime, { tag: "py", cascade: true });
   assert.deepEqual(await listSnapshots(runtime), []);
+});
+
+test("rewind() goes back to where the sandbox once was, also after a restart and a pause of all memory", async (t) => {
+  const from = await source(t);
+  const { runtime, sandbox } = from;
+  const { id } = sandbox;
+  await branch(runtime, request(id, { tag: "step1" }), context);
+  const [child] = await fork(runtime, forkRequest({ snapshot_tag: "step1" }), context);
+  assert.ok(child && isSandbox(child));
+  await rewind(runtime, { id: child.id, to: "py" }, context);
+  assert.equal((await rewind(runtime, { id: child.id, to: "step1" }, context)).snapshot_tag, "step1");
+  await rewind(runtime, { id: child.id, to: "py" }, context);
+  await deepen(from);
+  await pause(runtime, { id }, context);
+  assert.ok(sandbox.saved?.snapshot.manifest.files.memory);
+
+  const second = await follow(t, from);
+  await rewind(second.runtime, { id: child.id, to: "step1" }, context);
+  await rewind(second.runtime, { id, to: "py" }, context);
+  assert.equal((await rewind(second.runtime, { id, to: "deep9" }, context)).state, "running");
+  await addSnapshot(second.runtime.store, "other", facts({ X: "1" }));
+  await rejectsWith(rewind(second.runtime, { id, to: "other" }, context), "wrong_state", /never been there/);
+});
+
+test("rewind() of a dead sandbox starts it again with the same id, also after a restart", async (t) => {
+  const from = await source(t);
+  const { runtime, sandbox, machine, config } = from;
+  const { id } = sandbox;
+  await branch(runtime, request(id, { tag: "safe" }), context);
+  await rewind(runtime, { id, to: "safe" }, context);
+  from.engine.machines.at(-1)?.die("out of luck");
+  await until("it is dead and its files are gone", () => !runtime.places.has(id));
+  assert.ok(machine.hasEnded || sandbox.isDead);
+  const both = await Promise.allSettled([
+    rewind(runtime, { id, to: "safe" }, context),
+    rewind(runtime, { id, to: "safe" }, context),
+  ]);
+  assert.equal(both.filter(({ status }) => status === "fulfilled").length, 1, "one of two at once wins");
+  const again = runtime.registry.get(id);
+  assert.equal(again.state, "running");
+  assert.deepEqual(again.facts.identity, sandbox.facts.identity);
+  assert.deepEqual(again.facts.env, { A: "1" });
+  await assertOnly(from, [id]);
+
+  from.engine.machines.at(-1)?.die("out of luck again");
+  await until("it is dead and its files are gone", () => !runtime.places.has(id));
+  const second = await follow(t, from);
+  const listed = second.runtime.registry.get(id).info();
+  assert.deepEqual([listed.state, listed.vcpus, listed.memory_mib], ["dead", 1, 1]);
+  assert.match(listed.reason ?? "", /out of luck again/);
+  assert.equal((await rewind(second.runtime, { id, to: "py" }, context)).state, "running");
+  assert.ok(existsSync(join(config.dataDir, "sandboxes", id, "sandbox.json")));
+
+  const third = await follow(t, second);
+  assert.equal(third.runtime.registry.get(id).state, "running");
 });
