@@ -6,6 +6,7 @@ import { CachedValue, FairSemaphore, type Logger } from "@forkd/base";
 import {
   Cgroups,
   chooseAccelerator,
+  hostBootId,
   measureTscKhz,
   QemuEngine,
   type AcceleratorChoice,
@@ -55,6 +56,7 @@ export function openStore(
   return Store.open(snapshotsDir(config), {
     mappedImages,
     cacheDir: join(config.dataDir, "cache", "memory"),
+    verifiedRecord: { path: join(config.dataDir, "cache", "verified.json"), bootId: hostBootId() },
     cacheLimits: {
       maxBytes: config.memoryCacheMib * 1024 * 1024,
       isUsed: (id) => images.isHeld(id),
@@ -188,6 +190,7 @@ async function close(runtime: Runtime, timers: readonly Disposable[]): Promise<v
   await runtime.work.end();
   await runtime.pool[Symbol.asyncDispose]();
   const closed = await closeSandboxes(runtime, { onStop: runtime.work.onStop });
+  await runtime.store[Symbol.asyncDispose]();
   runtime.log.info({ event: "runtime.close", ...closed });
   runtime.cgroups.close();
 }
