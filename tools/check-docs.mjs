@@ -13,10 +13,14 @@ import { settingsTable } from "./settings-table.mjs";
 import { avoidedWords } from "./vocabulary.mjs";
 
 /**
- * Directories whose files must use the vocabulary, by the endings of file names. Of code, comments and
- * strings are checked: packages, guest, native, tests, bench, tools with .ts, .mjs, .cjs, .c, .h and .py.
+ * Directories whose files must use the vocabulary, by the endings of file names. Of code, only comments and
+ * strings are checked.
  */
-const vocabularyRoots = [{ dir: ".", endings: [".md"] }];
+const code = [".ts", ".mjs", ".cjs", ".c", ".h", ".py"];
+const vocabularyRoots = [
+  { dir: ".", endings: [".md"] },
+  ...["packages", "guest", "native", "tests", "bench", "tools"].map((dir) => ({ dir, endings: code })),
+];
 /** Files that contain the avoided words for a reason. */
 const vocabularySkips = ["docs/glossary.md", "tools/vocabulary.mjs", "bench/RESULTS.md"];
 
@@ -138,10 +142,10 @@ function routesTable() {
     .sort((a, b) => place(a.group) - place(b.group) || (a.group < b.group ? 1 : a.group > b.group ? -1 : 0));
   const anchor = (group) => group.replaceAll(", ", "-");
   return [
-    "| request | scope | does | examples |\n|---|---|---|---|\n",
+    "| request | scope | guest | does | examples |\n|---|---|---|---|---|\n",
     ...rows.map(
-      ({ method, path, scope, summary, group }) =>
-        `| \`${method.toUpperCase()} ${path}\` | ${scope === "open" ? "" : scope} | ${summary} | [${group}](#${anchor(group)}) |\n`,
+      ({ method, path, scope, intoGuest, summary, group }) =>
+        `| \`${method.toUpperCase()} ${path}\` | ${scope === "open" ? "" : scope} | ${intoGuest ? "yes" : ""} | ${summary} | [${group}](#${anchor(group)}) |\n`,
     ),
   ].join("");
 }

@@ -122,7 +122,7 @@ function targetsOf(measures: readonly Measure[]): Target[] {
   ];
   return limits.map(([field, limit]) => ({
     figure: `${part}: ${field.replace("_bytes", "")}, last / first quarter`,
-    // From 0 to 0 is no growth; the ratio is undefined.
+    // From 0 to 0 does not count as growth; the ratio is undefined.
     measured:
       quarter(measures, "first", field) === 0
         ? quarter(measures, "last", field) + 1

@@ -140,7 +140,7 @@ async function compete(rows: Rows, plain: ScratchDaemon, snapshotDir: string): P
   }
 }
 
-/** Percent of a core that each process uses while nobody asks it anything. */
+/** Percent of a core that each process uses while it gets no requests. */
 async function idleShares(pids: readonly number[]): Promise<number[]> {
   await rest(costs.settleMs);
   const before = pids.map(cpuSeconds);

@@ -1,6 +1,6 @@
 /** Hand-over between a producer that calls back and a consumer that awaits. */
 
-/** Wakes one waiting consumer. A notification that nobody waits for is kept, once, for the next wait. */
+/** Wakes one waiting consumer. A notification without a waiting consumer is kept, once, for the next wait. */
 export class Wakeup {
   #isPending = false;
   #resolve: (() => void) | undefined;

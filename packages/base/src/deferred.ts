@@ -6,7 +6,7 @@ export interface Deferred<T> {
 }
 
 /** A rejection does not count as unhandled before anyone awaits the promise; later callers still see it. */
-export function createDeferred<T>(): Deferred<T> {
+export function createDeferred<T = void>(): Deferred<T> {
   let resolve: (value: T) => void = () => undefined;
   let reject: (error: Error) => void = () => undefined;
   const promise = new Promise<T>((onResolve, onReject) => {

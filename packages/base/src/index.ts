@@ -1,5 +1,5 @@
 export { AsyncQueue, Wakeup } from "./async-queue.ts";
-export { Scope, type Undo } from "./scope.ts";
+export { Scope } from "./scope.ts";
 export { mapPool } from "./pool.ts";
 export { FairSemaphore } from "./fair-semaphore.ts";
 export { Mutex } from "./mutex.ts";
@@ -13,8 +13,8 @@ export {
   writeFileAtomic,
   writeFileBeside,
 } from "./atomic-file.ts";
-export { LogFile, type LogFileOptions } from "./log-file.ts";
-export { createLogger, nullLogger, redact, type Logger } from "./logger.ts";
+export { LogFile } from "./log-file.ts";
+export { createLogger, nullLogger, type Logger } from "./logger.ts";
 export { CachedValue } from "./cached-value.ts";
 export { createDeferred, type Deferred } from "./deferred.ts";
 export { LineSplitter } from "./line-splitter.ts";
@@ -28,10 +28,10 @@ export {
   qcow2L1Entries,
   qcow2TableEntries,
 } from "./qcow2.ts";
-export { ProgramFailure, runProgram, type ProgramOptions, type ProgramResult } from "./run-program.ts";
+export { ProgramFailure, runProgram, type ProgramResult } from "./run-program.ts";
 export { SharedTask, SingleFlight } from "./single-flight.ts";
 export { asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
-export { probeSocket, type SocketState } from "./unix-socket.ts";
+export { probeSocket } from "./unix-socket.ts";
 export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

@@ -9,7 +9,7 @@ import { closeSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSyn
 import { dirname } from "node:path";
 import { isErrno } from "./atomic-file.ts";
 
-export type LogFileOptions = {
+type LogFileOptions = {
   readonly path: string;
   /** size at which it is rotated; 0: never */
   readonly maxBytes: number;

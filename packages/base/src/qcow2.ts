@@ -3,7 +3,7 @@
  * backing path, nothing compressed, encrypted or internal.
  */
 
-export const qcow2ClusterBits = 16;
+const qcow2ClusterBits = 16;
 export const qcow2ClusterBytes = 1 << qcow2ClusterBits;
 /** An L1 or L2 table of one cluster has this many entries. */
 export const qcow2TableEntries = qcow2ClusterBytes / 8;
@@ -13,7 +13,7 @@ export const qcow2HeaderBytes = 112;
 const magic = 0x514649fb; // "QFI\xfb"
 const refcountOrder = 4;
 
-export type Qcow2Header = { virtualBytes: number; l1Entries: number; l1Offset: number };
+type Qcow2Header = { virtualBytes: number; l1Entries: number; l1Offset: number };
 
 /** How many L1 entries a disk of this size needs. */
 export function qcow2L1Entries(virtualBytes: number): number {

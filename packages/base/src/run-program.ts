@@ -11,7 +11,7 @@ import { LineSplitter } from "./line-splitter.ts";
 import { asOrdinary } from "./priority.ts";
 
 export type ProgramResult = { stdout: string; stderr: string };
-export type ProgramOptions = {
+type ProgramOptions = {
   cwd?: string | undefined;
   /** the whole environment; default: that of this process */
   env?: NodeJS.ProcessEnv | undefined;

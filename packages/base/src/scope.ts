@@ -5,7 +5,7 @@
  * when it succeeds, `keep()` moves them to the scope that the finished object owns. Replaces
  * AsyncDisposableStack, which Node has since version 24.
  */
-export type Undo = () => PromiseLike<void> | void;
+type Undo = () => PromiseLike<void> | void;
 
 export class Scope implements AsyncDisposable {
   #undos: Undo[] = [];

@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { isErrno } from "./atomic-file.ts";
 
 /** `stale`: a file is there, but no process listens on it. */
-export type SocketState = "answers" | "stale" | "absent";
+type SocketState = "answers" | "stale" | "absent";
 
 /**
  * Connects once and closes the connection. Rejects if that fails for another reason, such as missing rights.

@@ -13,17 +13,17 @@ const script = `
   const { readFileSync } = await import("node:fs");
   const session = () => { try { return readFileSync("/proc/self/autogroup", "utf8").trim().split(" ").at(-1); } catch { return null; } };
   const before = session();
-  const told = prioritise(Number(process.argv[1]));
+  const result = prioritise(Number(process.argv[1]));
   const child = spawn("sleep", ["60"]);
   const inherited = getPriority(child.pid);
   asOrdinary(child.pid);
   const after = getPriority(child.pid);
   child.kill();
-  console.log(JSON.stringify({ told, own: getPriority(), inherited, after, before, session: session() }));
+  console.log(JSON.stringify({ result, own: getPriority(), inherited, after, before, session: session() }));
 `;
 
 type Told = {
-  told: { nice: number; autogroup?: number; reason?: string };
+  result: { nice: number; autogroup?: number; reason?: string };
   own: number;
   inherited: number;
   after: number;
@@ -44,22 +44,22 @@ const mayGoFirst = (BigInt(`0x${capabilities}`) >> sysNice) % 2n === 1n;
 test("asOrdinary() gives started programs the priority from before", async () => {
   // Anybody may go after others.
   const nice = mayGoFirst ? -5 : 5;
-  const { told, own, inherited, after } = await run(nice);
-  assert.deepEqual([told.nice, own, inherited, after], [nice, nice, nice, 0]);
-  assert.equal(told.reason, undefined);
+  const { result, own, inherited, after } = await run(nice);
+  assert.deepEqual([result.nice, own, inherited, after], [nice, nice, nice, 0]);
+  assert.equal(result.reason, undefined);
 });
 
 test("prioritise() leaves a session that is shared with others unchanged", async () => {
-  const { told, before, session } = await run(mayGoFirst ? -5 : 5);
-  assert.equal(told.autogroup, undefined);
+  const { result, before, session } = await run(mayGoFirst ? -5 : 5);
+  assert.equal(result.autogroup, undefined);
   assert.equal(session, before);
 });
 
 test("prioritise() raises the session that the process leads", async () => {
   const nice = mayGoFirst ? -5 : 5;
-  const { told, session } = await run(nice, "setsid", "--wait");
-  if (!existsSync("/proc/self/autogroup")) return assert.equal(told.autogroup, undefined);
-  assert.equal(told.autogroup, nice);
+  const { result, session } = await run(nice, "setsid", "--wait");
+  if (!existsSync("/proc/self/autogroup")) return assert.equal(result.autogroup, undefined);
+  assert.equal(result.autogroup, nice);
   assert.equal(session, String(nice));
 });
 
@@ -67,7 +67,7 @@ test("prioritise() changes nothing without the right to, and says why", async ()
   const prefix = mayGoFirst
     ? ["setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice", "--"]
     : [];
-  const { told, own, after } = await run(-5, ...prefix);
-  assert.match(told.reason ?? "", /CAP_SYS_NICE/);
-  assert.deepEqual([told.nice, own, after], [0, 0, 0]);
+  const { result, own, after } = await run(-5, ...prefix);
+  assert.match(result.reason ?? "", /CAP_SYS_NICE/);
+  assert.deepEqual([result.nice, own, after], [0, 0, 0]);
 });

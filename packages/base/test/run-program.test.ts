@@ -65,7 +65,7 @@ test("runProgram() reports each line as it arrives, also a last one without a li
 test("runProgram() does not mix stdout and stderr inside a line", async (t) => {
   const dir = await temporaryDirectory(t);
   const lines: string[] = [];
-  // The line that was begun goes on when the other one has come.
+  // The unfinished line continues after the other stream has written a line.
   const script = "printf 'a'; echo warning >&2; while [ ! -e go ]; do sleep 0.01; done; echo b; echo é";
   const onLine = (line: string) => {
     lines.push(line);

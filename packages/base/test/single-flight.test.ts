@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SingleFlight } from "../src/single-flight.ts";
 
-/** Work that ends when told to, or when its signal fires. */
+/** Work that ends when the test says so, or when its signal fires. */
 function controlled() {
   const starts: AbortSignal[] = [];
   let finish: (value: string) => void = () => undefined;

@@ -5,7 +5,7 @@ import type { Interrupts } from "./terminal/interrupts.ts";
 import type { Output } from "./terminal/output.ts";
 import { Progress } from "./terminal/progress.ts";
 
-export type CliParts = {
+type CliParts = {
   readonly out: Output;
   readonly interrupts: Interrupts;
   readonly environment: Environment;
@@ -69,7 +69,7 @@ export class Cli {
 }
 
 /** The function of a verb. Resolves to the exit code, or to nothing for 0. */
-export type Handler<Options, Operands extends readonly unknown[]> = (
+type Handler<Options, Operands extends readonly unknown[]> = (
   cli: Cli,
   options: Options,
   ...operands: Operands

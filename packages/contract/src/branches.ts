@@ -12,7 +12,7 @@ const legacy = (mode: string) =>
     .optional()
     .meta({ description: `Accepted for compatibility; the same as mode "${mode}"` });
 
-export const branchRequestSchema = z
+const branchRequestSchema = z
   .strictObject({
     id: sandboxIdSchema,
     /** default: made from the id of the sandbox and the time */
@@ -57,7 +57,7 @@ export const branchRequestSchema = z
   );
 export type BranchRequest = z.output<typeof branchRequestSchema>;
 
-export const branchResultSchema = snapshotSchema.extend({
+const branchResultSchema = snapshotSchema.extend({
   branched_from: sandboxIdSchema,
   mode: branchModeSchema,
   pause_ms: z.number(),
@@ -78,7 +78,7 @@ export const branchResultSchema = snapshotSchema.extend({
 });
 export type BranchResult = z.output<typeof branchResultSchema>;
 
-export const rewindRequestSchema = z.strictObject({
+const rewindRequestSchema = z.strictObject({
   id: sandboxIdSchema,
   /** an ancestor of the sandbox, or a branch of it */
   to: tagSchema,

@@ -5,7 +5,7 @@ import { outputFields, timeoutSecs } from "./exec.ts";
 import { contextNameSchema, inSandbox, languageSchema, sandboxPath } from "./ids.ts";
 import { contentBodyBytes, noAnswer, route } from "./route.ts";
 
-export const evalRequestSchema = z.strictObject({
+const evalRequestSchema = z.strictObject({
   code: z.string().max(8 * 1024 * 1024),
   /** default: the first language of the snapshot */
   language: languageSchema.optional(),
@@ -17,7 +17,7 @@ export const evalRequestSchema = z.strictObject({
 });
 export type EvalRequest = z.output<typeof evalRequestSchema>;
 
-export const evalResultSchema = z.object({
+const evalResultSchema = z.object({
   /** printed form of the value of the last expression; null if there is none */
   result: z.string().nullable(),
   /** the same as JSON, if it can be written as JSON */
@@ -47,7 +47,7 @@ export const evalEventSchema = z.discriminatedUnion("type", [
 ]);
 export type EvalEvent = z.output<typeof evalEventSchema>;
 
-export const contextSchema = z.object({ name: z.string(), language: languageSchema });
+const contextSchema = z.object({ name: z.string(), language: languageSchema });
 
 export const evalRoutes = {
   eval: route({
@@ -60,6 +60,7 @@ export const evalRoutes = {
     audit: "command",
     idempotencyKey: { refused: "each call evaluates the code" },
     maxBodyBytes: contentBodyBytes,
+    intoGuest: true,
     input: inSandbox.extend(evalRequestSchema.shape),
     output: evalResultSchema,
     streamed: evalEventSchema,
@@ -71,6 +72,7 @@ export const evalRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend({ language: languageSchema.optional() }),
     output: noAnswer,
   }),
@@ -81,6 +83,7 @@ export const evalRoutes = {
     status: 200,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox,
     output: z.array(contextSchema),
   }),
@@ -91,6 +94,7 @@ export const evalRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend({ name: contextNameSchema, language: languageSchema.optional() }),
     output: noAnswer,
   }),

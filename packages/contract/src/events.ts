@@ -7,7 +7,7 @@ import { sandboxSchema } from "./sandboxes.ts";
 import { snapshotStatusSchema } from "./snapshots.ts";
 import { eventTypes, isEventFilter } from "./wire/event-types.ts";
 
-export const eventTypeSchema = z.enum(eventTypes);
+const eventTypeSchema = z.enum(eventTypes);
 export type EventType = z.output<typeof eventTypeSchema>;
 
 /** One event: the `data` of an event of `text/event-stream`. */
@@ -39,7 +39,7 @@ const typeFilterSchema = z
     message: `must be one of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
   });
 
-export const eventsRequestSchema = z.strictObject({
+const eventsRequestSchema = z.strictObject({
   type: typeFilterSchema
     .optional()
     .meta({ description: "Types, repeated or joined by commas; sandbox.* selects all events of sandboxes" }),

@@ -8,7 +8,7 @@ import { signalNames } from "./wire/names.ts";
 const noNul = (text: string) => !text.includes("\0");
 const argument = z.string().max(131_072).refine(noNul, "must not contain NUL");
 export const timeoutSecs = z.number().min(0).max(31_536_000);
-export const ptySizeSchema = z.strictObject({
+const ptySizeSchema = z.strictObject({
   rows: z.int().min(1).max(65535).default(24),
   cols: z.int().min(1).max(65535).default(80),
 });
@@ -37,7 +37,7 @@ export const execRequestSchema = z.strictObject({
 });
 export type ExecRequest = z.output<typeof execRequestSchema>;
 
-export const execResultSchema = z.object({
+const execResultSchema = z.object({
   exec_id: z.number(),
   stdout: z.string(),
   stderr: z.string(),
@@ -51,7 +51,7 @@ export const execResultSchema = z.object({
 });
 export type ExecResult = z.output<typeof execResultSchema>;
 
-export const execStartedSchema = z.object({ exec_id: z.number(), pid: z.number() });
+const execStartedSchema = z.object({ exec_id: z.number(), pid: z.number() });
 
 export const outputFields = {
   /** position of the first byte in this stream */
@@ -75,7 +75,7 @@ export const execEventSchema = z.discriminatedUnion("type", [
 ]);
 export type ExecEvent = z.output<typeof execEventSchema>;
 
-export const execInfoSchema = z.object({
+const execInfoSchema = z.object({
   exec_id: z.number(),
   pid: z.number(),
   state: z.enum(["running", "finished"]),
@@ -86,7 +86,7 @@ export const execInfoSchema = z.object({
 });
 export type ExecInfo = z.output<typeof execInfoSchema>;
 
-export const execInputSchema = z.strictObject({
+const execInputSchema = z.strictObject({
   data: z
     .string()
     .max(1024 * 1024)
@@ -96,7 +96,7 @@ export const execInputSchema = z.strictObject({
   eof: z.boolean().default(false),
 });
 
-export const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("SIGTERM") });
+const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("SIGTERM") });
 
 /** One piece of input, even if every character is an escape */
 const inputBodyBytes = 8 * 1024 * 1024;
@@ -116,6 +116,7 @@ export const execRoutes = {
       refused: "each call runs the command; run it in the background and look for it in the list of commands",
     },
     maxBodyBytes: contentBodyBytes,
+    intoGuest: true,
     input: inSandbox.extend(execRequestSchema.shape),
     output: z.union([execResultSchema, execStartedSchema]),
     streamed: execEventSchema,
@@ -127,6 +128,7 @@ export const execRoutes = {
     status: 200,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox,
     output: z.array(execInfoSchema),
   }),
@@ -138,6 +140,7 @@ export const execRoutes = {
     kind: "events",
     scope: "run",
     endless: true,
+    intoGuest: true,
     input: inExec.extend({
       stdout_offset: z.coerce.number().int().min(0).default(0),
       stderr_offset: z.coerce.number().int().min(0).default(0),
@@ -152,6 +155,7 @@ export const execRoutes = {
     kind: "json",
     scope: "run",
     maxBodyBytes: inputBodyBytes,
+    intoGuest: true,
     input: inExec.extend(execInputSchema.shape),
     output: noAnswer,
   }),
@@ -162,6 +166,7 @@ export const execRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inExec.extend(execSignalSchema.shape),
     output: noAnswer,
   }),
@@ -172,6 +177,7 @@ export const execRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inExec.extend(ptySizeSchema.shape),
     output: noAnswer,
   }),

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { inSandbox, sandboxPath } from "./ids.ts";
 import { noAnswer, queryFlag, route } from "./route.ts";
 
-export const guestPathSchema = z
+const guestPathSchema = z
   .string()
   .min(1)
   .max(4096)
@@ -11,7 +11,7 @@ export const guestPathSchema = z
   .refine((path) => !path.includes("\0"), "must not contain NUL");
 const user = z.string().max(128).optional();
 /** octal text such as "0644" */
-export const modeSchema = z.string().regex(/^[0-7]{3,5}$/, 'must be octal, such as "0644"');
+const modeSchema = z.string().regex(/^[0-7]{3,5}$/, 'must be octal, such as "0644"');
 const flag = z.union([z.boolean(), queryFlag]).default(false);
 
 export const fileEntrySchema = z.object({
@@ -28,28 +28,28 @@ export const fileEntrySchema = z.object({
 });
 export type FileEntry = z.output<typeof fileEntrySchema>;
 
-export const pathQuerySchema = z.strictObject({ path: guestPathSchema, user });
-export const readQuerySchema = pathQuerySchema.extend({
+const pathQuerySchema = z.strictObject({ path: guestPathSchema, user });
+const readQuerySchema = pathQuerySchema.extend({
   offset: z.coerce.number().int().min(0).default(0),
   /** 0 = to the end */
   limit: z.coerce.number().int().min(0).default(0),
 });
-export const writeQuerySchema = pathQuerySchema.extend({
+const writeQuerySchema = pathQuerySchema.extend({
   mode: modeSchema.optional(),
   append: flag,
   exclusive: flag,
 });
-export const mkdirSchema = pathQuerySchema.extend({
+const mkdirSchema = pathQuerySchema.extend({
   mode: modeSchema.optional(),
   parents: z.boolean().default(true),
 });
-export const moveSchema = z.strictObject({ from: guestPathSchema, to: guestPathSchema, user });
-export const removeSchema = pathQuerySchema.extend({ recursive: z.boolean().default(false) });
-export const chmodSchema = pathQuerySchema.extend({
+const moveSchema = z.strictObject({ from: guestPathSchema, to: guestPathSchema, user });
+const removeSchema = pathQuerySchema.extend({ recursive: z.boolean().default(false) });
+const chmodSchema = pathQuerySchema.extend({
   mode: modeSchema,
   recursive: z.boolean().default(false),
 });
-export const statQuerySchema = pathQuerySchema.extend({ follow: flag });
+const statQuerySchema = pathQuerySchema.extend({ follow: flag });
 
 export const fileRoutes = {
   readFile: route({
@@ -59,6 +59,7 @@ export const fileRoutes = {
     status: 200,
     kind: "bytes",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(readQuerySchema.shape),
     output: noAnswer,
   }),
@@ -69,6 +70,7 @@ export const fileRoutes = {
     status: 200,
     kind: "upload",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(writeQuerySchema.shape),
     output: fileEntrySchema,
   }),
@@ -79,6 +81,7 @@ export const fileRoutes = {
     status: 200,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(pathQuerySchema.shape),
     output: z.array(fileEntrySchema),
   }),
@@ -89,6 +92,7 @@ export const fileRoutes = {
     status: 200,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(statQuerySchema.shape),
     output: fileEntrySchema,
   }),
@@ -99,6 +103,7 @@ export const fileRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(mkdirSchema.shape),
     output: noAnswer,
   }),
@@ -109,6 +114,7 @@ export const fileRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(moveSchema.shape),
     output: noAnswer,
   }),
@@ -119,6 +125,7 @@ export const fileRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(removeSchema.shape),
     output: noAnswer,
   }),
@@ -129,6 +136,7 @@ export const fileRoutes = {
     status: 204,
     kind: "json",
     scope: "run",
+    intoGuest: true,
     input: inSandbox.extend(chmodSchema.shape),
     output: noAnswer,
   }),

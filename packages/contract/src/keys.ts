@@ -18,14 +18,14 @@ const limitShape = {
   max_memory_mib: limit(1 << 30, "Guest memory that all their sandboxes may have together").optional(),
 };
 
-export const createKeySchema = z.strictObject({
+const createKeySchema = z.strictObject({
   name: keyNameSchema,
   scope: keyScopeSchema.default("run"),
   expires_at_unix: z.int().min(1).max(253_402_300_799).optional().meta({ description: "Default: never" }),
   ...limitShape,
 });
 
-export const keySchema = z.object({
+const keySchema = z.object({
   name: keyNameSchema,
   scope: keyScopeSchema,
   created_at_unix: z.number(),
@@ -37,7 +37,7 @@ export const keySchema = z.object({
 });
 export type KeyInfo = z.output<typeof keySchema>;
 
-export const createdKeySchema = keySchema.extend({
+const createdKeySchema = keySchema.extend({
   key: z.string().meta({ description: "The key itself; only in this answer" }),
 });
 export type CreatedKey = z.output<typeof createdKeySchema>;

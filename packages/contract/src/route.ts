@@ -36,7 +36,7 @@ type Facts = {
   readonly streamed?: z.ZodType;
 };
 
-export type RouteColumns = {
+type RouteColumns = {
   /** fields of the input that need the scope `admin` when they are given and not false; default: none */
   readonly adminInputs: readonly string[];
   /** longest JSON body; default: `usualBodyBytes` */
@@ -51,6 +51,11 @@ export type RouteColumns = {
    * otherwise `change`.
    */
   readonly audit: "read" | "change" | "command" | "none";
+  /**
+   * The operation calls into the guest: it resumes a paused sandbox that has auto-resume, and the sandbox is
+   * not idle while it runs; default: false
+   */
+  readonly intoGuest: boolean;
   /** level of the log line of a request that succeeds; default: info */
   readonly log: "info" | "debug";
   /** the client decides how long the answer lasts, so that its duration is not measured; default: false */
@@ -64,7 +69,7 @@ export type RouteColumns = {
 };
 
 export type Route = Facts & RouteColumns;
-export type RouteDefinition = Facts & Partial<RouteColumns>;
+type RouteDefinition = Facts & Partial<RouteColumns>;
 
 /** Fills in the defaults and keeps the exact types of the definition. */
 export function route<const R extends RouteDefinition>(definition: R): R & RouteColumns {
@@ -74,6 +79,7 @@ export function route<const R extends RouteDefinition>(definition: R): R & Route
     repeatable: [],
     paged: false,
     audit: definition.method === "get" ? "read" : "change",
+    intoGuest: false,
     log: "info",
     endless: false,
     idempotencyKey: "ignored",

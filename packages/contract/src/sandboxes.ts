@@ -100,7 +100,7 @@ export const forkRequestSchema = z
 export type ForkRequest = z.output<typeof forkRequestSchema>;
 
 /** A child that could not be made; the other children are not affected. */
-export const forkFailureSchema = errorBodySchema.extend({ index: z.number() });
+const forkFailureSchema = errorBodySchema.extend({ index: z.number() });
 export const forkResultSchema = z.array(z.union([sandboxSchema, forkFailureSchema]));
 export type ForkEntry = z.output<typeof forkResultSchema>[number];
 

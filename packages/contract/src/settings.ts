@@ -4,7 +4,7 @@ import { route } from "./route.ts";
 
 const plainSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
 
-export const settingSchema = z.object({
+const settingSchema = z.object({
   name: z.string(),
   /** "[hidden]" if it is a secret */
   value: plainSchema,

@@ -38,7 +38,7 @@ export const snapshotSchema = z.object({
 });
 export type SnapshotInfo = z.output<typeof snapshotSchema>;
 
-export const snapshotDetailSchema = snapshotSchema.extend({
+const snapshotDetailSchema = snapshotSchema.extend({
   memory_logical_bytes: z.number(),
   memory_physical_bytes: z.number(),
   vmstate_bytes: z.number(),
@@ -112,7 +112,7 @@ export const buildEventSchema = z.discriminatedUnion("type", [
 ]);
 export type BuildEvent = z.output<typeof buildEventSchema>;
 
-export const treeSchema = z.object({
+const treeSchema = z.object({
   snapshots: z.array(
     z.object({
       tag: tagSchema,
@@ -136,7 +136,7 @@ export const treeSchema = z.object({
 });
 export type Tree = z.output<typeof treeSchema>;
 
-export const gcRequestSchema = z.strictObject({
+const gcRequestSchema = z.strictObject({
   dry_run: z.boolean().default(false),
   /** also remove branches that nothing depends on or runs from; implied by the two below */
   branches: z.boolean().optional(),
@@ -146,7 +146,7 @@ export const gcRequestSchema = z.strictObject({
   keep_last: z.int().min(0).max(1_000_000).optional(),
 });
 export type GcRequest = z.output<typeof gcRequestSchema>;
-export const gcSchema = z.object({
+const gcSchema = z.object({
   removed: z.array(
     z.object({
       /**

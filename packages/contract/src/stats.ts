@@ -5,13 +5,13 @@ import { labelFilterSchema } from "./lists.ts";
 import { route } from "./route.ts";
 import { sandboxStateSchema } from "./sandboxes.ts";
 
-export const statsRequestSchema = z.strictObject({
+const statsRequestSchema = z.strictObject({
   tag: tagSchema.optional(),
   label: labelFilterSchema.optional(),
   state: sandboxStateSchema.optional(),
 });
 
-export const sandboxStatsSchema = z.object({
+const sandboxStatsSchema = z.object({
   id: sandboxIdSchema,
   snapshot_tag: tagSchema,
   state: sandboxStateSchema,

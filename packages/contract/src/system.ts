@@ -3,10 +3,10 @@ import { z } from "zod";
 import { queryFlag, route } from "./route.ts";
 import { acceleratorSchema } from "./sandboxes.ts";
 
-export const healthSchema = z.object({ ok: z.boolean() });
+const healthSchema = z.object({ ok: z.boolean() });
 export const versionSchema = z.object({ version: z.string(), api: z.literal("v1"), pid: z.number() });
 
-export const checkSchema = z.object({
+const checkSchema = z.object({
   name: z.string(),
   outcome: z.enum(["ok", "warn", "fail"]),
   detail: z.string(),
@@ -16,7 +16,7 @@ export const checkSchema = z.object({
 });
 export type Check = z.output<typeof checkSchema>;
 
-export const doctorSchema = z.object({
+const doctorSchema = z.object({
   ok: z.boolean(),
   accelerator: acceleratorSchema,
   /** null: no daemon runs */
@@ -25,7 +25,7 @@ export const doctorSchema = z.object({
 });
 export type DoctorReport = z.output<typeof doctorSchema>;
 
-export const auditStatusSchema = z.object({
+const auditStatusSchema = z.object({
   /** false while lines cannot be written */
   ok: z.boolean(),
   /** lines dropped since the daemon started, because the queue was full */
@@ -52,7 +52,7 @@ export const statusSchema = z.object({
 });
 export type Status = z.output<typeof statusSchema>;
 
-export const cleanupSchema = z.object({
+const cleanupSchema = z.object({
   /** what was (or, on a dry run, would be) removed */
   removed: z.array(z.object({ kind: z.string(), name: z.string(), detail: z.string() })),
   dry_run: z.boolean(),

@@ -8,9 +8,9 @@ import { noAnswer, route } from "./route.ts";
 export const workspaceNameSchema = tagSchema.meta({ description: "Name of a workspace" });
 
 /** `stale`: its machine was lost before it was ever suspended; resume starts it again from its snapshot */
-export const workspaceStatusSchema = z.enum(["running", "suspended", "stale", "dead"]);
+const workspaceStatusSchema = z.enum(["running", "suspended", "stale", "dead"]);
 
-export const workspaceSchema = z.object({
+const workspaceSchema = z.object({
   /** of its sandbox; does not change */
   id: sandboxIdSchema,
   name: workspaceNameSchema,
@@ -22,7 +22,7 @@ export const workspaceSchema = z.object({
 });
 export type WorkspaceInfo = z.output<typeof workspaceSchema>;
 
-export const createWorkspaceSchema = z
+const createWorkspaceSchema = z
   .strictObject({
     name: workspaceNameSchema,
     snapshot_tag: tagSchema,

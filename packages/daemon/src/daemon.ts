@@ -27,7 +27,7 @@ export type OpenedHandlers = AsyncDisposable & {
   readonly stopping?: () => void;
 };
 export type { Access } from "./access/open-access.ts";
-export type DaemonOptions = {
+type DaemonOptions = {
   readonly config: Config;
   readonly log: Logger;
   readonly version: string;

@@ -8,7 +8,7 @@ import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/exchange.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
-export type ServeOptions = {
+type ServeOptions = {
   readonly flags?: Flags;
   /** replace the usual defaults */
   readonly defaults?: Flags;

@@ -144,10 +144,4 @@ export function post(
   return send(where, path, { method: "POST", body: JSON.stringify(body), headers });
 }
 
-export type Deferred<T> = { promise: Promise<T>; resolve: (value: T) => void };
-
-export function deferred<T = void>(): Deferred<T> {
-  let resolve!: (value: T) => void;
-  const promise = new Promise<T>((done) => (resolve = done));
-  return { promise, resolve };
-}
+export { createDeferred as deferred } from "@forkd/base";

@@ -14,7 +14,7 @@ import type { z } from "zod";
 import { removeAsRoot } from "./namespace.ts";
 import { cancelled, throwIfCancelled } from "./context.ts";
 
-export type CacheEntry<T> = {
+type CacheEntry<T> = {
   /** `<images>/<kind>` */
   parent: string;
   digest: string;
@@ -41,7 +41,7 @@ export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { direct
 }
 
 /** The info of an existing entry. */
-export async function readEntry<T>(directory: string, schema: z.ZodType<T>): Promise<T | undefined> {
+async function readEntry<T>(directory: string, schema: z.ZodType<T>): Promise<T | undefined> {
   const info = await readJson(join(directory, "info.json"));
   return info === undefined ? undefined : schema.parse(info);
 }

@@ -15,7 +15,7 @@ export function isRoot(): boolean {
 }
 
 /** Arguments of unshare(1) in front of a command. */
-export function namespaceArguments(root: boolean): string[] {
+function namespaceArguments(root: boolean): string[] {
   const user = root ? [] : ["--user", "--map-root-user", "--map-auto"];
   return [...user, "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", "--"];
 }

@@ -3,7 +3,7 @@ import { access, constants } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import type { RemedyOf } from "@forkd/contract";
 
-export type HostProgram = {
+type HostProgram = {
   program: string;
   /** Debian package */
   package: string;
@@ -11,9 +11,9 @@ export type HostProgram = {
   purpose: string;
 };
 
-export type MissingProgram = HostProgram & { remedy: RemedyOf<"install"> };
+type MissingProgram = HostProgram & { remedy: RemedyOf<"install"> };
 
-export const hostPrograms: readonly HostProgram[] = [
+const hostPrograms: readonly HostProgram[] = [
   { program: "qemu-system-x86_64", package: "qemu-system-x86", purpose: "run machines" },
   { program: "qemu-img", package: "qemu-utils", purpose: "make disk overlays" },
   { program: "apt-get", package: "apt", purpose: "download the guest kernel" },
@@ -29,7 +29,7 @@ export const hostPrograms: readonly HostProgram[] = [
 ];
 
 /** Programs needed only by a user who is not root. */
-export const unprivilegedPrograms: readonly HostProgram[] = [
+const unprivilegedPrograms: readonly HostProgram[] = [
   { program: "newuidmap", package: "uidmap", purpose: "build root file systems without being root" },
 ];
 

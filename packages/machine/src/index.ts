@@ -15,7 +15,6 @@ export type {
 export { lastWords, tailOf } from "./engine/process.ts";
 export { QemuEngine } from "./engine/qemu/driver.ts";
 export {
-  bootArgs,
   cpuModel,
   devices,
   escapeComma,
@@ -24,10 +23,10 @@ export {
   restoreArgs,
   shapeOf,
 } from "./engine/qemu/args.ts";
-export { createOverlay, emptyOverlay } from "./disk/overlay.ts";
+export { createOverlay } from "./disk/overlay.ts";
 export { chooseAccelerator, kvmObstacle, type AcceleratorChoice } from "./host/accelerator.ts";
 export { Cgroups, groupNameOf } from "./host/cgroup/cgroups.ts";
-export type { Group, GroupLimits, OomKill } from "./host/cgroup/group.ts";
+export type { Group, GroupLimits } from "./host/cgroup/group.ts";
 export { findPositions } from "./host/cgroup/hierarchies.ts";
 export { hostCpuIdentity } from "./host/cpu.ts";
 export { measureTscKhz } from "./host/tsc.ts";
@@ -44,7 +43,7 @@ export {
 } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
 export { AgentProcess } from "./agent/process/process.ts";
-export type { AgentExit, AgentOutput } from "./agent/wire/replies.ts";
+export type { AgentExit } from "./agent/wire/replies.ts";
 export type { StartSpec } from "./agent/wire/requests.ts";
 export { protocolVersion as agentProtocolVersion } from "./agent/wire/frames.ts";
 export { KernelClient } from "./agent/kernel/client.ts";
@@ -60,4 +59,3 @@ export {
   writeFile,
 } from "./agent/files.ts";
 export { connectTcp } from "./agent/tcp.ts";
-export { MemoryCapture, type CaptureOptions } from "./memory/capture.ts";

@@ -100,7 +100,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   return runtime;
 }
 
-export type RuntimeParts = {
+type RuntimeParts = {
   config: RuntimeConfig;
   log: Logger;
   engine: Engine;

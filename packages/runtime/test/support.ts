@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
-import { AppError, type ErrorCode, type ForkRequest } from "@forkd/contract";
+import type { ForkRequest } from "@forkd/contract";
 import { nullLogger } from "@forkd/base";
 import { agentProtocolVersion, createOverlay, shapeOf } from "@forkd/machine";
 import type { ManifestFacts, Store } from "@forkd/store";
@@ -15,6 +15,8 @@ import { createRuntime, openStore } from "../src/open-runtime.ts";
 import type { Runtime } from "../src/runtime.ts";
 import { FakeEngine } from "./fakes/engine.ts";
 
+export { rejectsWith, until } from "@forkd/test-support";
+
 // From dist/test.
 export const guestDir = fileURLToPath(new URL("../../../../guest", import.meta.url));
 export const context = { log: nullLogger() };
@@ -22,30 +24,6 @@ export const tscKhz = 2_000_000;
 
 /** for hosts that are very slow */
 const patienceMs = 120_000;
-
-/** Waits for what another part of the program will do; the end of it is announced to nobody. */
-export async function until(what: string, isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  const late = Date.now() + patienceMs;
-  while (!(await isTrue())) {
-    assert.ok(Date.now() < late, `It never came that ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
-export async function rejectsWith(
-  work: Promise<unknown>,
-  code: ErrorCode,
-  message: RegExp,
-): Promise<AppError> {
-  const error = await work.then(
-    () => assert.fail(`succeeded instead of ${code}`),
-    (reason: unknown) => reason,
-  );
-  assert.ok(error instanceof AppError, String(error));
-  assert.equal(error.code, code, error.message);
-  assert.match(error.message, message);
-  return error;
-}
 
 export function facts(env: Record<string, string> = {}): ManifestFacts {
   const shape = shapeOf({ vcpus: 1, memoryMib: 1, accelerator: "tcg" });

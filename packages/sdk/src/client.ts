@@ -11,13 +11,12 @@ type NamesWith<Columns> = {
 }[RouteName];
 
 export type JsonRoute = NamesWith<{ kind: "json" }>;
-export type BytesRoute = NamesWith<{ kind: "bytes" }>;
-export type UploadRoute = NamesWith<{ kind: "upload" }>;
+type BytesRoute = NamesWith<{ kind: "bytes" }>;
+type UploadRoute = NamesWith<{ kind: "upload" }>;
 /** `streamed` routes answer with lines when the input says `stream: true`. */
-export type LinesRoute = NamesWith<{ kind: "events" }> | NamesWith<{ streamed: true }>;
-export type LineOf<N extends LinesRoute> =
-  N extends NamesWith<{ streamed: true }> ? StreamedOf<N> : ResponseOf<N>;
-export type ListRoute = NamesWith<{ paged: true }>;
+type LinesRoute = NamesWith<{ kind: "events" }> | NamesWith<{ streamed: true }>;
+type LineOf<N extends LinesRoute> = N extends NamesWith<{ streamed: true }> ? StreamedOf<N> : ResponseOf<N>;
+type ListRoute = NamesWith<{ paged: true }>;
 
 /** Options of every call. */
 export type CallOptions = {

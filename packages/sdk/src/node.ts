@@ -28,7 +28,7 @@ export type Target =
       ca?: string | undefined;
     };
 /** Options of `connect()`. */
-export type ConnectOptions = {
+type ConnectOptions = {
   /** Unix socket of the daemon; default: FORKD_SOCKET, or the socket of the daemon of this user. */
   socket?: string | undefined;
   /** Address of the daemon, such as "https://127.0.0.1:8889"; default: FORKD_URL. */

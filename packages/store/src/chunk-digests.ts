@@ -10,7 +10,7 @@ const ahead = 4;
 
 export type Piece = { position: number; length: number };
 /** `bytes` is valid until the next piece is requested. */
-export type HashedPiece = Piece & { bytes: Buffer; digest: Buffer };
+type HashedPiece = Piece & { bytes: Buffer; digest: Buffer };
 
 export async function sha256(bytes: Uint8Array): Promise<Buffer> {
   return Buffer.from(await webcrypto.subtle.digest("SHA-256", bytes));

@@ -4,7 +4,7 @@ import { mergeDisks } from "./disk-merge.ts";
 import type { Draft } from "./draft.ts";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 
-export type CompactStep = "memory" | "disks" | "seal";
+type CompactStep = "memory" | "disks" | "seal";
 export type CompactOptions = {
   signal?: AbortSignal | undefined;
   /** called when a step begins */

@@ -39,7 +39,7 @@ export type DraftOptions = {
   verified?: VerifiedFiles;
 };
 
-export type SealOptions = {
+type SealOptions = {
   signal?: AbortSignal | undefined;
   /** digests of files that another snapshot has too and seal() need not read, by role or path in the draft */
   known?: ReadonlyMap<string, FileDigest>;

@@ -9,7 +9,7 @@ import { acceleratorSchema, languageSchema, tagPattern } from "@forkd/contract";
 
 export const manifestVersion = 2;
 export const manifestName = "manifest.json";
-export const maxDisks = 64;
+const maxDisks = 64;
 
 const hexDigest = z.string().regex(/^[0-9a-f]{64}$/);
 const fileSchema = z.strictObject({
@@ -38,7 +38,7 @@ export function diskName(index: number): string {
   return `disk-${index}.qcow2`;
 }
 
-export const kernelPositionSchema = z.strictObject({
+const kernelPositionSchema = z.strictObject({
   language: languageSchema,
   /** text of the kernel's ready message */
   version: z.string().max(256),
@@ -53,7 +53,7 @@ export const kernelPositionSchema = z.strictObject({
 
 const tagSchema = z.string().regex(tagPattern);
 
-export const originSchema = z.discriminatedUnion("kind", [
+const originSchema = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("build") }),
   z.strictObject({
     kind: z.literal("branch"),

@@ -39,7 +39,7 @@ export type BrokenSnapshot = {
   failedAtUnix?: number;
 };
 
-export type StoreOptions = {
+type StoreOptions = {
   /** directory of the memory images that are built from chains */
   cacheDir: string;
   /** default: no limit, and no image is in use */

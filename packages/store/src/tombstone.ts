@@ -16,14 +16,14 @@ export const trashPrefix = ".trash-";
 /** `.replaced-<random>-<name>`: a snapshot that another one replaces. */
 export const replacedPrefix = ".replaced-";
 export const draftRecordName = "draft.json";
-export const failedName = "failed.json";
+const failedName = "failed.json";
 
 const draftRecordSchema = z.object({
   tag: z.string().regex(tagPattern),
   branched_from: z.string().optional(),
   created_at_unix: z.number(),
 });
-export type DraftRecord = z.output<typeof draftRecordSchema>;
+type DraftRecord = z.output<typeof draftRecordSchema>;
 
 const tombstoneSchema = z.object({
   reason: z.string(),

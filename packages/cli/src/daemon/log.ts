@@ -5,7 +5,7 @@ import { basename, dirname } from "node:path";
 import { clean } from "../terminal/table.ts";
 
 const levels = ["debug", "info", "warn", "error"] as const;
-export type LogLevel = (typeof levels)[number];
+type LogLevel = (typeof levels)[number];
 export const logLevels: readonly string[] = levels;
 
 const chunkBytes = 64 * 1024;

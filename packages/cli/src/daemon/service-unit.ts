@@ -19,7 +19,7 @@ const plainPath = /^\/[A-Za-z0-9/._@+-]*$/;
 export const unitNames = ["forkd.service", "forkd-machines.service"] as const;
 export type UnitName = (typeof unitNames)[number];
 
-export type UnitOptions = {
+type UnitOptions = {
   /** Tree to run; default: the tree of this program. */
   readonly prefix?: string | undefined;
   readonly user: boolean;

@@ -6,7 +6,7 @@ import { AppError } from "@forkd/contract/wire";
 
 const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.url));
 
-export type RecipePlace = { readonly name: string; readonly dir: string };
+type RecipePlace = { readonly name: string; readonly dir: string };
 
 /** Finds a directory with a recipe.json, or a bundled recipe. A bare name means a bundled one first. */
 export async function findRecipe(text: string, recipesDir = bundledDir): Promise<RecipePlace> {

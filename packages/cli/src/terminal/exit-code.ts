@@ -4,7 +4,7 @@ import { advice, errorCodes, toErrorBody, AppError } from "@forkd/contract/wire"
 import type { ErrorBody, ErrorCode } from "@forkd/contract";
 import { remedyOf } from "./remedies.ts";
 
-export type Failure = {
+type Failure = {
   readonly body: ErrorBody;
   readonly exitCode: number;
   readonly remedy: string | undefined;

@@ -7,7 +7,7 @@ const eraseBelow = "\u001b[J";
 const enter = "\u001b[?1049h\u001b[?25l";
 const leave = "\u001b[?25h\u001b[?1049l";
 
-export type LiveScreen = Disposable & { draw(): void };
+type LiveScreen = Disposable & { draw(): void };
 
 /** Uses the whole screen until disposed; redraws on `draw()`, on a resize, and every `everyMs`. */
 export function liveScreen(render: () => string, everyMs: number): LiveScreen {

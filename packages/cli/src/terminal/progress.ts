@@ -8,7 +8,7 @@ const delayMs = 1000;
 const redrawMs = 200;
 const eraseLine = "\r\u001b[2K";
 
-export type ProgressTarget = {
+type ProgressTarget = {
   readonly stream: { write(text: string): unknown; readonly columns?: number | undefined };
   /** Redraw one line. */
   readonly live: boolean;

@@ -1,4 +1,4 @@
-/** What a user of the command line is told to do: one sentence per error. */
+/** Words remedies for the command line: one sentence per error. */
 import { parseRemedy, wordRemedy } from "@forkd/contract/wire";
 import type { Check, ErrorBody, ErrorCode, Remedy, RemedyWording } from "@forkd/contract";
 

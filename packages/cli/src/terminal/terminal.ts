@@ -1,6 +1,6 @@
 /** The user's terminal in raw mode: every key goes to the guest. */
 
-export type TerminalSize = { rows: number; cols: number };
+type TerminalSize = { rows: number; cols: number };
 
 export function terminalSize(): TerminalSize {
   return { rows: process.stdout.rows || 24, cols: process.stdout.columns || 80 };

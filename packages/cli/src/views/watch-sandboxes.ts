@@ -9,7 +9,7 @@ import { liveScreen } from "../terminal/live-screen.ts";
 import { sandboxColumns } from "./sandbox-table.ts";
 import { clean, renderTable } from "../terminal/table.ts";
 
-export type Watched = {
+type Watched = {
   readonly filter: { tag?: string; label?: string[]; state?: SandboxInfo["state"]; owner?: string };
   readonly isShown: (info: SandboxInfo) => boolean;
 };

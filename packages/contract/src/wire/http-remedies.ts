@@ -1,4 +1,4 @@
-/** What a caller of the HTTP API is told to do. */
+/** Words remedies for callers of the HTTP API. */
 import { wordRemedy, type Remedy, type RemedyWording } from "./remedies.ts";
 
 const wording: RemedyWording = {

@@ -1,6 +1,6 @@
 /**
  * What a caller can do about an error, as data. Each surface (HTTP, CLI, SDK) has its own words for it, so
- * that nobody is told to use an interface that they do not have. Imports nothing.
+ * that a remedy never names an interface that the caller does not use. Imports nothing.
  */
 
 /** Every action with its parameters; `?` marks an optional one. */

@@ -8,7 +8,7 @@ import { isIP } from "node:net";
 import { AppError } from "@forkd/contract";
 import { isLoopback } from "../settings/exposure.ts";
 
-export type HostName = { readonly name: string; readonly port: string };
+type HostName = { readonly name: string; readonly port: string };
 
 const hostPattern = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?$/i;
 
@@ -77,7 +77,7 @@ function isAllowedOrigin(origin: string, allowed: AllowedHosts): boolean {
   return /^https?:/i.test(origin) && host !== undefined && isAllowed(host, allowed);
 }
 
-export function hasBody(incoming: IncomingMessage): boolean {
+function hasBody(incoming: IncomingMessage): boolean {
   const { "content-length": length, "transfer-encoding": encoding } = incoming.headers;
   return encoding !== undefined || (length !== undefined && length !== "0");
 }

@@ -2,7 +2,7 @@
  * Named keys in keys.json of the data directory, which has one writer: the daemon that holds the directory's
  * lock.
  *
- * Only the SHA-256 of a key is kept. A key is 256 random bits: nobody can guess it, and a slow hash, which
+ * Only the SHA-256 of a key is kept. A key is 256 random bits: it cannot be guessed, and a slow hash, which
  * passwords need, would only make every request slower.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
@@ -25,7 +25,7 @@ import { OpenCalls, type Cut } from "./open-calls.ts";
 
 const maxKeys = 1000;
 /** Names of callers without a key */
-export const reservedNames = ["local", "token", "anonymous"] as const;
+const reservedNames = ["local", "token", "anonymous"] as const;
 const newKey = advice("Ask for a new key.");
 
 const recordSchema = z.strictObject({

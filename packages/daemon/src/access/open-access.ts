@@ -16,7 +16,7 @@ export type Access = {
   readonly audit: Audit;
 };
 
-export type OpenedAccess = Access &
+type OpenedAccess = Access &
   AsyncDisposable & {
     readonly gate: Gate;
     readonly tls: Tls | undefined;

@@ -11,7 +11,7 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Logger } from "@forkd/base";
 import { advice, AppError, errorMessage } from "@forkd/contract";
 
-export type TlsFiles = { readonly cert: string; readonly key: string };
+type TlsFiles = { readonly cert: string; readonly key: string };
 type Pair = SecureContextOptions & { readonly cert: Buffer; readonly key: Buffer };
 
 export class Tls implements Disposable {

@@ -57,7 +57,7 @@ const placeholder =
   /change.?me|replace.?me|place.?holder|your.?(token|key|secret)|example|insert.?here|password|passw0rd|letmein|qwert|dummy|^x+$|todo/i;
 
 /** Why a token is too weak, or undefined. Pure. */
-export function weaknessOf(token: string): string | undefined {
+function weaknessOf(token: string): string | undefined {
   if (!/^[\x21-\x7e]{16,512}$/.test(token))
     return "it must be 16 to 512 printable ASCII characters without spaces";
   if (placeholder.test(token)) return "it looks like a placeholder";

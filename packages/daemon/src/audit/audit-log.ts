@@ -9,7 +9,7 @@ import { open, stat, type FileHandle } from "node:fs/promises";
 import { isErrno, type Logger } from "@forkd/base";
 import { AppError, errorMessage, type AuditStatus } from "@forkd/contract";
 
-export type AuditOptions = {
+type AuditOptions = {
   readonly path: string;
   readonly log: Logger;
   /** lines and bytes that may wait */

@@ -8,7 +8,7 @@ import { RateLimiter } from "../access/rate-limit.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { ObjectCollector } from "./objects.ts";
 
-export type AuditSettings = {
+type AuditSettings = {
   /** undefined if auditing is off */
   readonly log: AuditLog | undefined;
   /** also write requests that only read and succeed */
@@ -21,7 +21,7 @@ const maxPath = 1024;
 const maxCode = 65_536;
 const maxUserAgent = 256;
 
-export type RequestFacts = {
+type RequestFacts = {
   readonly incoming: IncomingMessage;
   readonly via: Via;
   readonly requestId: string;

@@ -5,7 +5,7 @@
 
 const kinds = ["sandboxes", "snapshots", "workspaces", "keys"] as const;
 type Kind = (typeof kinds)[number];
-export type Objects = { readonly [K in Kind]?: readonly string[] };
+type Objects = { readonly [K in Kind]?: readonly string[] };
 
 /** Most names of one kind in one line; the rest is counted */
 const maxNames = 2000;

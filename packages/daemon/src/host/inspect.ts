@@ -4,7 +4,7 @@ import { fail, idleFindings, ok, runtimeConfig, toCheck, type Finding } from "@f
 import { loadConfig, type Config, type Environment } from "../settings/load.ts";
 import { placeFindings } from "./findings.ts";
 
-export type InspectOptions = {
+type InspectOptions = {
   /** start a small guest on each accelerator */
   readonly boot: boolean;
 };

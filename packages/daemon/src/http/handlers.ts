@@ -16,7 +16,7 @@ export type RequestContext = {
   /** header Last-Event-ID */
   readonly lastEventId?: string | undefined;
 };
-export type UploadContext = RequestContext & { readonly content: AsyncIterable<Uint8Array> };
+type UploadContext = RequestContext & { readonly content: AsyncIterable<Uint8Array> };
 
 export type AnswerOf<N extends RouteName> = Routes[N]["kind"] extends "bytes"
   ? AsyncIterable<Uint8Array>

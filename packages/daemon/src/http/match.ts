@@ -15,7 +15,7 @@ export type Found<N extends string> = {
   /** methods that the path takes; empty if there is no such path */
   readonly allow: readonly string[];
 };
-export type Matcher<N extends string> = (method: string, path: string) => Found<N>;
+type Matcher<N extends string> = (method: string, path: string) => Found<N>;
 
 /**
  * HEAD matches what GET matches. Segments are compared after decoding; an empty segment matches no parameter.

@@ -2,9 +2,7 @@
 
 export type ListenAddress = { readonly host: string; readonly port: number };
 
-/**
- * An IP address or "localhost" with a port: from another name, nobody can tell which machines can reach it.
- */
+/** An IP address or "localhost" with a port. Other names do not show which machines can reach them. */
 export const listenPattern =
   /^(off|(localhost|(\d{1,3}\.){3}\d{1,3}|\[[0-9a-f:.]+\]):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]))$/i;
 
@@ -19,7 +17,7 @@ export function isLoopback(host: string): boolean {
   return /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1)$/i.test(host);
 }
 
-export type Exposure = {
+type Exposure = {
   readonly listen: string;
   readonly auth: "token" | "off";
   readonly tls_cert?: string | undefined;

@@ -16,9 +16,9 @@ export type Source = "flag" | "environment" | "file" | "default";
 export type Config = { readonly values: Settings; readonly sources: Readonly<Record<SettingName, Source>> };
 export type Flags = { readonly [N in SettingName]?: string | number | undefined };
 export type Environment = Readonly<Record<string, string | undefined>>;
-export type Given = Readonly<Record<string, unknown>>;
+type Given = Readonly<Record<string, unknown>>;
 
-export type LoadOptions = {
+type LoadOptions = {
   /** replace the usual defaults */
   readonly defaults?: Flags;
   /** replaces the content of config.json */

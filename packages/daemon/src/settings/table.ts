@@ -195,7 +195,7 @@ export function variableOf(name: string): string {
   return `FORKD_${name.toUpperCase()}`;
 }
 
-export type SettingFlag = {
+type SettingFlag = {
   readonly name: string;
   /** as commander takes it: "--pool-size <count>" */
   readonly option: string;

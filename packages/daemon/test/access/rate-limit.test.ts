@@ -154,7 +154,7 @@ test("one address has its own limit of connections, and gets room again when one
   assert.equal(await ask("127.0.0.2"), true);
   assert.equal(await ask("127.0.0.3"), true);
   held[0]?.destroy();
-  // The server learns of it by the end of the connection, which nobody else sees.
+  // Only the server sees the end of the connection.
   while (!(await ask("127.0.0.1"))) await new Promise((resolve) => setTimeout(resolve, 5));
   for (const socket of held) socket.destroy();
 });

@@ -166,7 +166,7 @@ test("Tls.open() refuses files that are missing, broken or do not belong togethe
 test("SIGHUP makes a daemon read certificate and token again and reopen the audit log", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
-  // In a directory of their own, and changed in place through another name, so that the watch alone could
+  // In a separate directory, and changed in place through another name, so that the watch alone could
   // miss it.
   const pair = await makePair(dir, "first");
   const second = await makePair(dir, "second");
@@ -196,7 +196,7 @@ test("SIGHUP makes a daemon read certificate and token again and reopen the audi
     unknown
   >;
   assert.deepEqual([record["url"], record["token_file"]], [url, tokenPath]);
-  // Found by itself: the token through the daemon's own record.
+  // The client finds the token through the daemon's record.
   const local = await connect({ url, dataDir: join(dir, "data"), caFile: pair.cert });
   assert.deepEqual(await local.snapshots.list(), []);
 

@@ -164,7 +164,7 @@ test("a request that the client aborted is written with its outcome", async () =
   request.end();
   await once(request, "socket");
   await new Promise<void>((resolve) => request.once("finish", resolve));
-  // Answered only after the request above has been taken up.
+  // Answered only after the request above was accepted.
   await send(server.socket, "/nothing");
   request.destroy();
   for (;;) {

@@ -54,8 +54,8 @@ test("a new entry is parsed, listed, a flag and part of the runtime's configurat
     schema: count(1, 9),
     default: 3,
     unit: "seconds",
-    meaning: "Time that nobody needs.",
-    flag: { value: "secs", help: "time that nobody needs" },
+    meaning: "Time without a use.",
+    flag: { value: "secs", help: "time without a use" },
     becomes: (inventedSecs) => ({ quota: { inventedSecs } }),
   });
   const table = { ...settingTable, invented_secs };
@@ -67,14 +67,14 @@ test("a new entry is parsed, listed, a flag and part of the runtime's configurat
     value: 7,
     source: "environment",
     default: 3,
-    meaning: "Time that nobody needs.",
+    meaning: "Time without a use.",
     allowed: "1 to 9 seconds",
     variable: "FORKD_INVENTED_SECS",
   });
   assert.deepEqual(flagsOf(table).at(-1), {
     name: "invented_secs",
     option: "--invented-secs <secs>",
-    help: "time that nobody needs",
+    help: "time without a use",
   });
   const runtimeTable = { ...runtimeSettings, invented_secs };
   const { quota } = runtimeConfig(config.values, runtimeTable);

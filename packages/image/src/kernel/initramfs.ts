@@ -14,7 +14,7 @@ import { builderVersion, digestOf, sha256 } from "../files/digest.ts";
 import { loadOrder, parseModulesDep, wantedModules } from "./modules.ts";
 import { requireModules } from "./copy-modules.ts";
 
-export type Initramfs = {
+type Initramfs = {
   path: string;
   /** SHA-256 of the file */
   digest: string;
@@ -28,7 +28,7 @@ const infoSchema = z.object({ digest: z.string(), sizeBytes: z.number(), modules
 const directories = ["dev", "modules", "newroot", "proc", "run", "sys"];
 
 /** The archive; `modules` are in load order. */
-export function encodeInitramfs(
+function encodeInitramfs(
   agent: Uint8Array,
   modules: readonly { file: string; content: Uint8Array }[],
 ): Uint8Array {

@@ -31,7 +31,7 @@ const infoSchema = z.object({
   packageVersion: z.string(),
 });
 
-export type KernelPackage = { name: string; version: string; sha256: string };
+type KernelPackage = { name: string; version: string; sha256: string };
 
 /** Debian's cloud kernel, downloaded and unpacked unless this version is in the cache. */
 export async function ensureKernel(imageDir: string, context: BuildContext = {}): Promise<Kernel> {

@@ -79,7 +79,7 @@ export function formatModulesDep(entries: ReadonlyMap<string, readonly string[]>
   return paths.map((path) => `${[`${path}:`, ...(entries.get(path) ?? [])].join(" ")}\n`).join("");
 }
 
-export type LoadOrder = {
+type LoadOrder = {
   /** paths, dependencies first */
   paths: string[];
   /** wanted modules that are neither files nor built in */

@@ -71,7 +71,7 @@ function kernelVersion(source: string, head: Uint8Array): string {
 }
 
 /** The first word of the text that the boot header points to (offset 0x20e, counted from 0x200). */
-export function bzImageVersion(head: Uint8Array): string {
+function bzImageVersion(head: Uint8Array): string {
   const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
   const at = view.getUint16(0x20e, true) + 0x200;
   const text = Buffer.from(head.subarray(at, at + 128)).toString("latin1");
@@ -79,7 +79,7 @@ export function bzImageVersion(head: Uint8Array): string {
 }
 
 /** A 64-bit ELF file for x86-64 with a segment at kernel addresses. */
-export function isVmlinux(head: Uint8Array): boolean {
+function isVmlinux(head: Uint8Array): boolean {
   const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
   if (head.length < 64 || view.getUint8(4) !== 2 || view.getUint16(18, true) !== 62) return false;
   const table = Number(view.getBigUint64(0x20, true));

@@ -43,7 +43,7 @@ export async function readRecipe(dir: string): Promise<Recipe> {
 }
 
 /** Parses the text of a recipe.json. Throws `invalid_recipe`. */
-export function parseRecipe(text: string): RecipeSpec {
+function parseRecipe(text: string): RecipeSpec {
   let json: unknown;
   try {
     json = JSON.parse(text);

@@ -13,20 +13,20 @@ function journalMib(diskMib: number): number {
 }
 
 /** A UUID from the first half of a digest. */
-export function digestUuid(digest: string): string {
+function digestUuid(digest: string): string {
   const hex = digest.slice(0, 32);
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
 
 /** Arguments of mke2fs for an image whose identity comes from `digest`. */
-export function mke2fsArguments(image: string, tree: string, digest: string, diskMib: number): string[] {
+function mke2fsArguments(image: string, tree: string, digest: string, diskMib: number): string[] {
   const uuid = digestUuid(digest);
   const options = `hash_seed=${digestUuid(digest.slice(32))},root_owner=0:0`;
   const layout = ["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-J", `size=${journalMib(diskMib)}`];
   return [...layout, "-L", "forkd", "-U", uuid, "-E", options, "-d", tree, image];
 }
 
-export type ImageInput = {
+type ImageInput = {
   tree: string;
   image: string;
   diskMib: number;

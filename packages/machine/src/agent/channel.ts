@@ -11,7 +11,7 @@ import { FrameParser, type Frame } from "./wire/frames.ts";
 /** Unsent bytes above which the guest is assumed to never read. */
 const maxUnsentBytes = 32 * 1024 * 1024;
 
-export interface ChannelEvents {
+interface ChannelEvents {
   /** may throw ProtocolError, which ends the channel */
   onFrame(frame: Frame): void;
   onDrain(): void;

@@ -12,7 +12,7 @@ const maxEntries = 100_000;
 /** Maximum bytes of a listing; real directories stay far below it. */
 const maxListingBytes = 64 * 1024 * 1024;
 
-export interface FileOptions {
+interface FileOptions {
   readonly user?: string | undefined;
   readonly signal?: AbortSignal | undefined;
 }

@@ -69,7 +69,7 @@ export class Reservation implements Disposable {
   }
 }
 
-export type AdmissionParts = {
+type AdmissionParts = {
   dataDir: string;
   maxSandboxes: number;
   settings: QuotaSettings;

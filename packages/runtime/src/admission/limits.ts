@@ -5,7 +5,7 @@
  *   io, disk            the engine, at the guest's disk
  *   net                 nothing: there is no network device to limit
  *
- * Each machine has a group of its own, `<sandbox id>-<number>`: a sandbox that is rewound has two machines
+ * Each machine has its own group, `<sandbox id>-<number>`: a sandbox that is rewound has two machines
  * for a moment.
  */
 import {
@@ -31,7 +31,7 @@ import type { EndReason } from "../sandbox/exit-reason.ts";
 const mib = 1024 * 1024;
 
 /** What can hold a machine to a limit. */
-export type Enforcers = {
+type Enforcers = {
   readonly cgroups: Cgroups;
   readonly engine: Pick<Engine, "name" | "capabilities">;
 };

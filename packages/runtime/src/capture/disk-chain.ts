@@ -16,7 +16,7 @@ import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** of a running machine, the root file system and the layer being written included */
-export const maxDiskLayers = 8;
+const maxDiskLayers = 8;
 /** of a snapshot */
 const maxSnapshotDisks = 6;
 /** above it layers are merged only if a manifest could not hold them all */

@@ -43,7 +43,7 @@ async function pin(
   if (!(await runtime.store.isCurrent(own))) {
     throw new AppError(
       "snapshot_not_found",
-      `Cannot capture ${sandbox.id}: its snapshot "${own.tag}" was removed or replaced while it ran, and what changed since cannot be told without it`,
+      `Cannot capture ${sandbox.id}: its snapshot "${own.tag}" was removed or replaced while it ran, so its changes since then cannot be determined`,
       { details: { tag: own.tag } },
     );
   }

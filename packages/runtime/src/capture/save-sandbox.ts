@@ -14,7 +14,7 @@ import { pinBase } from "./layer-base.ts";
 import { takeInstant } from "./take-instant.ts";
 import { writeInstant } from "./write-instant.ts";
 
-export type PauseContext = Pick<Context, "signal" | "log"> & { unless?: () => boolean };
+type PauseContext = Pick<Context, "signal" | "log"> & { unless?: () => boolean };
 
 /** Does nothing if the sandbox is paused, or if `unless()` is true once its lock is held. */
 export function pauseSandbox(

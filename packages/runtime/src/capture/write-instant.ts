@@ -27,7 +27,7 @@ import type { Instant } from "./instant.ts";
 import type { LayerBase } from "./layer-base.ts";
 import { round } from "./stopwatch.ts";
 
-export type WriteRequest = {
+type WriteRequest = {
   sandbox: Sandbox;
   source: SandboxMachine;
   base: LayerBase;

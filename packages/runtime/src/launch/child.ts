@@ -13,7 +13,7 @@ import { makeHome, prepareMachine } from "./prepare.ts";
 import type { PreparedChild, PreparedLaunch } from "./prepared.ts";
 import { startMachine } from "./start.ts";
 
-export type ChildRequest = {
+type ChildRequest = {
   index: number;
   env: Record<string, string>;
   values: unknown;

@@ -24,14 +24,14 @@ import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
 import { prepareChild, startChild } from "./child.ts";
 
 /** What a request says about the children, whatever they are forked from. */
-export type ChildrenRequest = Pick<
+type ChildrenRequest = Pick<
   ForkRequest,
   "n" | "labels" | "env" | "vary" | "ttl_secs" | "idle_timeout_secs" | "on_timeout" | "auto_resume"
 > & {
   workspace?: string | undefined;
 };
 
-export type ForkPlan = {
+type ForkPlan = {
   snapshot: StoredSnapshot;
   request: ChildrenRequest;
   limits: AskedLimits | undefined;

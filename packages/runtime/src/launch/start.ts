@@ -15,7 +15,7 @@ import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { PreparedLaunch } from "./prepared.ts";
 import { attachKernel, type WarmKernel } from "./warm-kernel.ts";
 
-export type StartRequest = {
+type StartRequest = {
   identity: GuestIdentity;
   env: Record<string, string>;
   /** JSON for /run/forkd/values.json */

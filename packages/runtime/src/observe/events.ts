@@ -23,7 +23,7 @@ const maxPerOwner = 64;
 /** characters of a reason, which may contain output of a guest */
 const maxReason = 2000;
 
-export type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
+type EventFilter = Pick<EventsRequest, "type" | "sandbox" | "tag" | "label">;
 type Facts = Omit<ForkdEvent, "id" | "type" | "at_unix">;
 type SnapshotFacts = { status?: ForkdEvent["status"]; sandbox?: string | undefined; reason?: string };
 
@@ -198,7 +198,7 @@ export class EventBus {
       );
     }
     if (epoch !== this.epoch)
-      return { start: now, lost: "The daemon was started anew since that event. List again" };
+      return { start: now, lost: "The daemon was restarted after that event. List again" };
     const start = Number(text) + 1;
     if (start > now) return { start: now, lost: "There is no event with that id yet. List again" };
     if (start < this.#oldest)

@@ -14,7 +14,7 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 /** concurrent reads; they share the thread pool with all other file access */
 const parallel = 2;
 
-export type SandboxUsage = {
+type SandboxUsage = {
   readonly pid: number | undefined;
   readonly cpuSeconds: number | undefined;
   readonly memory: MemoryUse | undefined;
@@ -22,9 +22,9 @@ export type SandboxUsage = {
   readonly atMs: number;
 };
 export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<string, SandboxUsage> };
-export type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
+type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
 
-export type UsageParts = { readonly config: RuntimeConfig; readonly sandboxes: () => readonly Sandbox[] };
+type UsageParts = { readonly config: RuntimeConfig; readonly sandboxes: () => readonly Sandbox[] };
 
 export class Usage {
   readonly sandboxes: CachedValue<UsageSample>;

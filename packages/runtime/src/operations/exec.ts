@@ -50,7 +50,7 @@ async function feed(process: AgentProcess, request: ExecInput): Promise<void> {
   }
 }
 
-export function signalName(number: number): string {
+function signalName(number: number): string {
   return Object.keys(signalNumbers).find((name) => signalNumbers[name] === number) ?? `signal ${number}`;
 }
 

@@ -9,7 +9,7 @@ import {
   type Stray,
 } from "./strays.ts";
 
-export type Leftovers = { strays: Stray[]; groups: string[] };
+type Leftovers = { strays: Stray[]; groups: string[] };
 
 /** Directories, processes and control groups. */
 export async function findLeftovers(

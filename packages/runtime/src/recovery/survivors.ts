@@ -29,7 +29,7 @@ export type Survivor = { id: string } & (
   | { kind: "damaged"; problem: AppError }
 );
 /** Whether the machine that a record names runs. */
-export type IsThere = (config: RuntimeConfig, id: string, machine: MachineRecord) => boolean;
+type IsThere = (config: RuntimeConfig, id: string, machine: MachineRecord) => boolean;
 
 /** Compares pid, start time and command line, so that a reused pid is not taken for the machine. */
 export const isVmm: IsThere = (config, id, { number, pid, start_time: startTime }) => {

@@ -6,7 +6,7 @@ import { AppError, type SandboxInfo } from "@forkd/contract";
 import { within } from "@forkd/base";
 
 /** Classes of reasons that a program may want to know. */
-export type ReasonCode = NonNullable<SandboxInfo["reason_code"]>;
+type ReasonCode = NonNullable<SandboxInfo["reason_code"]>;
 
 /** For a person, with a code where the class of the reason is known. */
 export type EndReason = { readonly text: string; readonly code?: ReasonCode };
@@ -39,10 +39,10 @@ export function looksLikeEnd(error: unknown): boolean {
 }
 
 /** What explainEnd() needs of a sandbox. */
-export type CalledSandbox = { readonly id: string; death(cause?: unknown): AppError | undefined };
+type CalledSandbox = { readonly id: string; death(cause?: unknown): AppError | undefined };
 
 /** What explainEnd() needs of the machine that was called. */
-export type CalledMachine = {
+type CalledMachine = {
   readonly agent: { readonly isClosed: boolean };
   readonly machine: { readonly isEnding: boolean };
   readonly ended: Promise<Loss>;

@@ -6,7 +6,7 @@ import type { SandboxFacts, SandboxShape, SandboxTimeouts } from "./facts.ts";
 import { lastAttached, publicState, reasonOf, type SandboxState } from "./states.ts";
 
 /** The parts of a sandbox that are shown. */
-export type ShownSandbox = {
+type ShownSandbox = {
   readonly facts: SandboxFacts;
   readonly status: SandboxState;
   readonly ttlSecs: number | undefined;

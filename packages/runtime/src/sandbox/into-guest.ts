@@ -11,7 +11,7 @@ import { explainEnd } from "./exit-reason.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 /** Which sandbox is called, and by whom. */
-export type GuestCall = Context & { readonly id: string };
+type GuestCall = Context & { readonly id: string };
 
 /** Runs a call that ends with its result. */
 export async function intoGuest<T>(
@@ -45,7 +45,7 @@ export async function streamFromGuest<T>(
   }
 }
 
-export type EnteredSandbox = Disposable & {
+type EnteredSandbox = Disposable & {
   readonly sandbox: Sandbox;
   /** Why the machine ended if it did, otherwise the error itself. */
   readonly explain: (error: unknown) => Promise<unknown>;

@@ -21,7 +21,7 @@ import {
 import type { SandboxHome } from "./paths.ts";
 import type { SandboxFacts, SandboxTimeouts, SavedState } from "./facts.ts";
 
-export const recordVersion = 2;
+const recordVersion = 2;
 const stateName = z.string().regex(/^state-\d+$/);
 
 /** Looser than the request, whose bounds may differ between versions. */
@@ -121,7 +121,7 @@ export type RecordState = {
 };
 
 /** The parts that do not change, but for the number of machines. */
-export type RecordedSandbox = {
+type RecordedSandbox = {
   readonly facts: SandboxFacts;
   readonly home: SandboxHome;
   readonly machineCount: number;

@@ -12,7 +12,7 @@ import type { WarmKernel } from "../launch/warm-kernel.ts";
 import type { EndReason, Loss } from "./exit-reason.ts";
 import type { MachineFacts } from "./record.ts";
 
-export type SandboxMachineParts = {
+type SandboxMachineParts = {
   number: number;
   base: StoredSnapshot;
   paths: SandboxPaths;

@@ -1,6 +1,6 @@
 /**
  * One sandbox: an id that a user owns, its state (states.ts), and the work around each change of state: the
- * lock, the record on disk, the machine, and whoever waits for its end. Other files change it only through
+ * lock, the record on disk, the machine, and the callers that wait for its end. Other files change it only through
  * the methods below.
  */
 import { AppError, type Language, type SandboxInfo } from "@forkd/contract";

@@ -47,7 +47,7 @@ export type Origin = {
 };
 
 /** A machine and when its time to live is over. */
-export type Attached = { readonly machine: SandboxMachine; readonly expiresAt: number | undefined };
+type Attached = { readonly machine: SandboxMachine; readonly expiresAt: number | undefined };
 
 export type SandboxState = { readonly origin: Origin } & (
   | { readonly kind: "new" }

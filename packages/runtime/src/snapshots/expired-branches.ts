@@ -13,7 +13,7 @@ import type { Runtime } from "../runtime.ts";
 export type Policy = Pick<GcRequest, "branches" | "older_than_secs" | "keep_last">;
 
 /** In the order in which they can be removed. */
-export async function expiredBranches(
+async function expiredBranches(
   runtime: Pick<Runtime, "branches" | "registry" | "store">,
   policy: Policy,
 ): Promise<StoredSnapshot[]> {
@@ -51,7 +51,7 @@ async function newestFirst(snapshots: readonly StoredSnapshot[]): Promise<Stored
 }
 
 /** True if every dependent is itself being removed. */
-export async function isFree(
+async function isFree(
   runtime: Pick<Runtime, "branches" | "registry" | "store">,
   tag: string,
   doomed: readonly { tag: string }[] = [],

@@ -127,7 +127,7 @@ test("admit() holds each key to its own sum, pending ones included", () => {
       limit: 250,
     },
   );
-  // Being resumed is no sandbox more.
+  // A resumed sandbox does not count again.
   using _resumed = room.admit(ask({ n: 2, caller, memoryMib: 1, isNew: false }));
   using _other = room.admit(ask({ n: 5, caller: { name: "other", limits: { sandboxes: 5 } } }));
 });
@@ -156,7 +156,7 @@ test("forks of a key: two at once cannot both have the last place; paused ones c
     /has 3 sandboxes/,
   );
   await rejectsWith(resume(runtime, { id: first }, ci), "capacity_exhausted", /"ci" have 2 MiB/);
-  // Whoever is not bound by that key may.
+  // A caller without that key may.
   await resume(runtime, { id: first }, context);
   await pause(runtime, { id: first }, context);
   await runtime.registry.remove(third);
@@ -193,7 +193,7 @@ test("fork() with limits that this host cannot hold starts nothing, unless it ne
   assert.deepEqual((await resume(runtime, { id: entry.id }, context)).limits, entry.limits);
 });
 
-test("limits that the settings give hold for whoever gives none", async (t) => {
+test("limits of the settings apply to forks that ask for none", async (t) => {
   const fixture = await forkableRuntime(t, { quota: { defaultLimits: { memory_mib: 96, cpu_percent: 50 } } });
   const limits = { memory_mib: 64, best_effort: true };
   const [entry] = await fork(fixture.runtime, forkRequest({ limits }), context);

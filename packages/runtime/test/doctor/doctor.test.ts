@@ -109,7 +109,7 @@ test("snapshots without a manifest or with files missing are named", async () =>
   assert.match(found.detail, /1 of 1 cannot be used: half \(/);
 });
 
-test("a check that fails itself is told and does not hide the others; fixes do not cross the wire", async () => {
+test("a check that throws is reported and does not hide the others; fixes do not cross the wire", async () => {
   const findings = await guarded("x", () => Promise.reject(new Error("no /proc")));
   assert.match(findings[0]?.detail ?? "", /could not be checked: no \/proc/);
   const check = toCheck({ name: "x", outcome: "ok", detail: "d", fix: async () => "" });

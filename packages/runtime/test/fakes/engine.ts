@@ -213,7 +213,7 @@ export class FakeMachine implements PreparedMachine, Machine {
     this.wasLeft = true;
   }
 
-  /** The process ends by itself. */
+  /** The process exits without being asked to. */
   die(text: string): void {
     this.hasEnded = true;
     this.#exit({ text, exitCode: 1, signal: null, log: "last log", console: "last console" });

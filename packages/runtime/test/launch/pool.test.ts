@@ -70,7 +70,7 @@ test("VmmPool stays empty when it is switched off", async (t) => {
   assert.deepEqual(fixture.runtime.pool.counts(), {});
 });
 
-test("VmmPool does not fill while a fork is under way", async (t) => {
+test("VmmPool does not fill while a fork is in progress", async (t) => {
   const fixture = await forkableRuntime(t, { poolSize, forkParallelism: 4 });
   const { engine, runtime } = fixture;
   let open = (): void => undefined;

@@ -66,7 +66,7 @@ test("EventBus gives every listener what happens from then on, in order", async 
   assert.equal(bus.listeners, 0);
 });
 
-test("EventBus goes on after the last event that was seen", async () => {
+test("EventBus continues after the last event that the listener saw", async () => {
   const bus = new EventBus();
   tell(bus, 5);
   const events = await take(bus.listen({}, { after: `${bus.epoch}-3` }), 2);
@@ -86,7 +86,7 @@ test("EventBus begins with reset where events are lost", async () => {
     const listener = bus.listen({ type: ["sandbox.died"] }, { after });
     const [event] = await take(listener, 1);
     assert.equal(event?.type, "reset", after);
-    assert.equal(event.id, `${bus.epoch}-5`, "its id is one to go on from");
+    assert.equal(event.id, `${bus.epoch}-5`, "its id is one to continue from");
   }
   // Events 3, 4 and 5 are kept, so nothing is lost after 2.
   assert.equal((await take(bus.listen({}, { after: `${bus.epoch}-2` }), 1))[0]?.type, "snapshot.ready");
@@ -167,7 +167,7 @@ const branchRequest = (id: string, some: Partial<BranchRequest> = {}): BranchReq
   ...some,
 });
 
-test("the life of a sandbox is told", async (t) => {
+test("every change of a sandbox is an event", async (t) => {
   const { runtime, events, came, forkOne } = await watched(t);
   const id = await forkOne({ labels: { job: "1" } });
   await pause(runtime, { id }, context);
@@ -195,7 +195,7 @@ test("the life of a sandbox is told", async (t) => {
   );
 });
 
-test("a sandbox that dies, falls back to its saved state or expires is told with the reason", async (t) => {
+test("a sandbox that stops, reverts to its saved state or expires is an event with the reason", async (t) => {
   const { runtime, engine, events, came, forkOne } = await watched(t);
   await forkOne();
   engine.machines.at(-1)?.die("guest: Kernel panic");
@@ -213,7 +213,7 @@ test("a sandbox that dies, falls back to its saved state or expires is told with
   assert.equal(events.at(-1)?.sandbox_id, expiring);
 });
 
-test("snapshots that are written, fail and are removed are told when the list says the same", async (t) => {
+test("an event about a snapshot comes when the list shows the same", async (t) => {
   const { runtime, engine, events, forkOne } = await watched(t);
   const script: Script = {};
   engine.script = () => script;
@@ -233,7 +233,7 @@ test("snapshots that are written, fail and are removed are told when the list sa
   await gc(runtime, { dry_run: false });
   await assert.rejects(branch(runtime, branchRequest(id, { tag: "waited" }), context));
   await until(
-    "that is told",
+    "the metrics show it",
     () => events.at(-1)?.tag === "waited" && types(events).at(-1) === "snapshot.failed",
   );
   assert.deepEqual(
@@ -280,7 +280,7 @@ test("metricsText() counts what happened, and an ending once", async (t) => {
   const dead = await forkOne();
   engine.machines.at(-1)?.die("gone");
   await until("it is dead", () => runtime.registry.get(dead).isDead);
-  await until("that is told", async () => /reason="died"} 1/.test(await metricsText(runtime)));
+  await until("the metrics show it", async () => /reason="died"} 1/.test(await metricsText(runtime)));
   await kill(runtime, { id: dead });
   await kill(runtime, { id: await forkOne() });
   await forkOne();

@@ -53,14 +53,14 @@ async function drafts({ runtime, config }: TestRuntime): Promise<string[]> {
 /** The source runs, nothing of the branch is left, and another branch works. */
 async function assertUndone(from: Source, tag: string): Promise<void> {
   assert.equal(from.machine.isPaused, false, "the source runs");
-  assert.equal(from.machine.openCaptures, 0, "captured pages are let go of");
+  assert.equal(from.machine.openCaptures, 0, "captured pages are released");
   assert.deepEqual(await drafts(from), []);
   assert.equal(from.runtime.branches.all.length, 0);
   await rejectsWith(usableSnapshot(from.runtime, tag), "snapshot_not_found", /Cannot find/);
   await assertOnly(from, [from.sandbox.id]);
 }
 
-test("branch() gives a layer over the source's snapshot, and children that go on from it", async (t) => {
+test("branch() makes a layer over the source's snapshot, and children that continue from it", async (t) => {
   const from = await source(t);
   const { runtime, sandbox, engine } = from;
   const result = await branch(runtime, request(sandbox.id, { tag: "b", n: 2 }), context);
@@ -120,7 +120,7 @@ for (const step of captureSteps.filter((each) => each !== "resume")) {
       if (at === step) from.machine.die("killed");
     };
     script.fail = { step, error: new AppError("engine_failed", "QEMU ended") };
-    // What was captured does not need the machine any more: then it is no explanation.
+    // A complete capture does not need the machine any more, so its end does not explain the failure.
     const [code, message] =
       step === "write" || step === "apply"
         ? (["engine_failed", /QEMU ended/] as const)
@@ -174,7 +174,7 @@ test("branch() without waiting: writing, then ready; unusable in between", async
   assert.equal((await fork(runtime, forkRequest({ snapshot_tag: "b" }), context)).length, 1);
 });
 
-test("branch() without waiting that fails is told by the list, and gives way to another", async (t) => {
+test("branch() without waiting that fails is shown in the list, and its tag can be used again", async (t) => {
   const script: Script = { fail: { step: "write", error: new Error("no space for it") } };
   const from = await source(t, script);
   const { runtime, sandbox } = from;
@@ -315,9 +315,9 @@ test("a machine that dies after a resume leaves a sandbox that can be resumed ag
   const { runtime, sandbox, engine } = await source(t);
   await pause(runtime, { id: sandbox.id }, context);
   await resume(runtime, { id: sandbox.id }, context);
-  engine.machines.at(-1)?.die("killed by somebody");
+  engine.machines.at(-1)?.die("killed from outside");
   await until("it has fallen back", () => sandbox.state === "paused");
-  assert.match(sandbox.info().reason ?? "", /killed by somebody/);
+  assert.match(sandbox.info().reason ?? "", /killed from outside/);
   assert.equal((await resume(runtime, { id: sandbox.id }, context)).state, "running");
 });
 

@@ -193,7 +193,7 @@ test("fork() gives everything back when the caller goes away in the middle", asy
   }
 });
 
-test("fork() counts live sandboxes and those under way against the limit", async (t) => {
+test("fork() counts live sandboxes and those being forked against the limit", async (t) => {
   const fixture = await forkableRuntime(t, { maxSandboxes: 3 });
   const { runtime, engine } = fixture;
   const both = await Promise.allSettled([

@@ -68,7 +68,7 @@ for (const what of ["rewound", "killed", "paused"] as const) {
   });
 }
 
-test("a time to live ends a running sandbox only, and begins anew with a machine", async (t) => {
+test("a time to live ends only a running sandbox, and starts again with each machine", async (t) => {
   const { runtime, id, engine } = await source(t, () => ({}));
   const sandbox = runtime.registry.get(id);
   await setTimeouts(runtime, { id, ttl_secs: 2 });
@@ -111,7 +111,7 @@ for (const step of ["arm", "take", "resume", "write"] as const) {
   });
 }
 
-test("a branch under way protects its parent; one that is forced away costs the branch", async (t) => {
+test("a branch in progress protects its parent; removing the parent by force fails the branch", async (t) => {
   const { opened, open } = gate();
   const { runtime, id } = await source(t, () => ({
     onStep: (step) => (step === "write" ? opened : undefined),
@@ -188,7 +188,7 @@ test("the clock is set after a pause that failed, too", async (t) => {
   assert.equal(runtime.registry.get(id).state, "running");
 });
 
-test("a workspace whose machine dies before it was suspended can be started anew", async (t) => {
+test("a workspace whose machine stops before it was suspended can be started again", async (t) => {
   const { runtime, engine } = await source(t, () => ({}));
   await createWorkspace(runtime, { name: "w", snapshot_tag: "py", env: {}, labels: {} }, context);
   engine.machines.at(-1)?.die("killed");
@@ -238,7 +238,7 @@ test("a pause whose machine is killed under it says that the sandbox is dead, wh
 });
 
 for (const code of ["engine_failed", "agent_unreachable", "host_not_ready"] as const) {
-  test(`whatever a machine that ends looks like, here ${code}, its end is what is told`, async (t) => {
+  test(`the end of a machine that looks like ${code} is reported as its end`, async (t) => {
     const script: Script = {};
     const { runtime, id, engine } = await source(t, () => script);
     await pause(runtime, { id }, context);

@@ -33,13 +33,13 @@ const tagsOf = (report: GcReport) =>
   report.removed.filter(({ kind }) => kind === "snapshot").map(({ name }) => name);
 const tagsIn = async (runtime: Runtime) => (await listSnapshots(runtime)).map(({ tag }) => tag);
 
-test("gc() leaves every snapshot that was finished alone unless it is told", async (t) => {
+test("gc() removes no finished snapshot unless it is asked to", async (t) => {
   const runtime = await branches(t);
   assert.deepEqual(tagsOf(await gc(runtime, { dry_run: false })), []);
   assert.deepEqual(await tagsIn(runtime), ["one", "py", "three", "two"]);
 });
 
-test("gc() of branches tells, and then does, what it told: whole chains, never a build", async (t) => {
+test("gc() of branches announces and then removes whole chains, never a build", async (t) => {
   const runtime = await branches(t);
   const told = await gc(runtime, { dry_run: true, branches: true });
   assert.deepEqual(tagsOf(told), ["three", "two", "one"], "a layer before what it stands on");
@@ -84,7 +84,7 @@ test("gc() takes no branch that is being forked, and tells of those that it take
   await forking;
 });
 
-test("the daemon applies its retention by itself", async (t) => {
+test("the daemon applies its retention automatically", async (t) => {
   const runtime = await branches(t, { gcIntervalSecs: 1, retention: { maxAgeDays: 0, keepLast: 2 } });
   await until("the oldest branch is collected", async () => (await tagsIn(runtime)).length === 3);
   assert.deepEqual(await tagsIn(runtime), ["py", "three", "two"]);

@@ -7,7 +7,7 @@
 import type { ServerResponse } from "node:http";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
 
-export type StreamOptions = {
+type StreamOptions = {
   status: number;
   requestId: string;
   /** of the request; a client that still reads gets its reason as the failure */

@@ -10,7 +10,7 @@ import { answerPage, Page } from "./page.ts";
 /** The one text that is served is the exposition of Prometheus. */
 const metricsType = "text/plain; version=0.0.4; charset=utf-8";
 
-export type ResultOptions = {
+type ResultOptions = {
   readonly incoming: IncomingMessage;
   readonly route: Route;
   readonly input: Readonly<Record<string, unknown>>;

@@ -2,7 +2,7 @@
 import type { ServerResponse } from "node:http";
 import { AppError, type Remedy } from "@forkd/contract";
 
-export type HeldBytesOptions = {
+type HeldBytesOptions = {
   readonly maxBytes: number;
   /** of the error */
   readonly which: string;

@@ -2,7 +2,7 @@
 import { AppError } from "@forkd/contract";
 import type { z } from "zod";
 
-export type Issue = { path: string; message: string };
+type Issue = { path: string; message: string };
 
 /** Bounds of an error: the caller chooses names of fields, as long and as many as a body can hold */
 const maxIssues = 100;

@@ -29,7 +29,7 @@ export type BodyPace = {
 };
 const usualPace: BodyPace = { ms: 30_000, msPerPiece: 1000, pieceBytes: 64 * 1024, lingerMs: 10_000 };
 
-export type JsonBodyOptions = { readonly maxBytes: number; readonly pace?: BodyPace | undefined };
+type JsonBodyOptions = { readonly maxBytes: number; readonly pace?: BodyPace | undefined };
 type Exchange = { readonly incoming: IncomingMessage; readonly outgoing: ServerResponse };
 
 /**

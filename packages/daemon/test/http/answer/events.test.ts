@@ -160,7 +160,7 @@ test("GET /v1/events releases its slot when the client disconnects, and refuses 
   const refused = await send(server.socket, "/v1/events");
   assert.deepEqual([refused.status, refused.json.code], [429, "capacity_exhausted"]);
   frames.response.destroy();
-  // The server learns of it by the end of the connection, which nobody else sees.
+  // Only the server sees the end of the connection.
   while (bus.listeners > 0) await new Promise((resolve) => setTimeout(resolve, 5));
   (await listen(server.socket, "/v1/events")).response.destroy();
 });
@@ -200,7 +200,7 @@ test("GET /v1/events ends the stream of a client that does not read, and keeps n
   assert.match(text, /\nevent: overflow\ndata: \{[^\n]*events were lost[^\n]*\}\n\n/);
   const ids = [...text.matchAll(/^id: [0-9a-f]+-(\d+)$/gm)].map(([, number]) => Number(number));
   const missed = (ids.at(-1) ?? 0) - (ids.at(-2) ?? 0);
-  assert.ok(missed >= 50, `it was told after missing ${missed}`);
+  assert.ok(missed >= 50, `the client heard of it after missing ${missed}`);
 });
 
 test("GET /v1/events ends after daemon.stopping, so that closing the server does not wait", async () => {

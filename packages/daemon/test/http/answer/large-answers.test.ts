@@ -6,7 +6,7 @@ import { sandboxId, send, startServer } from "../../support.ts";
 
 const answerBytes = 60 * 1024 * 1024;
 
-test("large answers that nobody reads are bounded; small ones and later ones are served", async () => {
+test("large answers that clients do not read are bounded; small ones and later ones are served", async () => {
   let asked = 0;
   const stdout = "x".repeat(answerBytes);
   await using server = await startServer({

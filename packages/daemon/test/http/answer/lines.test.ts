@@ -123,7 +123,7 @@ test("sendLines() reads no faster than a slow client, and ends when the client d
     before = made;
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
-  assert.ok(made < 200, `${made} events were made though nobody read them`);
+  assert.ok(made < 200, `${made} events were made although the client did not read`);
   leave();
   await Promise.all([returned.promise, aborted.promise]);
 });

@@ -36,10 +36,10 @@ import type { PerStream } from "../wire/requests.ts";
 
 const defaultReadyTimeoutMs = 60_000;
 /** How long an interrupted eval may take to stop. */
-export const defaultGraceMs = 5_000;
+const defaultGraceMs = 5_000;
 const sigint = 2;
 
-export interface KernelSpec {
+interface KernelSpec {
   readonly language: string;
   readonly argv: readonly string[];
   readonly env?: Readonly<Record<string, string>>;

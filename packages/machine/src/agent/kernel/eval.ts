@@ -38,7 +38,7 @@ export interface KernelRequest {
   onOutput?(stream: 1 | 2, bytes: Buffer): void | Promise<void>;
 }
 
-export interface EvalHost {
+interface EvalHost {
   readonly graceMs: number;
   interrupt(): void;
   isRunning(request: KernelRequest): boolean;

@@ -20,7 +20,7 @@ export type KernelMessage =
   | { readonly type: "A"; readonly id: number; readonly bytes: Buffer }
   | { readonly type: "Z"; readonly id: number; readonly text: string };
 
-export const valueStatus = ["value", "none", "error", "interrupted"] as const;
+const valueStatus = ["value", "none", "error", "interrupted"] as const;
 
 export interface KernelValue {
   readonly status: (typeof valueStatus)[number];

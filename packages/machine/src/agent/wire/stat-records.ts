@@ -20,7 +20,7 @@ export class BadRecord extends Error {
 }
 
 /** One record without its path. */
-export type StatRecord = Omit<FileEntry, "path">;
+type StatRecord = Omit<FileEntry, "path">;
 
 /** Reads records from pieces of a stream and keeps an incomplete record until the next piece. */
 export class StatRecordParser {

@@ -8,7 +8,7 @@ import type { Accelerator } from "@forkd/contract";
 import type { BootSpec, DiskSpec, MachineShape, RestoreSpec } from "../engine.ts";
 
 export const machineType = "microvm";
-export const agentPortName = "forkd.agent";
+const agentPortName = "forkd.agent";
 
 /** In the order of the command line; recorded in manifests. */
 export const devices = [

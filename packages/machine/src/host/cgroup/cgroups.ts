@@ -12,9 +12,9 @@ import { enable, takeDelegation, useGiven, type Delegation } from "./delegation.
 import { controllersOf, Group, type GroupLimits, type Places } from "./group.ts";
 import { controllers, findPositions, type Controller, type Position, type Positions } from "./hierarchies.ts";
 
-export type Support = { version: 1 | 2; dir: string } | { reason: string };
+type Support = { version: 1 | 2; dir: string } | { reason: string };
 
-export type OpenOptions = {
+type OpenOptions = {
   /** version 2: a group only for machines, relative to this process's group; default: that group itself */
   machinesGroup?: string | undefined;
   positions?: Positions;

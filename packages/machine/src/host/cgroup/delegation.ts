@@ -13,8 +13,8 @@ import { basename, dirname, join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
 import type { Controller, Position } from "./hierarchies.ts";
 
-export const leafName = "daemon";
-export const keeperName = "keeper";
+const leafName = "daemon";
+const keeperName = "keeper";
 
 export type Delegation = {
   /** the group below which groups can be created */

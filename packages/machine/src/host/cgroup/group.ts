@@ -24,7 +24,7 @@ export type GroupLimits = {
 };
 
 /** Where memory ran out: `limit` is the group's own limit, `host` is anything above the group. */
-export type OomKill = "limit" | "host";
+type OomKill = "limit" | "host";
 
 export type Place = { version: 1 | 2; dir: string };
 export type Places = Partial<Record<Controller, Place>>;
