@@ -26,7 +26,7 @@ const exceptions = {
 const operations = "packages/runtime/src/operations/";
 const browserSafe = (file) =>
   file.startsWith("packages/contract/src/") ||
-  (file.startsWith("packages/sdk/src/") && !/\/node[^/]*\.ts$/.test(file));
+  (file.startsWith("packages/sdk/src/") && !/\/node(\/.*|[^/]*)\.ts$/.test(file));
 
 function* sources(dir) {
   for (const name of readdirSync(dir)) {

@@ -281,6 +281,14 @@ test("completion completes verbs, tags, ids and options", async () => {
   assert.match((await runCli(["completion", "bash"])).stdout, /complete -o default -F _forkd forkd/);
 });
 
+test("ls names how many dead sandboxes it hides", async () => {
+  const dead = { ...sandbox(idB, 1), state: "dead", reason: "VMM killed by SIGKILL" };
+  await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json: [dead] } });
+  const { stderr } = await runCli(["ls"], daemon);
+  assert.match(stderr, /^No sandboxes\..*\n1 dead\. Run `forkd ls --all` to see why\.\n$/);
+  assert.match((await runCli(["ls", "--all"], daemon)).stdout, /dead \(VMM killed by SIGKILL\)/);
+});
+
 test("version, down and doctor do not start the daemon", async () => {
   const version = await runCli(["version", "--json"]);
   assert.deepEqual(JSON.parse(version.stdout), { cli: "0.1.0", daemon: null });

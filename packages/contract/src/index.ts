@@ -41,7 +41,7 @@ export type { EvalEvent, EvalRequest, EvalResult } from "./eval.ts";
 export { fileEntrySchema } from "./files.ts";
 export type { FileEntry } from "./files.ts";
 export type { SettingInfo } from "./settings.ts";
-export type { AuditStatus, Check, CleanupReport, DoctorReport, Status } from "./system.ts";
+export type { AuditStatus, Check, CleanupReport, DoctorReport, ShutdownResult, Status } from "./system.ts";
 export { keyNameSchema, keyScopeSchema } from "./keys.ts";
 export type { CreatedKey, KeyInfo } from "./keys.ts";
 export { controlTypes, eventTypes, matchesType } from "./wire/event-types.ts";

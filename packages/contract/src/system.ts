@@ -59,6 +59,21 @@ const cleanupSchema = z.object({
 });
 export type CleanupReport = z.output<typeof cleanupSchema>;
 
+const unsavedSchema = z.object({ id: z.string(), name: z.string(), error: z.string() });
+const shutdownSchema = z.object({
+  /** machines that were stopped */
+  stopped: z.number(),
+  /** machines that keep running for the next daemon */
+  kept: z.number(),
+  /** names of the workspaces that were saved; absent if there were none */
+  saved: z.array(z.string()).optional(),
+  /** workspaces that keep running because they could not be saved */
+  unsaved: z.array(unsavedSchema).optional(),
+  /** workspaces that were stopped by force without being saved */
+  lost: z.array(unsavedSchema).optional(),
+});
+export type ShutdownResult = z.output<typeof shutdownSchema>;
+
 export const systemRoutes = {
   health: route({
     method: "get",
@@ -124,7 +139,9 @@ export const systemRoutes = {
     input: z.strictObject({
       /** default: the setting on_stop */
       sandboxes: z.enum(["keep", "stop"]).optional(),
+      /** with stop: also stop workspaces that cannot be saved */
+      force: z.boolean().optional(),
     }),
-    output: z.object({ stopped: z.number(), kept: z.number() }),
+    output: shutdownSchema,
   }),
 } as const;

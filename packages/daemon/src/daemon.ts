@@ -65,7 +65,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     maxConnections: settings.max_connections,
     maxPerAddress: settings.max_connections_per_address,
   };
-  const server = scope.use(await openServer({ socket, listen, listener, tls: access.tls, limits }));
+  const server = scope.use(await openServer({ socket, listen, listener, tls: access.tls, limits, log }));
   const { url } = server;
   opened.started?.();
 

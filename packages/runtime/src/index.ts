@@ -13,7 +13,7 @@ export {
 export type { Caller } from "./context.ts";
 export { openRuntime } from "./open-runtime.ts";
 export type { Runtime } from "./runtime.ts";
-export { closeSandboxes } from "./sandbox/shutdown.ts";
+export { closeSandboxes, saveWorkspaces } from "./sandbox/shutdown.ts";
 export { forkdVersion } from "./version.ts";
 export { hostBootId, identify } from "@forkd/machine";
 export { branch } from "./operations/branch.ts";

@@ -6,6 +6,7 @@ import { CachedValue, FairSemaphore, type Logger } from "@forkd/base";
 import {
   Cgroups,
   chooseAccelerator,
+  hostBootId,
   measureTscKhz,
   QemuEngine,
   type AcceleratorChoice,
@@ -30,10 +31,12 @@ import { Usage } from "./observe/usage.ts";
 import { OpenWork } from "./open-work.ts";
 import { expire } from "./operations/timeouts.ts";
 import { adoptSandboxes } from "./recovery/adopt.ts";
+import { rememberEnded } from "./recovery/ended.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
 import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
 import { Survivors } from "./recovery/survivors.ts";
 import type { Runtime } from "./runtime.ts";
+import { EndedSandboxes } from "./sandbox/ended.ts";
 import { Activity } from "./sandbox/timers.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
@@ -54,6 +57,7 @@ export function openStore(
   return Store.open(snapshotsDir(config), {
     mappedImages,
     cacheDir: join(config.dataDir, "cache", "memory"),
+    verifiedRecord: { path: join(config.dataDir, "cache", "verified.json"), bootId: hostBootId() },
     cacheLimits: {
       maxBytes: config.memoryCacheMib * 1024 * 1024,
       isUsed: (id) => images.isHeld(id),
@@ -128,6 +132,7 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     branches: new OpenBranches(config.branchConcurrency, events),
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
+    ended: new EndedSandboxes(join(config.dataDir, "ended.json"), log),
     places,
     newWorkspaces: new Set(),
     work: new OpenWork(config.onStop),
@@ -140,7 +145,12 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     }),
     memoryEstimates: new MemoryEstimates(),
     starts: new FairSemaphore(config.forkParallelism),
-    pool: new VmmPool(config.poolSize, (snapshot) => prepareAhead(runtime, snapshot), log),
+    pool: new VmmPool({
+      size: config.poolSize,
+      prepare: (snapshot) => prepareAhead(runtime, snapshot),
+      isUsable: ({ paths }) => engine.canAttach(paths),
+      log,
+    }),
     outputRoom: new OutputRoom(maxOutputBytes),
     guestBytes: new GuestBytes(),
     events,
@@ -150,6 +160,8 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
   };
   events.onEvent = (event) => metrics.seen(event);
   store.onFlatBuilt = (seconds) => metrics.chainBuildSeconds.observe(seconds);
+  registry.onEnd = (sandbox) => rememberEnded(runtime, sandbox);
+  registry.onEndedRemoved = (id) => runtime.ended.remove(id);
   registry.onExpiry = (sandbox) => void expire(runtime, sandbox, "ttl");
   registry.onSchedule = (sandbox) => runtime.activity.watch(sandbox);
   const timers = [startRetention(runtime), guardConsoles(runtime)];
@@ -179,7 +191,8 @@ async function close(runtime: Runtime, timers: readonly Disposable[]): Promise<v
   runtime.activity[Symbol.dispose]();
   await runtime.work.end();
   await runtime.pool[Symbol.asyncDispose]();
-  const closed = await closeSandboxes(runtime, runtime.work.onStop);
+  const closed = await closeSandboxes(runtime, { onStop: runtime.work.onStop });
+  await runtime.store[Symbol.asyncDispose]();
   runtime.log.info({ event: "runtime.close", ...closed });
   runtime.cgroups.close();
 }

@@ -14,6 +14,7 @@ import type { EventBus } from "./observe/events.ts";
 import type { RuntimeMetrics } from "./observe/metrics.ts";
 import type { Usage } from "./observe/usage.ts";
 import type { OpenWork } from "./open-work.ts";
+import type { EndedSandboxes } from "./sandbox/ended.ts";
 import type { Activity } from "./sandbox/timers.ts";
 import type { Registry } from "./sandbox/registry.ts";
 import type { Host } from "./snapshots/compatibility.ts";
@@ -44,6 +45,8 @@ export type Runtime = AsyncDisposable & {
   // sandboxes
   readonly registry: Registry;
   readonly activity: Activity;
+  /** sandboxes that ended, for the next daemon */
+  readonly ended: EndedSandboxes;
   /** ids whose directories are in use, registered or not */
   readonly places: Set<string>;
   /** names of workspaces being created */

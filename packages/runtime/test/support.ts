@@ -82,7 +82,8 @@ export async function openTestRuntime(t: TestContext, settings: TestSettings = {
   const runtime = createRuntime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(async () => {
     await runtime[Symbol.asyncDispose]();
-    await rm(root, { recursive: true, force: true });
+    // A store that is not closed may still write to its cache.
+    await rm(root, { recursive: true, force: true, maxRetries: 3 });
   });
   return { runtime, engine, config };
 }

@@ -7,6 +7,7 @@ import type {
   RequestOf,
   ResponseOf,
   SandboxInfo,
+  ShutdownResult,
   Stats,
   Status,
   Tree,
@@ -119,13 +120,18 @@ export class Forkd {
 
   /**
    * Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's
-   * setting.
+   * setting. Throws `workspace_not_saved` if a workspace cannot be saved; `force` stops it anyway.
    */
-  shutdown({ sandboxes, ...options }: CallOptions & { sandboxes?: "keep" | "stop" } = {}): Promise<{
-    stopped: number;
-    kept: number;
-  }> {
-    return this.#client.call("shutdown", sandboxes === undefined ? {} : { sandboxes }, options);
+  shutdown({
+    sandboxes,
+    force,
+    ...options
+  }: CallOptions & {
+    sandboxes?: "keep" | "stop" | undefined;
+    force?: boolean | undefined;
+  } = {}): Promise<ShutdownResult> {
+    const request = { ...(sandboxes !== undefined && { sandboxes }), ...(force && { force }) };
+    return this.#client.call("shutdown", request, options);
   }
 }
 

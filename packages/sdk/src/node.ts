@@ -14,6 +14,7 @@ import {
   defaultRuntimeDir as runtimeDirOf,
 } from "@forkd/contract/wire";
 import type { DirectoryFacts } from "@forkd/contract";
+import { forDataDir, readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
 import { cancelled, fromFailure } from "./errors.ts";
 import { Forkd } from "./forkd.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
@@ -40,6 +41,7 @@ type ConnectOptions = {
   /** Data directory of the daemon; default: FORKD_DATA_DIR, or the directory of this user. */
   dataDir?: string | undefined;
 };
+export { readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Shorter than the daemon's limit (65 s), so that no request uses a connection that is being closed. */
@@ -49,7 +51,11 @@ const connectMs = 10_000;
 
 /** Finds the daemon of this user; does not contact it yet. */
 export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
-  return new Forkd({ transport: nodeTransport(await findDaemon(options, process.env)) });
+  const target = await findDaemon(options, process.env);
+  const transport = nodeTransport(target);
+  const dataDir = wantedDataDir(options, process.env);
+  if (dataDir === undefined || !("socket" in target)) return new Forkd({ transport });
+  return new Forkd({ transport: forDataDir(transport, { dataDir, socket: target.socket }) });
 }
 
 /** Uses the first of: options, FORKD_SOCKET, FORKD_URL, the daemon's record, the default socket. */
@@ -61,8 +67,15 @@ export async function findDaemon(options: ConnectOptions, env: Environment): Pro
   if (env["FORKD_URL"] && options.dataDir === undefined) {
     return urlTarget(env["FORKD_URL"], { options, env, dataDir });
   }
-  const { socket } = await readRecord(dataDir);
-  return { socket: socket ?? join(defaultRuntimeDir(env), "forkd.sock") };
+  const { record } = await readDaemonRecord(dataDir);
+  return { socket: record.socket ?? join(defaultRuntimeDir(env), "forkd.sock") };
+}
+
+/** The data directory whose daemon is asked for; undefined if a socket or an address names the daemon. */
+function wantedDataDir(options: ConnectOptions, env: Environment): string | undefined {
+  if (options.socket !== undefined || options.url !== undefined) return undefined;
+  if (options.dataDir !== undefined) return options.dataDir;
+  return env["FORKD_SOCKET"] || env["FORKD_URL"] ? undefined : env["FORKD_DATA_DIR"] || undefined;
 }
 
 /** The data directory of this user's daemon unless a setting names another. */
@@ -107,7 +120,7 @@ async function urlTarget(url: string, sources: Sources): Promise<Target> {
 async function findToken(url: URL, { options, env, dataDir }: Sources): Promise<string | undefined> {
   const given = options.token ?? (env["FORKD_TOKEN"] || undefined);
   if (given !== undefined) return given;
-  const record = await readRecord(dataDir);
+  const { record } = await readDaemonRecord(dataDir);
   if (!isOwnDaemon(url, record)) return undefined;
   return (await readIfPresent(record.token_file ?? join(dataDir, "token")))?.trim();
 }
@@ -121,25 +134,6 @@ function isOwnDaemon(url: URL, record: DaemonRecord): boolean {
 
 function isLoopback(hostname: string): boolean {
   return /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/i.test(hostname);
-}
-
-type DaemonRecord = { socket?: string; url?: string; token_file?: string };
-
-/** The record that the daemon wrote; empty if there is none. */
-async function readRecord(dataDir: string): Promise<DaemonRecord> {
-  const file = join(dataDir, "daemon.json");
-  const text = await readIfPresent(file);
-  if (text === undefined) return {};
-  try {
-    // `null` and primitives have no own string entries and yield an empty record.
-    const fields = Object.entries((JSON.parse(text) ?? {}) as Record<string, unknown>);
-    return Object.fromEntries(fields.filter(([, value]) => typeof value === "string"));
-  } catch (error) {
-    throw new AppError("daemon_unreachable", `Cannot read ${file}: ${String(error)}`, {
-      remedy: advice("Remove the file and restart the daemon."),
-      cause: error,
-    });
-  }
 }
 
 /** Refuses other kinds of files: reading a pipe could wait forever. */

@@ -18,6 +18,8 @@ const wording: RemedyWording = {
 
   list_sandboxes: () => "Call `forkd.sandboxes.list()` to list sandboxes.",
   resume: () => "Call `sandbox.resume()` to resume it.",
+  pause_and_resume: ({ ids }) =>
+    `Call \`sandbox.pause()\`, then \`sandbox.resume()\`, for ${ids.join(", ")}.`,
   kill_dependents: ({ ids }) => `Call \`forkd.sandboxes.kill(id)\` first for ${ids.join(", ")}.`,
   kill_children: ({ tag }) =>
     `Kill the sandboxes of \`forkd.sandboxes.list({ tag: "${tag}" })\` with \`forkd.sandboxes.kill(id)\`.`,
@@ -30,6 +32,8 @@ const wording: RemedyWording = {
 
   list_workspaces: () => "Call `forkd.workspaces.list()` to list workspaces.",
   delete_workspace: ({ name }) => `Use another name, or call \`forkd.workspaces.remove("${name}")\`.`,
+  keep_or_force: () =>
+    'Call `forkd.shutdown({ sandboxes: "keep" })` to leave it running, or add `force` to lose what was not saved.',
 
   authenticate: () => "Connect with the `token` of the daemon or of a key, or set FORKD_TOKEN.",
   list_keys: () => "Call `forkd.keys.list()` to list keys.",
@@ -46,6 +50,8 @@ const wording: RemedyWording = {
   run_doctor: () => "Call `forkd.doctor()` to see what the host lacks.",
   make_guest_kernel: () => "Build a snapshot: the first build makes one.",
   show_daemon_log: () => "Read the daemon's log.",
+  use_own_places: () =>
+    "Connect with the `socket` of the daemon that is meant; a second daemon needs its own runtime directory and address.",
   start_daemon: () => "Start the daemon, or connect with its `socket` or `url`.",
   trust_certificate: () =>
     "Connect with a `caFile` that has the daemon's certificate or its authority, and with a host name of the certificate.",

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import http from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { findDaemon } from "../src/node.ts";
+import { connect, findDaemon, readDaemonRecord } from "../src/node.ts";
 
 test("findDaemon() prefers options, then variables, then the daemon's record, then the default", async () => {
   const dir = await mkdtemp(join(tmpdir(), "forkd-find-"));
@@ -31,7 +32,7 @@ test("findDaemon() prefers options, then variables, then the daemon's record, th
     });
     assert.deepEqual(await findDaemon({ socket: "/o" }, env), { socket: "/o" });
     await writeFile(join(dir, "daemon.json"), '{"socket": "/d');
-    await assert.rejects(findDaemon({}, env), { code: "daemon_unreachable", message: /daemon\.json/ });
+    assert.deepEqual(await findDaemon({}, env), { socket: "/r/forkd.sock" }, "a damaged record is ignored");
   } finally {
     await rm(dir, { recursive: true });
   }
@@ -94,6 +95,70 @@ test("findDaemon() does not wait for a FIFO in place of the record", { timeout: 
     // It holds no record; whether that is an error does not matter here.
     await findDaemon({ dataDir: dir }, {}).catch(() => undefined);
   } finally {
+    await rm(dir, { recursive: true });
+  }
+});
+
+test("readDaemonRecord() reports a record that cannot be read and follows no link", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-record-"));
+  const file = join(dir, "daemon.json");
+  try {
+    assert.deepEqual(await readDaemonRecord(dir), { file, record: {} });
+    for (const [content, problem] of [
+      ["", /JSON/],
+      ['{"socket": "/d', /JSON/],
+      ["null", /not a JSON object/],
+      ["x".repeat(70_000), /more than/],
+    ] as const) {
+      await writeFile(file, content);
+      const found = await readDaemonRecord(dir);
+      assert.deepEqual(found.record, {});
+      assert.match(found.problem ?? "", problem);
+    }
+    await rm(file);
+    await writeFile(join(dir, "elsewhere"), JSON.stringify({ socket: "/planted" }));
+    await symlink("elsewhere", file);
+    assert.match((await readDaemonRecord(dir)).problem ?? "", /ELOOP/);
+    await rm(file);
+    await mkdir(file);
+    assert.match((await readDaemonRecord(dir)).problem ?? "", /not a regular file/);
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+});
+
+test("connect() refuses a daemon whose data directory is another one, before it asks for anything", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-other-"));
+  const asked: string[] = [];
+  const socket = join(dir, "forkd.sock");
+  const server = http.createServer((incoming, outgoing) => {
+    asked.push(`${incoming.method} ${incoming.url}`);
+    outgoing.setHeader("content-type", "application/json");
+    outgoing.end(JSON.stringify(incoming.url === "/v1/status" ? { data_dir: dir } : { killed: [] }));
+  });
+  await new Promise<void>((resolve) => server.listen(socket, resolve));
+  const before = { ...process.env };
+  try {
+    delete process.env["FORKD_SOCKET"];
+    delete process.env["FORKD_URL"];
+    process.env["FORKD_RUNTIME_DIR"] = dir;
+    const other = join(dir, "other");
+    await assert.rejects((await connect({ dataDir: other })).call("killAll", {}), {
+      code: "other_daemon",
+      remedy: { action: "use_own_places" },
+    });
+    process.env["FORKD_DATA_DIR"] = other;
+    await assert.rejects((await connect()).call("killAll", {}), { code: "other_daemon" });
+    assert.deepEqual(new Set(asked), new Set(["GET /v1/status"]));
+    await symlink(dir, other);
+    const same = await connect();
+    await same.call("killAll", {});
+    await same.call("killAll", {});
+    assert.deepEqual(asked.slice(-3), ["GET /v1/status", "DELETE /v1/sandboxes", "DELETE /v1/sandboxes"]);
+  } finally {
+    process.env = before;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
     await rm(dir, { recursive: true });
   }
 });

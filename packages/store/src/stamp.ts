@@ -1,17 +1,24 @@
 /** A stamp from stat() identifies a file's content: it changes when the file is written, not when linked. */
+import type { BigIntStats } from "node:fs";
 import { stat } from "node:fs/promises";
 import { isErrno, LruMap } from "@forkd/base";
 
 /** undefined if the file does not exist */
 export async function stampOf(path: string): Promise<string | undefined> {
   try {
-    const facts = await stat(path, { bigint: true });
-    return `${facts.dev}:${facts.ino}:${facts.size}:${facts.mtimeNs}`;
+    return stampIn(await stat(path, { bigint: true }));
   } catch (error) {
     if (isErrno(error, "ENOENT", "ENOTDIR")) return undefined;
     throw error;
   }
 }
+
+export function stampIn({ dev, ino, size, mtimeNs }: BigIntStats): string {
+  return `${dev}:${ino}:${size}:${mtimeNs}`;
+}
+
+/** `path`: one of the links to it, if one is known */
+type VerifiedFile = { stamp: string; digest: string; path: string | undefined };
 
 /** More than the files of all snapshots in use at a time. A file without an entry is read again. */
 const maxFiles = 10_000;
@@ -22,24 +29,36 @@ const maxFiles = 10_000;
  * entries.
  */
 export class VerifiedFiles {
-  readonly #digests: LruMap<string, string>;
+  readonly #files: LruMap<string, VerifiedFile>;
+  /** called when a file was verified */
+  onAdd: (() => void) | undefined;
 
   constructor(options: { maxFiles?: number } = {}) {
-    this.#digests = new LruMap(options.maxFiles ?? maxFiles);
+    this.#files = new LruMap(options.maxFiles ?? maxFiles);
   }
 
-  has(stamp: string, digest: string): boolean {
-    if (this.#digests.peek(inodeOf(stamp)) !== `${stamp} ${digest}`) return false;
-    this.add(stamp, digest);
+  has(stamp: string, digest: string, path?: string): boolean {
+    const known = this.#files.peek(inodeOf(stamp));
+    if (known?.stamp !== stamp || known.digest !== digest) return false;
+    this.#files.set(inodeOf(stamp), { ...known, path: path ?? known.path });
     return true;
   }
 
-  add(stamp: string, digest: string): void {
-    this.#digests.set(inodeOf(stamp), `${stamp} ${digest}`);
+  add(stamp: string, digest: string, path?: string): void {
+    this.#files.set(inodeOf(stamp), { stamp, digest, path });
+    this.onAdd?.();
+  }
+
+  /** Those whose path is known, the least recently used first. */
+  entries(): { path: string; stamp: string; digest: string }[] {
+    return [...this.#files.keys()].flatMap((inode) => {
+      const { path, stamp = "", digest = "" } = this.#files.peek(inode) ?? {};
+      return path === undefined ? [] : { path, stamp, digest };
+    });
   }
 
   delete(stamp: string): void {
-    this.#digests.delete(inodeOf(stamp));
+    this.#files.delete(inodeOf(stamp));
   }
 }
 

@@ -24,6 +24,7 @@ import {
   writeTombstone,
   type Tombstone,
 } from "./tombstone.ts";
+import { VerifiedRecord, type VerifiedRecordPlace } from "./verified-record.ts";
 import { verifyChain, type VerifyOptions } from "./verify.ts";
 
 /** A tag without a usable snapshot. */
@@ -45,37 +46,56 @@ type StoreOptions = {
   cacheLimits?: CacheLimits;
   /** id → stamp of images that machines map already */
   mappedImages?: ReadonlyMap<string, string>;
+  /** where verified files are remembered over a restart; default: nowhere */
+  verifiedRecord?: VerifiedRecordPlace;
   log?: Logger;
 };
 
 const anything = async (): Promise<boolean> => true;
 const noLimits: CacheLimits = { maxBytes: Number.MAX_SAFE_INTEGER, isUsed: () => false };
 
-export class Store {
+type StoreParts = {
+  root: string;
+  verified: VerifiedFiles;
+  record: VerifiedRecord | undefined;
+  cache: FlatCache;
+  log: Logger;
+};
+
+export class Store implements AsyncDisposable {
   readonly root: string;
   readonly #log: Logger;
   readonly #verified: VerifiedFiles;
+  readonly #record: VerifiedRecord | undefined;
   readonly #cache: FlatCache;
   readonly #snapshots = new Map<string, StoredSnapshot>();
   /** tombstones that could not be written to disk */
   readonly #failed = new Map<string, Tombstone>();
 
-  private constructor(root: string, verified: VerifiedFiles, cache: FlatCache, log: Logger) {
-    this.root = root;
-    this.#verified = verified;
-    this.#cache = cache;
-    this.#log = log;
+  private constructor(parts: StoreParts) {
+    this.root = parts.root;
+    this.#verified = parts.verified;
+    this.#record = parts.record;
+    this.#cache = parts.cache;
+    this.#log = parts.log;
   }
 
   /** Opens the root and removes the leftovers of an earlier process. */
   static async open(root: string, options: StoreOptions): Promise<Store> {
     const log = options.log ?? nullLogger();
     await mkdir(root, { recursive: true, mode: 0o700 });
-    await removeLeftovers(root);
     const verified = new VerifiedFiles();
+    const record = options.verifiedRecord && new VerifiedRecord(options.verifiedRecord, verified, log);
+    await record?.load();
+    await removeLeftovers(root);
     const limits = options.cacheLimits ?? noLimits;
     const cache = await FlatCache.open(options.cacheDir, limits, verified, log, options.mappedImages);
-    return new Store(root, verified, cache, log);
+    return new Store({ root, verified, record, cache, log });
+  }
+
+  /** Remembers the verified files for the next process. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#record?.[Symbol.asyncDispose]();
   }
 
   /** Called when a memory image was built from layers, with the duration in seconds. */

@@ -43,10 +43,10 @@ export async function verifyMemory(
   if (layer === undefined) return;
   const path = snapshotFile(owner, "layer");
   const stamp = await presentStamp(head, owner, path);
-  if (options.always !== true && verified.has(stamp, layer.digest)) return;
+  if (options.always !== true && verified.has(stamp, layer.digest, path)) return;
   verified.delete(stamp);
   await withLayer(head, owner, (opened) => verifyLayer(opened, options));
-  verified.add(stamp, layer.digest);
+  verified.add(stamp, layer.digest, path);
 }
 
 /** Opens the layer of `owner`. Errors name `head`, the snapshot that the caller uses. */
@@ -80,13 +80,13 @@ async function verifyFile(
   options: VerifyOptions,
 ): Promise<void> {
   const stamp = await presentStamp(head, owner, path);
-  if (options.always !== true && verified.has(stamp, expected.digest)) return;
+  if (options.always !== true && verified.has(stamp, expected.digest, path)) return;
   verified.delete(stamp);
   const actual = await digestFile(path, options.signal);
   if (actual.bytes !== expected.bytes || actual.digest !== expected.digest) {
     throw corrupt(head, `${nameOf(head, owner, path)} differs from its digest`);
   }
-  verified.add(stamp, expected.digest);
+  verified.add(stamp, expected.digest, path);
 }
 
 async function presentStamp(head: StoredSnapshot, owner: StoredSnapshot, path: string): Promise<string> {

@@ -184,7 +184,7 @@ test("`up` starts a daemon that outlives its shell and writes a log; `logs --dae
   const { stdout } = await run("setsid", ["sh", "-c", `"${process.execPath}" "${cliPath}" up --json`], {
     env,
   });
-  scope.defer(async () => void (await run(process.execPath, [cliPath, "down"], { env })));
+  scope.defer(async () => void (await run(process.execPath, [cliPath, "down", "--stop"], { env })));
   const { pid } = JSON.parse(stdout) as { pid: number };
   const session = (await readFile(`/proc/${pid}/stat`, "utf8")).split(") ")[1]?.split(" ")[3];
   assert.equal(Number(session), pid, "the daemon has its own session");

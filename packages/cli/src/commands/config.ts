@@ -155,7 +155,10 @@ async function runningValues(cli: Cli): Promise<Running | undefined> {
     const { pid, settings } = await forkd.call("config", {}, { signal: cli.signal });
     return { pid, settings: new Map(settings.map((setting) => [setting.name, setting])) };
   } catch (error) {
-    if (error instanceof AppError && ["not_found", "forbidden", "unauthenticated"].includes(error.code))
+    if (
+      error instanceof AppError &&
+      ["not_found", "forbidden", "unauthenticated", "other_daemon"].includes(error.code)
+    )
       return undefined;
     throw error;
   }

@@ -67,4 +67,6 @@ async function ls(
   }
   cli.out.rows([...sandboxColumns(), ...(wide ? wideColumns() : [])], sandboxes);
   if (sandboxes.length === 0) cli.out.note("No sandboxes. Run `forkd fork TAG` to fork some.");
+  const hidden = found.filter((info) => !isShown(info)).length;
+  if (hidden > 0) cli.out.note(`${hidden} dead. Run \`forkd ls --all\` to see why.`);
 }

@@ -15,7 +15,7 @@ import {
   fromErrorBody,
   parseRemedy,
 } from "@forkd/contract/wire";
-import { defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
+import { defaultDataDir, findDaemon as findTarget, readDaemonRecord } from "@forkd/sdk/node";
 import type { Cli } from "../cli.ts";
 import { cliRemedy } from "../terminal/remedies.ts";
 import { killMs, startMs } from "./deadlines.ts";
@@ -34,6 +34,9 @@ export async function startDaemon(cli: Cli, args: readonly string[] = []): Promi
   using _progress = cli.progress("Starting the daemon");
   const dataDir = resolve(defaultDataDir(cli.environment.variables));
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const { file, problem } = await readDaemonRecord(dataDir);
+  if (problem !== undefined)
+    cli.out.note(`Ignored ${file}: ${problem}. The daemon replaces it when it starts.`);
   const logPath = join(dataDir, "daemon.log");
   await refuseOtherSocket({ variables: cli.environment.variables, signal: cli.signal });
   using deadline = deadlineSignal(startMs, cli.signal);
@@ -164,8 +167,7 @@ async function addressOf(cli: Cli, failure: AppError, signal: AbortSignal): Prom
 export async function findAddress(cli: Cli, pid: number): Promise<DaemonAddress> {
   const { variables } = cli.environment;
   const target = await findTarget({}, variables);
-  const path = join(defaultDataDir(variables), "daemon.json");
-  const record = JSON.parse(await readFile(path, "utf8").catch(() => "{}")) as { url?: unknown };
-  const url = "url" in target ? target.url : typeof record.url === "string" ? record.url : null;
+  const { record } = await readDaemonRecord(defaultDataDir(variables));
+  const url = "url" in target ? target.url : (record.url ?? null);
   return { pid, socket: "socket" in target ? target.socket : "-", url };
 }

@@ -62,12 +62,12 @@ export function formatLimits({ limits = {}, limits_not_enforced: missing = [] }:
     .join(" ");
 }
 
-/** `10m kill`, followed by `resumes` if auto-resume is on. */
+/** `10m kill`, followed by `auto-resume` if that is on. */
 export function formatTimeouts(info: SandboxInfo): string {
   const { idle_timeout_secs: idle, on_timeout: action, auto_resume: autoResume } = info;
   return [
     ...(idle === undefined ? [] : [formatSeconds(idle)]),
     ...(action === undefined ? [] : [action]),
-    ...(autoResume ? ["resumes"] : []),
+    ...(autoResume ? ["auto-resume"] : []),
   ].join(" ");
 }

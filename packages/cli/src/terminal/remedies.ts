@@ -17,6 +17,8 @@ const wording: RemedyWording = {
 
   list_sandboxes: () => "Run `forkd ls --all` to list sandboxes.",
   resume: ({ id }) => `Run \`forkd resume ${id}\` to resume it.`,
+  pause_and_resume: ({ ids }) =>
+    `Run \`forkd pause ${ids.join(" ")}\`, then \`forkd resume ${ids.join(" ")}\`.`,
   kill_dependents: ({ ids }) => `Run \`forkd kill ${ids.join(" ")}\` to kill the sandboxes first.`,
   kill_children: ({ tag }) => `Run \`forkd kill --tag ${tag}\` to kill them.`,
   kill_some: ({ setting }) => `Kill sandboxes that are not needed with \`forkd kill ID\`${orRaise(setting)}.`,
@@ -28,6 +30,8 @@ const wording: RemedyWording = {
 
   list_workspaces: () => "Run `forkd workspace ls` to list workspaces.",
   delete_workspace: ({ name }) => `Use another name, or run \`forkd workspace delete ${name}\` to delete it.`,
+  keep_or_force: () =>
+    "Leave it running with `forkd down --keep`, or lose what was not saved with `forkd down --stop --force`.",
 
   authenticate: () =>
     "Set FORKD_TOKEN to the daemon's token, or to a key that `forkd keys create NAME` made on the daemon's host.",
@@ -45,11 +49,13 @@ const wording: RemedyWording = {
   run_doctor: () => "Run `forkd doctor` to see what is missing.",
   make_guest_kernel: () => "Run `forkd doctor --fix` to make one now; the first build makes one, too.",
   show_daemon_log: () => "Run `forkd logs --daemon` to read the daemon's log.",
+  use_own_places: () =>
+    "Set FORKD_RUNTIME_DIR and FORKD_LISTEN too for a second daemon, or unset FORKD_DATA_DIR to use this one.",
   start_daemon: () => "Start the daemon with `forkd up`, or check FORKD_SOCKET and FORKD_URL.",
   trust_certificate: () =>
     "Set FORKD_CA to a PEM file with the daemon's certificate or its authority, and use a host name of the certificate in FORKD_URL.",
   move_data_back: ({ from, to }) =>
-    `Run \`mv ${from} ${to}\` and \`forkd down\` to stop the machines, then move the directory again.`,
+    `Run \`mv ${from} ${to}\` and \`forkd down --stop\` to stop the machines, then move the directory again.`,
 };
 
 /** For errors that bring no remedy. */

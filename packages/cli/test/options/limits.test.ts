@@ -82,7 +82,7 @@ test("ls --wide shows timeouts and limits, and marks those that are not enforced
   await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json } });
   const { stdout } = await runCli(["ls", "--wide"], daemon);
   assert.match(stdout, /OWNER +LIMITS +TIMEOUTS/);
-  assert.match(stdout, /ci +memory_mib=128 net_bps=5000! +10m pause resumes/);
+  assert.match(stdout, /ci +memory_mib=128 net_bps=5000! +10m pause auto-resume/);
 });
 
 test("timeouts sends only the given options", async () => {

@@ -28,6 +28,8 @@ export const errorCodes = {
   snapshot_in_use: { status: 409, exit: 4, retryable: false },
   snapshot_incompatible: { status: 409, exit: 4, retryable: false },
   already_exists: { status: 409, exit: 4, retryable: false },
+  other_daemon: { status: 409, exit: 4, retryable: false },
+  workspace_not_saved: { status: 409, exit: 4, retryable: true },
   data_dir_in_use: { status: 409, exit: 4, retryable: false },
   body_too_large: { status: 413, exit: 2, retryable: false },
   idempotency_mismatch: { status: 422, exit: 2, retryable: false },

@@ -17,6 +17,8 @@ const wording: RemedyWording = {
 
   list_sandboxes: () => "GET /v1/sandboxes lists the sandboxes.",
   resume: ({ id }) => `POST /v1/sandboxes/${id}/resume resumes it.`,
+  pause_and_resume: ({ ids }) =>
+    `POST /v1/sandboxes/{id}/pause, then POST /v1/sandboxes/{id}/resume, for ${ids.join(", ")}.`,
   kill_dependents: ({ ids }) => `Kill the sandboxes first: DELETE /v1/sandboxes/{id} for ${ids.join(", ")}.`,
   kill_children: ({ tag }) => `DELETE /v1/sandboxes?tag=${tag} kills them.`,
   kill_some: ({ setting }) => `Kill sandboxes that are not needed${orRaise(setting)}.`,
@@ -27,6 +29,8 @@ const wording: RemedyWording = {
 
   list_workspaces: () => "GET /v1/workspaces lists the workspaces.",
   delete_workspace: ({ name }) => `Use another name, or delete it with DELETE /v1/workspaces/${name}.`,
+  keep_or_force: () =>
+    'Send {"sandboxes": "keep"} to leave it running, or add "force": true to lose what was not saved.',
 
   authenticate: () => "Send the daemon's token, or a key, as `Authorization: Bearer TOKEN`.",
   list_keys: () => "GET /v1/keys lists the keys.",
@@ -43,6 +47,8 @@ const wording: RemedyWording = {
   run_doctor: () => "GET /v1/doctor reports what the host lacks.",
   make_guest_kernel: () => "The first build makes one from a Debian package.",
   show_daemon_log: () => "The daemon's log has more.",
+  use_own_places: () =>
+    "Use the socket of the daemon that is meant; a second daemon needs its own runtime directory and address.",
   start_daemon: () => "Start the daemon.",
   trust_certificate: () => "Trust the certificate of the daemon, and use one of the host names in it.",
   move_data_back: ({ from: now, to }) =>

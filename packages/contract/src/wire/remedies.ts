@@ -23,6 +23,8 @@ const remedyParameters = {
 
   list_sandboxes: {},
   resume: { id: "string" },
+  /** gives a sandbox another machine */
+  pause_and_resume: { ids: "strings" },
   kill_dependents: { ids: "strings" },
   kill_children: { tag: "string" },
   /** Paused sandboxes count too: only killing helps. */
@@ -34,6 +36,8 @@ const remedyParameters = {
 
   list_workspaces: {},
   delete_workspace: { name: "string" },
+  /** the daemon does not stop because a workspace could not be saved */
+  keep_or_force: {},
 
   authenticate: {},
   list_keys: {},
@@ -50,6 +54,8 @@ const remedyParameters = {
   make_guest_kernel: {},
   show_daemon_log: {},
   start_daemon: {},
+  /** the daemon that was found uses another data directory */
+  use_own_places: {},
   trust_certificate: {},
   /** the data directory was moved while machines of its sandboxes ran */
   move_data_back: { from: "string", to: "string" },

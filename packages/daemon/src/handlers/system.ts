@@ -1,5 +1,5 @@
 /** The daemon itself, its events and its metrics. */
-import { closeSandboxes, doctor, listen, metricsText, status, toCheck } from "@forkd/runtime";
+import { closeSandboxes, doctor, listen, metricsText, saveWorkspaces, status, toCheck } from "@forkd/runtime";
 import { placeFindings } from "../host/findings.ts";
 import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./daemon.ts";
@@ -21,10 +21,18 @@ export function systemHandlers({ runtime, version, config, stop, audit, http, lo
         checks: [...report.checks, ...own],
       };
     },
-    shutdown: async ({ sandboxes = runtime.work.onStop }) => {
-      runtime.work.onStop = sandboxes;
+    shutdown: async ({ sandboxes: onStop = runtime.work.onStop, force = false }) => {
+      // Throws if one cannot be saved; then the daemon keeps running.
+      const saved = onStop === "stop" && !force ? await saveWorkspaces(runtime) : [];
+      runtime.work.onStop = onStop;
       try {
-        return await closeSandboxes(runtime, sandboxes);
+        const closed = await closeSandboxes(runtime, { onStop, force });
+        const names = [...saved, ...(closed.saved ?? [])];
+        return {
+          ...closed,
+          stopped: closed.stopped + saved.length,
+          ...(names.length > 0 && { saved: names }),
+        };
       } finally {
         stop();
       }

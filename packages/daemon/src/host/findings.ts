@@ -18,8 +18,14 @@ export async function placeFindings(settings: Settings, isRunning: boolean): Pro
 }
 
 async function socketFinding(path: string, isRunning: boolean): Promise<Finding> {
-  if (isRunning) return ok("socket", path);
   const state = await probeSocket(path);
+  if (isRunning && state !== "answers")
+    return fail(
+      "socket",
+      `${path} was removed; the daemon makes it again`,
+      "Keep programs that clean up away from the runtime directory.",
+    );
+  if (isRunning) return ok("socket", path);
   if (state === "answers")
     return fail("socket", `another daemon listens on ${path}`, {
       action: "change_setting",

@@ -1,12 +1,10 @@
 /**
  * Listening: a unix socket for the owner, and TCP, with TLS if there is a certificate. Closing and draining.
  */
-import { mkdir, rm, stat } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
 import type net from "node:net";
-import { dirname } from "node:path";
-import { isErrno, probeSocket, Scope } from "@forkd/base";
+import { isErrno, Scope, type Logger } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
@@ -14,6 +12,7 @@ import { limitStrangers } from "../access/strangers.ts";
 import { networkOf, plainAddress } from "../access/peer.ts";
 import type { Tls } from "../access/tls.ts";
 import { answerBadHttp } from "./bad-http.ts";
+import { listening, listenUnix } from "./unix-listener.ts";
 
 export type ServerOptions = {
   readonly socket: string;
@@ -23,6 +22,9 @@ export type ServerOptions = {
   /** of TCP */
   readonly tls?: Tls | undefined;
   readonly limits?: Limits | undefined;
+  readonly log?: Logger | undefined;
+  /** how often it looks whether the file of the socket is there */
+  readonly lookMs?: number | undefined;
 };
 /** What clients on TCP may use. */
 export type Limits = {
@@ -45,8 +47,6 @@ export interface Server extends AsyncDisposable {
   close(drainMs: number, beforeCut?: () => void): Promise<void>;
 }
 
-/** sun_path of a unix socket holds this many bytes before its NUL */
-const maxSocketPath = 107;
 const keepAliveMs = 65_000;
 const headersMs = 20_000;
 const maxHeaderBytes = 16 * 1024;
@@ -55,15 +55,19 @@ const defaultConnections = 4096;
 export async function openServer(options: ServerOptions): Promise<Server> {
   await using building = new Scope();
   const unix = httpServer(options.listener("unix"), { isTcp: false });
-  await listenUnix(unix, options.socket);
-  building.defer(() => closeServer(unix, 0));
+  const { socket: path, log, lookMs: everyMs } = options;
+  const file = await listenUnix(unix, { path, log, everyMs });
+  const closeUnix = async (drainMs: number, beforeCut?: () => void) => {
+    await Promise.all([file.close(), closeServer(unix, drainMs, beforeCut)]);
+  };
+  building.defer(() => closeUnix(0));
   const address = parseListen(options.listen);
   const tcp =
     address && httpServer(options.listener("tcp"), { ...options.limits, isTcp: true, tls: options.tls });
   if (tcp) await listenTcp(tcp, address);
   building.keep();
   const close = async (drainMs: number, beforeCut = () => {}) => {
-    await Promise.all([closeServer(unix, drainMs, beforeCut), tcp && closeServer(tcp, drainMs, beforeCut)]);
+    await Promise.all([closeUnix(drainMs, beforeCut), tcp && closeServer(tcp, drainMs, beforeCut)]);
   };
   return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
 }
@@ -143,42 +147,6 @@ function secureServer(options: https.ServerOptions, onRequest: http.RequestListe
   return server;
 }
 
-async function listenUnix(server: http.Server, path: string): Promise<void> {
-  if (Buffer.byteLength(path) > maxSocketPath) {
-    throw new AppError(
-      "host_not_ready",
-      `Cannot listen on ${path}: a socket's path has at most ${maxSocketPath} bytes`,
-      { remedy: { action: "change_setting", setting: "runtime_dir", to: "a shorter path" } },
-    );
-  }
-  await openPrivateDir(dirname(path));
-  await removeStaleSocket(path);
-  // bind() creates the file with the mode that the umask leaves, and listen() binds before it returns.
-  const before = process.umask(0o177);
-  const bound = listening(server, { path });
-  process.umask(before);
-  await bound;
-}
-
-async function openPrivateDir(dir: string): Promise<void> {
-  await mkdir(dir, { recursive: true, mode: 0o700 });
-  const uid = process.getuid?.();
-  if (uid !== undefined && (await stat(dir)).uid !== uid) {
-    throw new AppError("host_not_ready", `Cannot use ${dir}: it belongs to another user`, {
-      remedy: { action: "change_setting", setting: "runtime_dir", to: "another directory" },
-    });
-  }
-}
-
-async function removeStaleSocket(path: string): Promise<void> {
-  if ((await probeSocket(path)) === "answers") {
-    throw new AppError("data_dir_in_use", `Cannot listen on ${path}: another daemon does`, {
-      remedy: { action: "change_setting", setting: "runtime_dir", to: "another directory" },
-    });
-  }
-  await rm(path, { force: true });
-}
-
 async function listenTcp(server: http.Server, { host, port }: ListenAddress): Promise<void> {
   try {
     await listening(server, { host, port });
@@ -198,16 +166,6 @@ async function listenTcp(server: http.Server, { host, port }: ListenAddress): Pr
       remedy: { action: "change_setting", setting: "listen", to: `127.0.0.1:${port}` },
     });
   }
-}
-
-function listening(server: http.Server, where: net.ListenOptions): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once("error", reject);
-    server.listen(where, () => {
-      server.off("error", reject);
-      resolve();
-    });
-  });
 }
 
 /** For clients on this machine: a wildcard address becomes the loopback address. */

@@ -2,7 +2,7 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { writeFileAtomic } from "@forkd/base";
-import { advice, AppError, type SettingInfo } from "@forkd/contract";
+import { advice, AppError, toAppError, type SettingInfo } from "@forkd/contract";
 import { defaultsOf, hostFacts, type Setting, type SettingTable } from "@forkd/runtime";
 import { z } from "zod";
 import { configFileOf, loadConfig, readConfigFile, type Config, type Environment } from "./load.ts";
@@ -121,9 +121,11 @@ async function change(
   edit: (content: FileContent) => FileContent,
 ): Promise<Change[]> {
   const file = configFileOf({}, env);
-  const content = edit(await readConfigFile(file));
+  const before = await readConfigFile(file);
+  const content = edit(before);
   // Checks all settings together, because one may depend on another.
   const config = await loadConfig({}, env, { file: content });
+  await requireOwnSense(file, before, content);
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   await writeFileAtomic(file, `${JSON.stringify(content, undefined, 2)}\n`, 0o600);
   const entries: SettingTable = settingTable;
@@ -134,6 +136,22 @@ async function change(
     value: shown(entries[name], content[name]),
     effective: all.find((each) => each.name === name),
   }));
+}
+
+/**
+ * The next daemon may start without the variables of this shell, so the file must be valid without them. A file
+ * that is not valid already may be repaired step by step.
+ */
+async function requireOwnSense(file: string, before: FileContent, content: FileContent): Promise<void> {
+  const problemOf = (given: FileContent): Promise<AppError | undefined> =>
+    loadConfig({}, { FORKD_DATA_DIR: dirname(file) }, { file: given }).then(() => undefined, toAppError);
+  const problem = await problemOf(content);
+  if (problem === undefined || (await problemOf(before)) !== undefined) return;
+  throw new AppError(
+    "invalid_request",
+    `Cannot change ${file}: a daemon without the FORKD_ variables of this environment would not start. ${problem.message}`,
+    { details: { ...problem.details, file }, cause: problem },
+  );
 }
 
 function notInFile(): AppError {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readdir, readFile, stat, symlink, unlink, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdir, readdir, readFile, rm, stat, symlink, unlink, writeFile } from "node:fs/promises";
 import http from "node:http";
 import net from "node:net";
 import { dirname, join } from "node:path";
@@ -11,6 +12,7 @@ import { loadConfig } from "../../src/settings/load.ts";
 import { lockDataDir } from "../../src/host/data-dir-lock.ts";
 import { runDaemon } from "../../src/daemon.ts";
 import { openServer } from "../../src/http/server.ts";
+import { until } from "@forkd/test-support";
 import { deferred, handlersWith, send, startServer, temporaryDir } from "../support.ts";
 
 const listener = () => (_: http.IncomingMessage, outgoing: http.ServerResponse) => void outgoing.end("ok");
@@ -31,6 +33,22 @@ test("openServer() replaces the socket of a dead daemon and refuses that of a li
   scope.use(await openServer({ socket, listen: "off", listener }));
   await assert.rejects(openServer({ socket, listen: "off", listener }), { code: "data_dir_in_use" });
   assert.equal((await send(socket, "/")).text, "ok");
+});
+
+test("openServer() makes its socket again when the file or its directory is removed", async () => {
+  await using scope = new Scope();
+  const dir = join(await temporaryDir(scope), "run");
+  const socket = join(dir, "forkd.sock");
+  const server = await openServer({ socket, listen: "off", listener, lookMs: 10 });
+  scope.use(server);
+  for (const removed of [dir, socket, dir]) {
+    await rm(removed, { recursive: true });
+    await until("the socket is there again", () => existsSync(socket));
+    assert.equal((await send(socket, "/")).text, "ok");
+    assert.equal((await stat(socket)).mode & 0o777, 0o600);
+  }
+  await server.close(1000);
+  assert.equal(existsSync(socket), false, "nothing is left when it closes");
 });
 
 test("openServer() names a path that is too long and an address that is taken", async () => {

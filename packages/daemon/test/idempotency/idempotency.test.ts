@@ -325,3 +325,12 @@ test("a file that holds only a line cut short loses no later line", async () => 
   await using second = await Idempotency.open(path, nullLogger());
   assert.equal(second.size, 1);
 });
+
+test("a journal that is a directory is named", async () => {
+  await using scope = new Scope();
+  const path = await temporaryDir(scope);
+  await assert.rejects(Idempotency.open(path, nullLogger()), {
+    code: "host_not_ready",
+    message: `Cannot read ${path}: Error: EISDIR: illegal operation on a directory, read`,
+  });
+});

@@ -99,3 +99,21 @@ test("unsetSettings() and setSettings() repair a file that keeps the daemon from
   await setSettings([["pool_size", "3"]], env);
   assert.equal((await loadConfig({}, env)).values.pool_size, 3);
 });
+
+test("setSettings() refuses what a daemon without the variables of this environment could not start with", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  const file = join(dir, "config.json");
+  const env = { FORKD_DATA_DIR: dir, FORKD_LISTEN: "127.0.0.1:8899" };
+  await assert.rejects(
+    setSettings([["listen", "0.0.0.0:8899"]], env),
+    /would not start.*listen: other machines/s,
+  );
+  await assert.rejects(stat(file), { code: "ENOENT" });
+  await setSettings([["listen", "off"]], env);
+  // A file that is not valid already can be repaired.
+  await writeFile(file, JSON.stringify({ listen: "0.0.0.0:8899", auth: "off" }));
+  await unsetSettings(["auth"], env);
+  await unsetSettings(["listen"], env);
+  assert.deepEqual(JSON.parse(await readFile(file, "utf8")), {});
+});

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Scope } from "@forkd/base";
@@ -96,4 +96,11 @@ test("loadConfig() accepts only default limits that a request may ask for", asyn
   await assert.rejects(load({ FORKD_DEFAULT_MEMORY_LIMIT_MIB: "31" }), /at least 32 MiB/);
   const { values } = await load({ FORKD_DEFAULT_DISK_LIMIT_MIB: "8", FORKD_DEFAULT_CPU_PERCENT: "0" });
   assert.deepEqual([values.default_disk_limit_mib, values.default_cpu_percent], [8, 0]);
+});
+
+test("loadConfig() names a config.json that is a directory", async () => {
+  await using scope = new Scope();
+  const dir = await temporaryDir(scope);
+  await mkdir(join(dir, "config.json"));
+  await assert.rejects(loadConfig({ data_dir: dir }, {}), /Cannot read .*config\.json.*EISDIR/);
 });

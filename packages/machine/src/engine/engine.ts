@@ -35,7 +35,7 @@ export type DiskSpec = {
 };
 
 /** Where the engine puts the files and sockets of one machine. */
-type MachinePlace = {
+export type MachinePlace = {
   /** a short path, because the length of socket paths is limited */
   socketDir: string;
   consolePath: string;
@@ -173,4 +173,6 @@ export interface Engine {
    * layers. Throws `engine_failed` if the process has exited or is not ours; never kills it.
    */
   attach(spec: AttachSpec): Promise<Machine>;
+  /** Whether attach() could reach a machine at this place: its sockets are there. */
+  canAttach(place: Pick<MachinePlace, "socketDir">): Promise<boolean>;
 }

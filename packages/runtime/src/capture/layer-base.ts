@@ -1,4 +1,8 @@
-/** The base of a new layer: what the machine was started from, pinned before the machine is paused. */
+/**
+ * The base of a new layer: what the machine was started from, pinned before the machine is paused. Where no
+ * layer can be added, the whole memory is saved instead: a chain at its limit refuses neither a branch nor a
+ * pause.
+ */
 import { join } from "node:path";
 import { AppError, type BranchMode } from "@forkd/contract";
 import { maxChainDepth, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
@@ -11,8 +15,10 @@ import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 export type LayerBase = AsyncDisposable & {
   /** what the machine was started from */
   own: StoredSnapshot;
-  /** the tagged snapshot that a layer names as its parent */
-  parent: { tag: string; id: string };
+  /** how it is saved: as asked, or `full` if no layer can be added to the base */
+  mode: BranchMode;
+  /** the tagged snapshot that a layer names as its parent; a saved state with all of its memory has none */
+  parent: { tag: string; id: string } | undefined;
   /** file that the machine maps */
   flat: string;
   /** layer of the saved state, if the machine was started from one: the new layer is merged with it */
@@ -44,27 +50,17 @@ async function pin(
   const chain = await runtime.store.chain(own);
   const isPrivate = sandbox.saved?.snapshot.id === own.id;
   const parent = isPrivate ? own.manifest.parent : { tag: own.tag, id: own.id };
-  if (!parent) throw new AppError("internal", `The saved state of ${sandbox.id} has no parent`);
   const length = chain.length - (isPrivate ? 1 : 0);
-  if (mode !== "full" && length >= maxChainDepth) {
-    throw new AppError(
-      "chain_too_deep",
-      `Cannot add a layer to "${parent.tag}": its chain has ${length} snapshots, and at most ${maxChainDepth} are allowed`,
-      {
-        details: { tag: parent.tag, chain: length, limit: maxChainDepth },
-        remedy: { action: "branch_with_mode", mode: "full" },
-      },
-    );
-  }
+  const possible = parent === undefined || length >= maxChainDepth ? "full" : mode;
   const release = runtime.images.hold(own.id);
   try {
     await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));
-    const lower = isPrivate ? join(draft.dir, ".layer-lower") : undefined;
+    const lower = isPrivate && possible !== "full" ? join(draft.dir, ".layer-lower") : undefined;
     if (lower !== undefined) await draft.share(lower, snapshotFile(own, "layer"));
     const mapped = await runtime.store.flatMemory(own);
     const link = join(draft.dir, ".flat-base");
     const flat = (await draft.link(link, mapped)) ? link : mapped;
-    return { own, parent, flat, lower, [Symbol.asyncDispose]: async () => release() };
+    return { own, mode: possible, parent, flat, lower, [Symbol.asyncDispose]: async () => release() };
   } catch (error) {
     release();
     throw error;

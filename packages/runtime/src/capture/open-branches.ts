@@ -12,6 +12,8 @@ type BranchFacts = {
 export class OpenBranches {
   readonly limit: number;
   readonly #open = new Map<string, OpenBranch>();
+  /** tag → what writes it */
+  readonly #reserved = new Map<string, string>();
   readonly #events: EventBus;
 
   constructor(limit: number, events: EventBus) {
@@ -37,7 +39,7 @@ export class OpenBranches {
    * branch.
    */
   open(facts: BranchFacts): OpenBranch {
-    this.refuse(facts.tag);
+    this.#refuseToWrite(facts.tag);
     if (this.#open.size >= this.limit) {
       throw new AppError(
         "capacity_exhausted",
@@ -51,6 +53,26 @@ export class OpenBranches {
     const branch = new OpenBranch(facts, this.#events, () => void this.#open.delete(facts.tag));
     this.#open.set(facts.tag, branch);
     return branch;
+  }
+
+  /**
+   * Reserves a tag for a build or a compaction, so that the second of two with one tag does not learn it at its
+   * end. A snapshot that has the tag can be used meanwhile. Disposing the result releases the tag.
+   */
+  reserve(tag: string, by: string): Disposable {
+    this.#refuseToWrite(tag);
+    this.#reserved.set(tag, by);
+    return { [Symbol.dispose]: () => void this.#reserved.delete(tag) };
+  }
+
+  #refuseToWrite(tag: string): void {
+    this.refuse(tag);
+    const by = this.#reserved.get(tag);
+    if (by === undefined) return;
+    throw new AppError("snapshot_writing", `Cannot write snapshot "${tag}": a ${by} of it is in progress`, {
+      details: { tag },
+      remedy: { action: "wait_for_snapshot", tag },
+    });
   }
 
   /** Throws if the tag is being written. */
@@ -69,7 +91,8 @@ export class OpenBranches {
 export class OpenBranch implements Disposable {
   readonly tag: string;
   readonly sandbox: string;
-  readonly mode: BranchMode;
+  /** as asked, until the base of the branch is known */
+  mode: BranchMode;
   readonly startedAt: number;
   /** the snapshot that it will be a layer over, once that is known */
   parentTag?: string;

@@ -9,6 +9,7 @@ import type { Runtime } from "../runtime.ts";
 import type { SavedState } from "../sandbox/facts.ts";
 import { readRecord } from "../sandbox/record.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { visitedBy } from "../snapshots/visited.ts";
 import { pinBase } from "./layer-base.ts";
 import { takeInstant } from "./take-instant.ts";
 import { writeInstant } from "./write-instant.ts";
@@ -53,22 +54,23 @@ export async function saveSandbox(
     const base = await pinBase(runtime, { sandbox, source, draft, mode: "diff" });
     await using _base = base;
     // The machine continues only if something fails, so a short pause is not worth the memory.
-    await using instant = await takeInstant(runtime, source, draft, { direct: true, signal });
+    await using instant = await takeInstant(runtime, source, draft, { direct: base.mode !== "full", signal });
     await instant.copyDisks(draft);
     await writeInstant(runtime, draft, {
       sandbox,
       source,
       base,
       instant,
-      mode: "diff",
       pauseMs: instant.pauseMs,
       flat: false,
       signal,
     });
     sandbox.requireAlive();
     const saved: SavedState = { snapshot: await draft.publish(), savedAt: Date.now() / 1000 };
+    // A state with all of its memory has no parents, so the sandbox remembers where it came from.
+    const visited = base.mode === "full" ? await visitedBy(runtime, sandbox) : sandbox.visited;
     try {
-      await sandbox.persist({ machine: undefined, saved });
+      await sandbox.persist({ machine: undefined, saved, visited });
       sandbox.requireAlive();
     } catch (error) {
       // The sandbox keeps running. Free the space: the disk may be full.
@@ -76,7 +78,7 @@ export async function saveSandbox(
       if (record?.saved?.name !== name) await removeTree(saved.snapshot.dir);
       throw error;
     }
-    const machine = sandbox.markPaused(saved);
+    const machine = sandbox.markPaused(saved, visited);
     // Ends before the instant is disposed, which would resume it.
     await machine?.end(
       new AppError("sandbox_paused", `${sandbox.id} was paused, with what ran in it`, {

@@ -7,7 +7,6 @@
  */
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { BranchMode } from "@forkd/contract";
 import { copySparse, removeTree } from "@forkd/base";
 import {
   finishLayer,
@@ -33,7 +32,6 @@ type WriteRequest = {
   source: SandboxMachine;
   base: LayerBase;
   instant: Instant;
-  mode: BranchMode;
   /** pause in milliseconds, for the manifest */
   pauseMs: number;
   /** also write the flat image that children map */
@@ -47,14 +45,14 @@ export async function writeInstant(
   draft: Draft,
   request: WriteRequest,
 ): Promise<string | undefined> {
-  const { instant, base, mode, sandbox, signal } = request;
+  const { instant, base, sandbox, signal } = request;
   await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
   // A layer without writes was linked before the pause but is not part of the disk.
   await removeTree(draft.diskPath(instant.disks.length));
   let flat: string | undefined;
   try {
-    if (mode === "full") {
+    if (base.mode === "full") {
       await copySparse(base.flat, draft.path("memory"));
       await instant.capture.apply(draft.path("memory"));
       await removeTree(draft.path("layer"));
@@ -145,7 +143,7 @@ function knownDigests(
 
 function factsOf(
   runtime: Pick<Runtime, "engine">,
-  { base, sandbox, instant, mode, pauseMs }: WriteRequest,
+  { base, sandbox, instant, pauseMs }: WriteRequest,
 ): ManifestFacts {
   const { version: _, files: __, parent: ___, ...inherited } = base.own.manifest;
   return {
@@ -156,7 +154,7 @@ function factsOf(
     env: { ...base.own.manifest.env, ...sandbox.facts.env },
     agent_at_boundary: instant.atBoundary,
     kernels: instant.kernels,
-    origin: { kind: "branch", sandbox: sandbox.id, mode, pause_ms: round(pauseMs) },
-    ...(mode !== "full" && { parent: base.parent }),
+    origin: { kind: "branch", sandbox: sandbox.id, mode: base.mode, pause_ms: round(pauseMs) },
+    ...(base.mode !== "full" && base.parent && { parent: base.parent }),
   };
 }

@@ -121,7 +121,7 @@ async function forkChild(
   { snapshot, request, limits }: ForkPlan,
   { index, askedAt, signal, caller }: Context & { index: number; askedAt: number },
 ): Promise<SandboxInfo> {
-  const pooled = runtime.pool.take(snapshot);
+  const pooled = await runtime.pool.take(snapshot);
   const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
   const variation = request.vary[index];
   const sandbox = await startChild(runtime, child, {

@@ -24,9 +24,19 @@ function keyOf(snapshot: StoredSnapshot): string {
   return `${snapshot.tag}:${snapshot.id}`;
 }
 
+type PoolOptions = {
+  /** processes per snapshot */
+  readonly size: number;
+  readonly prepare: (snapshot: StoredSnapshot) => Promise<PreparedChild>;
+  /** whether a process that waited can still be handed out */
+  readonly isUsable: (child: PreparedChild) => Promise<boolean>;
+  readonly log: Logger;
+};
+
 export class VmmPool implements AsyncDisposable {
   readonly #size: number;
-  readonly #prepare: (snapshot: StoredSnapshot) => Promise<PreparedChild>;
+  readonly #prepare: PoolOptions["prepare"];
+  readonly #isUsable: PoolOptions["isUsable"];
   readonly #log: Logger;
   #shelves = new Map<string, Shelf>();
   #forks = 0;
@@ -36,9 +46,10 @@ export class VmmPool implements AsyncDisposable {
   #generation = 0;
   #idleTimer: NodeJS.Timeout;
 
-  constructor(size: number, prepare: (snapshot: StoredSnapshot) => Promise<PreparedChild>, log: Logger) {
+  constructor({ size, prepare, isUsable, log }: PoolOptions) {
     this.#size = size;
     this.#prepare = prepare;
+    this.#isUsable = isUsable;
     this.#log = log;
     this.#idleTimer = setInterval(() => void this.#dropIdle(), idleMs / 10);
     this.#idleTimer.unref();
@@ -52,9 +63,14 @@ export class VmmPool implements AsyncDisposable {
     return counts;
   }
 
-  /** A waiting process of that snapshot, if there is one. The caller owns it. */
-  take(snapshot: StoredSnapshot): PreparedChild | undefined {
-    return this.#shelves.get(keyOf(snapshot))?.ready.shift();
+  /** A waiting process of that snapshot that can be handed out, if there is one. The caller owns it. */
+  async take(snapshot: StoredSnapshot): Promise<PreparedChild | undefined> {
+    for (;;) {
+      const child = this.#shelves.get(keyOf(snapshot))?.ready.shift();
+      if (child === undefined || (await this.#isUsable(child))) return child;
+      this.#log.warn({ event: "pool.drop", tag: snapshot.tag, sandbox: child.id, reason: "no sockets" });
+      await this.#release([child]);
+    }
   }
 
   /** Runs a fork. Filling waits until no fork is in progress. */

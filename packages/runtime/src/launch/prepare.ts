@@ -20,7 +20,8 @@ export async function makeHome(
 ): Promise<SandboxHome> {
   const home = claimHome(runtime, id, scope);
   await mkdir(home.dir, { mode: 0o700 });
-  await mkdir(home.socketDir, { mode: 0o700 });
+  // The runtime directory may have been removed.
+  await mkdir(home.socketDir, { mode: 0o700, recursive: true });
   return home;
 }
 

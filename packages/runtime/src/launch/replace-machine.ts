@@ -1,7 +1,7 @@
 /** Gives a sandbox another machine, to resume or to rewind it. */
 import { AppError } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
-import { memoryShare, type Reservation } from "../admission/admission.ts";
+import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
 import { ownDiskBytes } from "../admission/disk-usage.ts";
 import { requireEnforceable } from "../admission/limits.ts";
 import type { Context } from "../context.ts";
@@ -13,12 +13,13 @@ import { requireCompatible } from "../snapshots/compatibility.ts";
 import { prepareMachine } from "./prepare.ts";
 import { startMachine } from "./start.ts";
 
-type Replacement = {
+export type Replacement = {
   snapshot: StoredSnapshot;
   signal: AbortSignal;
   caller: Context["caller"];
-  /** tag of the snapshot, if the sandbox is rewound */
+  /** tag of the snapshot, if the sandbox is rewound, and where it has been */
   rewindTo?: string;
+  visited?: readonly string[];
 };
 
 /**
@@ -29,7 +30,7 @@ type Replacement = {
 export async function replaceMachine(
   runtime: Runtime,
   sandbox: Sandbox,
-  { snapshot, signal, caller, rewindTo }: Replacement,
+  { snapshot, signal, caller, rewindTo, visited = sandbox.visited }: Replacement,
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
@@ -52,9 +53,12 @@ export async function replaceMachine(
   const expiresAt = sandbox.nextExpiry();
   let before: SandboxMachine | undefined;
   try {
-    const rewound = rewindTo === undefined ? {} : { tag: rewindTo, saved: undefined };
+    const rewound = rewindTo === undefined ? {} : { tag: rewindTo, saved: undefined, visited };
     await sandbox.persist({ ...rewound, machine: next.facts, expiresAt });
-    before = sandbox.attachMachine(next, { expiresAt, rewoundTo: rewindTo });
+    before = sandbox.attachMachine(next, {
+      expiresAt,
+      rewound: rewindTo === undefined ? undefined : { to: rewindTo, visited },
+    });
   } catch (error) {
     await next[Symbol.asyncDispose]();
     throw error;
@@ -79,14 +83,15 @@ function admitMachine(
   caller: Context["caller"],
 ): Reservation {
   const { limits, owner } = sandbox.facts;
+  // The disk of a paused sandbox is counted already; one that was dead has none.
+  const isNew = sandbox.status.kind === "new";
   return runtime.admission.admit({
     what: `resume ${sandbox.id}`,
     n: sandbox.state === "running" ? 0 : 1,
     memoryMib: memoryShare(manifest.machine.memory_mib, limits?.memory_mib),
     expectMib: runtime.memoryEstimates.of(id),
-    // The disk of a paused sandbox is counted already.
-    diskMib: 0,
+    diskMib: isNew ? diskShare(manifest.files.rootfs.bytes, limits?.disk_mib) : 0,
     caller: caller?.name === owner ? caller : undefined,
-    isNew: false,
+    isNew,
   });
 }

@@ -59,6 +59,7 @@ export async function startMachine(
         `The agent in ${prepared.id} did not answer within ${readyTimeoutMs} ms`,
       ),
   );
+  await requireAttachable(runtime, prepared);
   return new SandboxMachine({
     number: prepared.number,
     base: prepared.snapshot,
@@ -73,6 +74,19 @@ export async function startMachine(
     notEnforced: notEnforceable(runtime, request.limits),
     diagnose: explain,
   });
+}
+
+/** A machine whose sockets are gone could not be adopted by the next daemon. */
+async function requireAttachable(
+  { engine }: Pick<Runtime, "engine">,
+  { id, paths }: PreparedLaunch,
+): Promise<void> {
+  if (await engine.canAttach(paths)) return;
+  throw new AppError(
+    "wrong_state",
+    `Cannot start ${id}: ${paths.socketDir} was removed while its machine started`,
+    { details: { id, socket_dir: paths.socketDir }, remedy: { action: "retry_later" } },
+  );
 }
 
 /** Loads the state, runs the guest, and gives agent and kernels their own identity and randomness. */

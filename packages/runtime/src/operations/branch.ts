@@ -97,7 +97,7 @@ async function branchWhileOpen(
   const snapshot = await write(runtime, work, captured);
   const [facts, size] = await Promise.all([
     commonFields(work, captured, clockMs),
-    mode === "full" ? undefined : physicalBytes(snapshotFile(snapshot, "layer")),
+    captured.base.mode === "full" ? undefined : physicalBytes(snapshotFile(snapshot, "layer")),
   ]);
   const totalMs = round(performance.now() - askedAt);
   log.info({ event: "sandbox.branch", outcome: "ok", sandbox: sandbox.id, tag, ...facts, totalMs });
@@ -142,12 +142,15 @@ async function capture(
   await using scope = new Scope();
   const base = scope.use(await pinBase(runtime, { sandbox, source, draft, mode }));
   refuseOtherParent(request, base);
-  if (mode !== "full") entry.parentTag = base.parent.tag;
+  entry.mode = base.mode;
+  if (base.mode !== "full" && base.parent) entry.parentTag = base.parent.tag;
   entry.memoryMib = base.own.manifest.machine.memory_mib;
   entry.vcpus = base.own.manifest.machine.vcpus;
   // A clock that was behind before is not part of this stall.
   void correctClock(source.agent);
-  const instant = scope.use(await takeInstant(runtime, source, draft, { direct: mode === "diff", signal }));
+  const instant = scope.use(
+    await takeInstant(runtime, source, draft, { direct: base.mode === "diff", signal }),
+  );
   await instant.resume();
   const resumedMs = performance.now() - askedAt;
   sandbox.countBranch();
@@ -163,15 +166,15 @@ async function write(
   work: Work,
   captured: Captured,
 ): Promise<StoredSnapshot> {
-  const { draft, sandbox, mode, signal } = work;
+  const { draft, sandbox, signal } = work;
   const { base, source, instant, pauseMs } = captured;
-  const request = { sandbox, source, base, instant, mode, pauseMs, flat: true, signal };
+  const request = { sandbox, source, base, instant, pauseMs, flat: true, signal };
   const flat = await writeInstant(runtime, draft, request).catch((error: unknown) => {
     work.entry.failed(toAppError(error).message);
     throw error;
   });
   try {
-    if (mode !== "full") await requireParent(runtime, base);
+    if (base.mode !== "full" && base.parent) await requireParent(runtime, base.parent);
     const snapshot = await draft.publish();
     if (flat !== undefined) await adopt(runtime, snapshot, flat);
     work.entry.published();
@@ -182,7 +185,10 @@ async function write(
 }
 
 /** The parent of an open branch cannot be removed, except by force. */
-async function requireParent(runtime: Pick<Runtime, "store">, { parent }: LayerBase): Promise<void> {
+async function requireParent(
+  runtime: Pick<Runtime, "store">,
+  parent: { tag: string; id: string },
+): Promise<void> {
   const found = await runtime.store.get(parent.tag).catch(() => undefined);
   if (found?.id === parent.id) return;
   throw new AppError(
@@ -213,11 +219,12 @@ function modeOf({ mode, diff }: BranchRequest): BranchMode {
 }
 
 function refuseOtherParent({ parent_tag: asked }: BranchRequest, { parent }: LayerBase): void {
-  if (asked === undefined || asked === parent.tag) return;
+  if (asked === undefined || asked === parent?.tag) return;
+  const runsFrom = parent?.tag ?? "a saved state";
   throw new AppError(
     "invalid_request",
-    `Invalid request: parent_tag: the sandbox runs from "${parent.tag}", so its branch cannot be a layer over "${asked}"`,
-    { details: { parent_tag: asked, runs_from: parent.tag }, remedy: advice("Leave parent_tag out.") },
+    `Invalid request: parent_tag: the sandbox runs from "${runsFrom}", so its branch cannot be a layer over "${asked}"`,
+    { details: { parent_tag: asked, runs_from: runsFrom }, remedy: advice("Leave parent_tag out.") },
   );
 }
 
@@ -235,7 +242,7 @@ async function commonFields(work: Work, captured: Captured, waitMs: number): Pro
   const stall = await within(captured.instant.stall, waitMs);
   return {
     branched_from: work.sandbox.id,
-    mode: work.mode,
+    mode: captured.base.mode,
     pause_ms: round(captured.pauseMs),
     ...(stall !== undefined && { stall_ms: round(stall) }),
     resumed_ms: round(captured.resumedMs),

@@ -17,7 +17,7 @@ export function compact(
         "invalid_request",
         "Invalid request: to: must be another tag than the snapshot's own",
       );
-    runtime.branches.refuse(to);
+    using _tag = runtime.branches.reserve(to, "compaction");
     const startedAt = performance.now();
     const from = await usableSnapshot(runtime, tag);
     const made = await withSnapshotFiles(runtime, from, () =>

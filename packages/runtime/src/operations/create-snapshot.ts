@@ -38,7 +38,7 @@ async function create(
   { signal, log, onProgress }: BuildContext,
 ): Promise<SnapshotInfo> {
   const startedAt = Date.now();
-  runtime.branches.refuse(request.tag);
+  using _tag = runtime.branches.reserve(request.tag, "build");
   if (request.force) await refuseOrphans(runtime, request.tag);
   await using draft = await runtime.store.draft(request.tag, { replace: request.force });
   const plan = await planFor(runtime, request, { signal, onProgress });

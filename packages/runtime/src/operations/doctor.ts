@@ -20,6 +20,7 @@ export async function doctor(
     ...[
       ...(await commonFindings(config)),
       await leftoverFinding(runtime),
+      ...(await socketFindings(runtime)),
       ...(await (boot ? runtime.guestBoots.fresh(0) : acceleratorFindings({ config, places }, false))),
     ].map(toCheck),
   ];
@@ -51,4 +52,25 @@ async function leftoverFinding(runtime: Pick<Runtime, "cgroups" | "config" | "pl
   if (found.length === 0) return ok("leftovers", "none");
   const names = found.slice(0, 3);
   return warn("leftovers", `${found.length}, such as ${names.join(", ")}`, { action: "clean_up" });
+}
+
+/** A machine whose sockets were removed works until the daemon stops; the next one could not adopt it. */
+async function socketFindings({
+  engine,
+  registry,
+}: Pick<Runtime, "engine" | "registry">): Promise<Finding[]> {
+  const lost: string[] = [];
+  for (const sandbox of registry.all()) {
+    const machine = sandbox.machineAtWork;
+    if (machine && !(await engine.canAttach(machine.paths))) lost.push(sandbox.id);
+  }
+  if (lost.length === 0) return [];
+  const more = lost.length > 3 ? ` and ${lost.length - 3} more` : "";
+  return [
+    warn(
+      "sandbox sockets",
+      `the sockets of ${lost.slice(0, 3).join(", ")}${more} were removed from the runtime directory; the next daemon cannot adopt them`,
+      { action: "pause_and_resume", ids: lost.slice(0, 3) },
+    ),
+  ];
 }

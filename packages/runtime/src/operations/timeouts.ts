@@ -1,11 +1,12 @@
 /** Changes the timeouts of a sandbox, and kills or pauses it when one is over. */
-import type { ParsedOf, SandboxInfo } from "@forkd/contract";
+import { toAppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
 import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
-/** between two attempts to pause a sandbox whose time to live is over */
+/** until the next attempt to pause a sandbox that could not be paused; twice as long after each failure */
 const againSecs = 60;
+const maxAgainSecs = 3600;
 
 /** A field that is left out stays as it is. The time to live counts from now. */
 export async function setTimeouts(runtime: Runtime, request: ParsedOf<"setTimeouts">): Promise<SandboxInfo> {
@@ -39,9 +40,16 @@ export async function expire(runtime: Runtime, sandbox: Sandbox, cause: "ttl" | 
   } catch (error) {
     if (runtime.registry.find(sandbox.id) !== sandbox || sandbox.state !== "running") return;
     runtime.log.error({ event: "sandbox.expired", outcome: "failed", sandbox: sandbox.id, error });
+    const failures = sandbox.countPauseFailure(toAppError(error).message);
+    const again = retrySecs(failures);
     if (cause === "ttl") {
-      sandbox.postponeExpiry(againSecs);
+      sandbox.postponeExpiry(again);
       runtime.registry.schedule(sandbox);
-    } else runtime.activity.watch(sandbox);
+    } else runtime.activity.watch(sandbox, again);
   }
+}
+
+/** How long to wait after so many failures in a row. */
+export function retrySecs(failures: number): number {
+  return Math.min(maxAgainSecs, againSecs * 2 ** Math.min(failures - 1, 10));
 }

@@ -20,6 +20,7 @@ import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "../sandbox/re
 import type { Loss } from "../sandbox/exit-reason.ts";
 import { childEnv, type SavedState } from "../sandbox/facts.ts";
 import { Sandbox } from "../sandbox/sandbox.ts";
+import { restoreEnded } from "./ended.ts";
 import { isVmm, type LiveMachine, type Survivor, type Survivors } from "./survivors.ts";
 
 const attachedAtOnce = 16;
@@ -31,6 +32,7 @@ const attachedAtOnce = 16;
 export async function adoptSandboxes(runtime: Runtime, survivors: Survivors): Promise<void> {
   const all = [...survivors.all.values()];
   for (const { id } of all) runtime.places.add(id);
+  await restoreEnded(runtime);
   const adopted = await mapPool(all, attachedAtOnce, async (survivor) => {
     try {
       return await adopt(runtime, survivor);
@@ -70,6 +72,7 @@ async function sandboxOf(runtime: Runtime, record: SandboxRecord): Promise<Sandb
     homeScope: homeScopeOf(runtime, record.id),
     snapshotTag: record.snapshot_tag,
     saved: saved instanceof AppError ? undefined : saved,
+    visited: record.visited,
     ttlSecs: record.ttl_secs,
     timeouts: timeoutsOf(record),
     machines: record.machines,

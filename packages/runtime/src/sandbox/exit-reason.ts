@@ -19,6 +19,16 @@ export function reasonFields({ text, code }: EndReason): { reason: string; reaso
   return { reason: text, ...(code !== undefined && { reason_code: code }) };
 }
 
+/** The error for callers of a dead sandbox. */
+export function deadError(id: string, end: Loss, cause?: unknown): AppError {
+  const { reason, console } = end;
+  return new AppError("sandbox_dead", `Cannot use ${id}: it is dead (${reason.text})`, {
+    details: { id, ...reasonFields(reason), console },
+    remedy: { action: "fork_another" },
+    cause,
+  });
+}
+
 const endCodes = new Set(["engine_failed", "agent_unreachable", "host_not_ready"]);
 /** how long to wait for the reason */
 const reasonMs = 10_000;

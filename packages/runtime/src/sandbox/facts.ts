@@ -1,5 +1,5 @@
 /** What never changes about a sandbox, whichever machine it has; its timeouts; its saved state. */
-import type { AskedLimits, OnTimeout } from "@forkd/contract";
+import type { AskedLimits, OnTimeout, SandboxInfo } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
 import type { GuestIdentity } from "./paths.ts";
 
@@ -16,7 +16,11 @@ export type SandboxFacts = {
   readonly owner: string | undefined;
   /** limits of every machine that it gets */
   readonly limits?: AskedLimits | undefined;
+  /** what it looked like, if an earlier daemon saw its end */
+  readonly shape?: SandboxShape | undefined;
 };
+
+export type SandboxShape = Pick<SandboxInfo, "vcpus" | "memory_mib" | "accelerator" | "languages">;
 
 /** Beside the time to live. They may be changed at any time. */
 export type SandboxTimeouts = {

@@ -1,7 +1,8 @@
 /** A sandbox as the API shows it. */
 import type { SandboxInfo } from "@forkd/contract";
-import { reasonFields } from "./exit-reason.ts";
-import type { SandboxFacts, SandboxTimeouts } from "./facts.ts";
+import type { Manifest } from "@forkd/store";
+import { reasonFields, type EndReason } from "./exit-reason.ts";
+import type { SandboxFacts, SandboxShape, SandboxTimeouts } from "./facts.ts";
 import { lastAttached, publicState, reasonOf, type SandboxState } from "./states.ts";
 
 /** The parts of a sandbox that are shown. */
@@ -12,6 +13,8 @@ type ShownSandbox = {
   readonly timeouts: SandboxTimeouts;
   readonly expiresAt: number | undefined;
   readonly branchCount: number;
+  /** why it runs although its time is over */
+  readonly pauseProblem: EndReason | undefined;
 };
 
 export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
@@ -21,7 +24,7 @@ export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
   // A dead sandbox is still shown with the shape that it had.
   const machine = lastAttached(sandbox.status)?.machine;
   const shape = (machine?.base ?? saved?.snapshot)?.manifest;
-  const reason = reasonOf(sandbox.status);
+  const reason = reasonOf(sandbox.status) ?? sandbox.pauseProblem;
   return {
     id: facts.id,
     snapshot_tag: snapshotTag,
@@ -33,10 +36,7 @@ export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
     index: facts.index,
     hostname: facts.identity.hostname,
     labels: { ...facts.labels },
-    vcpus: shape?.machine.vcpus ?? 0,
-    memory_mib: shape?.machine.memory_mib ?? 0,
-    accelerator: shape?.machine.accelerator ?? "tcg",
-    languages: machine ? machine.languages : (shape?.kernels.map(({ language }) => language) ?? []),
+    ...shapeFields(facts, shape, machine?.languages),
     ready_ms: Math.round((machine?.readyMs ?? 0) * 10) / 10,
     pooled: machine?.pooled ?? false,
     ...(state === "paused" && saved && { paused_at_unix: saved.savedAt }),
@@ -46,6 +46,19 @@ export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
     ...limitFields(sandbox),
     ...(machine && machine.notEnforced.length > 0 && { limits_not_enforced: [...machine.notEnforced] }),
     ...timeoutFields(sandbox),
+  };
+}
+
+function shapeFields(
+  { shape: last }: SandboxFacts,
+  manifest: Manifest | undefined,
+  languages: readonly string[] | undefined,
+): SandboxShape {
+  return {
+    vcpus: manifest?.machine.vcpus ?? last?.vcpus ?? 0,
+    memory_mib: manifest?.machine.memory_mib ?? last?.memory_mib ?? 0,
+    accelerator: manifest?.machine.accelerator ?? last?.accelerator ?? "tcg",
+    languages: [...(languages ?? manifest?.kernels.map(({ language }) => language) ?? last?.languages ?? [])],
   };
 }
 

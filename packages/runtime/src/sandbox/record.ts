@@ -47,7 +47,7 @@ const machineSchema = z.strictObject({
 });
 export type MachineRecord = z.output<typeof machineSchema>;
 
-const recordSchema = z.strictObject({
+export const recordSchema = z.strictObject({
   version: z.literal(recordVersion),
   id: sandboxIdSchema,
   hostname: z.string(),
@@ -62,6 +62,8 @@ const recordSchema = z.strictObject({
   workspace: workspaceNameSchema.optional(),
   owner: z.string().optional(),
   snapshot_tag: tagSchema,
+  /** ids of the snapshots that it came from and may be rewound to, beside the chain of the current one */
+  visited: z.array(z.string()).max(1000).optional(),
   /** how many machines it has had */
   machines: z.int().min(0),
   /** `name` is the directory of the saved state in its home */
@@ -111,6 +113,7 @@ export type RecordState = {
   machine: MachineFacts | undefined;
   saved: SavedState | undefined;
   tag: string;
+  visited: readonly string[];
   /** ignored without a machine */
   expiresAt: number | undefined;
   ttlSecs: number | undefined;
@@ -125,7 +128,7 @@ type RecordedSandbox = {
 };
 
 export function recordOf({ facts, home, machineCount }: RecordedSandbox, state: RecordState): SandboxRecord {
-  const { machine, saved, tag, expiresAt, ttlSecs, timeouts } = state;
+  const { machine, saved, tag, visited, expiresAt, ttlSecs, timeouts } = state;
   return {
     version: recordVersion,
     id: facts.id,
@@ -141,6 +144,7 @@ export function recordOf({ facts, home, machineCount }: RecordedSandbox, state: 
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),
     ...(facts.owner !== undefined && { owner: facts.owner }),
     snapshot_tag: tag,
+    ...(visited.length > 0 && { visited: [...visited] }),
     ...(facts.limits && { limits: facts.limits }),
     ...(timeouts.idleSecs !== undefined && { idle_timeout_secs: timeouts.idleSecs }),
     on_timeout: timeouts.onTimeout,

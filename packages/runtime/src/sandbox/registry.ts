@@ -22,6 +22,12 @@ export class Registry {
   /** called when a machine of the sandbox has started or its timeouts were changed */
   onSchedule: (sandbox: Sandbox) => void = () => undefined;
 
+  /** called when a sandbox has ended unasked, before its record is removed */
+  onEnd: (sandbox: Sandbox) => Promise<void> = async () => undefined;
+
+  /** called when a dead sandbox is removed */
+  onEndedRemoved: (id: string) => Promise<void> = async () => undefined;
+
   constructor(log: Logger, events?: EventBus) {
     this.#log = log;
     this.#events = events;
@@ -57,9 +63,17 @@ export class Registry {
       this.#log.warn({ event: "sandbox.died", sandbox: sandbox.id, reason });
       this.#events?.sandbox("sandbox.died", sandbox.info());
       this.#timers.clear(sandbox.id);
+      await this.onEnd(sandbox).catch((error: unknown) =>
+        this.#log.error({ event: "sandbox.died", outcome: "not recorded", sandbox: sandbox.id, error }),
+      );
       await this.#dispose(sandbox);
       this.#forgetOldDead();
     });
+  }
+
+  /** Lists a sandbox that ended under an earlier daemon. */
+  addEnded(sandbox: Sandbox): void {
+    this.#sandboxes.set(sandbox.id, sandbox);
   }
 
   /** Arms the timers of a sandbox again, after a machine has started or its timeouts were changed. */
@@ -82,10 +96,12 @@ export class Registry {
   ): Promise<void> {
     const sandbox = this.get(id);
     this.forget(id);
+    const wasDead = sandbox.isDead;
     const disposed = this.#dispose(sandbox);
     const info = sandbox.info();
     this.#events?.sandbox(event, info, reason ?? info.reason);
     await disposed;
+    if (wasDead) await this.onEndedRemoved(id);
   }
 
   async #dispose(sandbox: Sandbox): Promise<void> {

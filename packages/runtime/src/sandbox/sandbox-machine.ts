@@ -2,8 +2,8 @@
  * One machine of a sandbox, from its start to its end. A resume or a rewind gives the sandbox another one
  * with the next number, so that the new one is complete before the old one ends.
  */
-import { join } from "node:path";
-import type { AppError, Language, NotEnforced } from "@forkd/contract";
+import { basename, dirname, join } from "node:path";
+import { advice, AppError, type Language, type NotEnforced } from "@forkd/contract";
 import { Mutex, within, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
@@ -124,6 +124,22 @@ export class SandboxMachine implements AsyncDisposable {
   /** The languages of its kernels, including those that are being started. */
   get languages(): Language[] {
     return this.#inOrder([...new Set([...this.kernels.keys(), ...this.#restarts.keys()])], (each) => each);
+  }
+
+  /** The kernel of that language, or the first one. */
+  kernel(language: Language | undefined): WarmKernel {
+    const { kernels, languages } = this;
+    const found = language === undefined ? kernels.values().next().value : kernels.get(language);
+    if (found) return found;
+    const has = languages.join(", ") || "none";
+    throw new AppError(
+      "unsupported",
+      `Cannot eval ${language ?? "code"} in ${basename(dirname(this.paths.dir))}: its snapshot has no such warm interpreter (it has: ${has})`,
+      {
+        details: { language, available: languages },
+        remedy: advice('Add it to "languages" of the recipe.'),
+      },
+    );
   }
 
   /** Kernels keep the order of the snapshot, whose first is the default. */

@@ -3,7 +3,7 @@
  * lock, the record on disk, the machine, and the callers that wait for its end. Other files change it only through
  * the methods below.
  */
-import { advice, AppError, type Language, type SandboxInfo } from "@forkd/contract";
+import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
 import type { AgentClient, Machine } from "@forkd/machine";
 import type { SandboxHome } from "./paths.ts";
@@ -17,14 +17,14 @@ import {
   type SavedState,
   type TimeoutChanges,
 } from "./facts.ts";
-import { explainEnd, looksLikeEnd, reasonFields, type Loss } from "./exit-reason.ts";
+import { deadError, explainEnd, looksLikeEnd, type EndReason, type Loss } from "./exit-reason.ts";
 import { sandboxInfo } from "./info.ts";
 import type { SandboxMachine } from "./sandbox-machine.ts";
 import { recordOf, type RecordState } from "./record.ts";
 import { RecordFile } from "./record-file.ts";
 import * as states from "./states.ts";
 
-type AttachOptions = { expiresAt?: number | undefined; rewoundTo?: string | undefined };
+type AttachOptions = { expiresAt?: number | undefined; rewound?: states.Rewound | undefined };
 
 export class Sandbox implements AsyncDisposable {
   readonly facts: SandboxFacts;
@@ -35,6 +35,7 @@ export class Sandbox implements AsyncDisposable {
   #ttlSecs: number | undefined;
   #timeouts: SandboxTimeouts;
   #branchCount = 0;
+  #pauseFailures: { text: string; count: number } | undefined;
   #lastActive: number;
   #machines: number;
   readonly #lifecycle = new Mutex();
@@ -53,6 +54,7 @@ export class Sandbox implements AsyncDisposable {
     homeScope: Scope;
     snapshotTag: string;
     saved?: SavedState | undefined;
+    visited?: readonly string[] | undefined;
     ttlSecs: number | undefined;
     timeouts?: SandboxTimeouts | undefined;
     /** how many machines it has had, which is the number of the next one */
@@ -60,13 +62,13 @@ export class Sandbox implements AsyncDisposable {
     /** default: now */
     lastActive?: number | undefined;
   }) {
-    const { facts, snapshotTag, saved } = parts;
+    const { facts, snapshotTag, saved, visited = [] } = parts;
     this.facts = facts;
     this.id = facts.id;
     this.home = parts.home;
     this.record = new RecordFile(parts.home);
     const isWorkspace = facts.workspace !== undefined;
-    this.#state = { kind: "new", origin: { snapshotTag, saved, isWorkspace } };
+    this.#state = { kind: "new", origin: { snapshotTag, saved, visited, isWorkspace } };
     this.#ttlSecs = parts.ttlSecs;
     this.#timeouts = parts.timeouts ?? noTimeouts;
     this.#homeScope = parts.homeScope;
@@ -100,6 +102,11 @@ export class Sandbox implements AsyncDisposable {
   /** the state that the next machine starts from, if one was saved */
   get saved(): SavedState | undefined {
     return this.#state.origin.saved;
+  }
+
+  /** ids of the snapshots that it came from, beside the chain of the current one */
+  get visited(): readonly string[] {
+    return this.#state.origin.visited;
   }
 
   /** the tagged snapshot that it descends from */
@@ -144,11 +151,7 @@ export class Sandbox implements AsyncDisposable {
   death(cause?: unknown): AppError | undefined {
     if (!this.isDead) return undefined;
     const reason = states.reasonOf(this.#state) ?? { text: "killed" };
-    return new AppError("sandbox_dead", `Cannot use ${this.id}: it is dead (${reason.text})`, {
-      details: { id: this.id, ...reasonFields(reason), console: this.lastConsole },
-      remedy: { action: "fork_another" },
-      cause,
-    });
+    return deadError(this.id, { reason, console: this.lastConsole }, cause);
   }
 
   /** The machine that takes calls; throws if there is none. */
@@ -187,18 +190,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   kernel(language: Language | undefined): WarmKernel {
-    const { kernels, languages } = this.current;
-    const found = language === undefined ? kernels.values().next().value : kernels.get(language);
-    if (found) return found;
-    const has = languages.join(", ") || "none";
-    throw new AppError(
-      "unsupported",
-      `Cannot eval ${language ?? "code"} in ${this.id}: its snapshot has no such warm interpreter (it has: ${has})`,
-      {
-        details: { language, available: languages },
-        remedy: advice('Add it to "languages" of the recipe.'),
-      },
-    );
+    return this.current.kernel(language);
   }
 
   get machineCount(): number {
@@ -250,8 +242,9 @@ export class Sandbox implements AsyncDisposable {
   attachMachine(next: SandboxMachine, options: AttachOptions = {}): SandboxMachine | undefined {
     this.requireAlive();
     const before = this.machineAtWork;
-    const { expiresAt = this.nextExpiry(), rewoundTo } = options;
-    this.#apply({ type: "attached", machine: next, expiresAt, rewoundTo });
+    const { expiresAt = this.nextExpiry(), rewound } = options;
+    this.#apply({ type: "attached", machine: next, expiresAt, rewound });
+    this.#pauseFailures = undefined;
     this.touch();
     void next.ended.then((loss) => this.#machineEnded(next, loss));
     return before;
@@ -279,9 +272,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Its state is on disk. Returns the machine that is no longer needed, for the caller to end. */
-  markPaused(saved: SavedState): SandboxMachine | undefined {
+  markPaused(saved: SavedState, visited?: readonly string[]): SandboxMachine | undefined {
     const machine = this.machineAtWork;
-    this.#apply({ type: "paused", saved });
+    this.#apply({ type: "paused", saved, visited });
+    this.#pauseFailures = undefined;
     this.touch();
     return machine;
   }
@@ -318,6 +312,16 @@ export class Sandbox implements AsyncDisposable {
     this.#lastActive = now();
   }
 
+  /** It could not be paused after a timeout. Returns how often in a row. */
+  countPauseFailure(text: string): number {
+    this.#pauseFailures = { text, count: (this.#pauseFailures?.count ?? 0) + 1 };
+    return this.#pauseFailures.count;
+  }
+
+  get pauseProblem(): EndReason | undefined {
+    return this.#pauseFailures && { text: `it could not be paused: ${this.#pauseFailures.text}` };
+  }
+
   countBranch(): void {
     this.#branchCount++;
   }
@@ -340,8 +344,8 @@ export class Sandbox implements AsyncDisposable {
 
   /** The parts of the record that change. */
   get recordState(): RecordState {
-    const { saved, snapshotTag: tag, expiresAt, ttlSecs, timeouts } = this;
-    return { machine: this.machineAtWork?.facts, saved, tag, expiresAt, ttlSecs, timeouts };
+    const { saved, snapshotTag: tag, expiresAt, ttlSecs, timeouts, visited } = this;
+    return { machine: this.machineAtWork?.facts, saved, tag, expiresAt, ttlSecs, timeouts, visited };
   }
 
   /** Writes the record as things are now, or with some of them as they are about to be. */

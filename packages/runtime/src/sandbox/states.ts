@@ -40,6 +40,8 @@ export type Origin = {
   /** the tagged snapshot that the sandbox descends from */
   readonly snapshotTag: string;
   readonly saved: SavedState | undefined;
+  /** ids of the snapshots that it came from, beside the chain of the current one */
+  readonly visited: readonly string[];
   /** A workspace that loses its machine before it was saved starts again from its snapshot. */
   readonly isWorkspace: boolean;
 };
@@ -65,12 +67,14 @@ export type SandboxState = { readonly origin: Origin } & (
   | { readonly kind: "unreadable"; readonly problem: string }
 );
 
+export type Rewound = { readonly to: string; readonly visited: readonly string[] };
+
 export type SandboxEvent =
-  /** A machine answers. `rewoundTo`: it starts from that tag, so what was saved before is no longer valid. */
-  | ({ readonly type: "attached"; readonly rewoundTo?: string | undefined } & Attached)
+  /** A machine answers. `rewound`: it starts from that tag, so what was saved before is no longer valid. */
+  | ({ readonly type: "attached"; readonly rewound?: Rewound | undefined } & Attached)
   | { readonly type: "pauseBegan" }
   /** The state of the machine is on disk and the record names it. */
-  | { readonly type: "paused"; readonly saved: SavedState }
+  | { readonly type: "paused"; readonly saved: SavedState; readonly visited?: readonly string[] | undefined }
   /** The attempt to pause is over, successful or not. */
   | { readonly type: "pauseEnded" }
   /** A machine exited or its agent closed the connection. Ignored unless it is the current machine. */
@@ -111,14 +115,20 @@ export function transition(state: SandboxState, event: SandboxEvent): SandboxSta
   const { origin } = state;
   switch (event.type) {
     case "attached": {
-      const { machine, expiresAt, rewoundTo } = event;
-      const from = rewoundTo === undefined ? origin : { ...origin, snapshotTag: rewoundTo, saved: undefined };
+      const { machine, expiresAt, rewound } = event;
+      const from = rewound
+        ? { ...origin, snapshotTag: rewound.to, saved: undefined, visited: rewound.visited }
+        : origin;
       return { kind: "running", origin: from, machine, expiresAt };
     }
     case "pauseBegan":
       return hasMachine(state) ? { ...state, kind: "pausing" } : state;
     case "paused":
-      return { kind: "paused", origin: { ...origin, saved: event.saved }, loss: undefined };
+      return {
+        kind: "paused",
+        origin: { ...origin, saved: event.saved, visited: event.visited ?? origin.visited },
+        loss: undefined,
+      };
     case "pauseEnded":
       return state.kind === "pausing" ? { ...state, kind: "running" } : state;
     case "machineEnded":

@@ -76,13 +76,16 @@ export class Activity implements Disposable {
     return this.#entry(sandbox).active > 0;
   }
 
-  /** Counts the idle time from now. Call it when `idleSecs` was changed or a machine has started. */
-  watch(sandbox: Sandbox): void {
+  /**
+   * Counts the idle time from now, at least `atLeastSecs`. Call it when `idleSecs` was changed or a machine has
+   * started.
+   */
+  watch(sandbox: Sandbox, atLeastSecs = 0): void {
     const entry = this.#entry(sandbox);
     this.#clear(entry);
     const { idleSecs } = sandbox.timeouts;
     if (idleSecs === undefined || entry.active > 0 || sandbox.state !== "running" || this.#closed) return;
-    entry.timer = longTimer(idleSecs * 1000, () => {
+    entry.timer = longTimer(Math.max(idleSecs, atLeastSecs) * 1000, () => {
       this.#clear(entry);
       if (entry.active === 0 && sandbox.state === "running") this.#onIdle(sandbox);
     });

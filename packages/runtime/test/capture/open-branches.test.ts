@@ -55,3 +55,18 @@ test("OpenBranches refuses a tag that is being written, and branches above the l
   first[Symbol.dispose]();
   assert.ok(other.branches.has("c"));
 });
+
+test("reserve() refuses a second writer of a tag, and leaves the snapshot of that tag usable", () => {
+  const branches = new OpenBranches(8, new EventBus());
+  const reserved = branches.reserve("py", "build");
+  assert.throws(() => branches.reserve("py", "build"), {
+    code: "snapshot_writing",
+    message: /a build of it/,
+  });
+  assert.throws(() => branches.open({ tag: "py", sandbox: "sb-1", mode: "live", startedAt: 0 }), {
+    code: "snapshot_writing",
+  });
+  branches.refuse("py");
+  reserved[Symbol.dispose]();
+  branches.reserve("py", "compaction")[Symbol.dispose]();
+});

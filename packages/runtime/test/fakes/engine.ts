@@ -4,6 +4,7 @@
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { appendFile, open, writeFile } from "node:fs/promises";
 import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
@@ -109,6 +110,10 @@ export class FakeEngine implements Engine {
     guest.run();
     this.machines.push(machine);
     return machine;
+  }
+
+  async canAttach({ socketDir }: { socketDir: string }): Promise<boolean> {
+    return existsSync(socketDir);
   }
 
   async #make(spec: BootSpec | RestoreSpec, { signal }: { signal?: AbortSignal }): Promise<FakeMachine> {

@@ -1,7 +1,11 @@
 import assert from "node:assert/strict";
+import { rm } from "node:fs/promises";
 import { test, type TestContext } from "node:test";
 import { isSandbox, type SandboxInfo } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
+import { doctor } from "../../src/operations/doctor.ts";
+import { pause } from "../../src/operations/pause.ts";
+import { resume } from "../../src/operations/resume.ts";
 import { killAll } from "../../src/operations/sandboxes.ts";
 import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { RuntimeConfig } from "../../src/config.ts";
@@ -12,6 +16,7 @@ import {
   facts,
   forkableRuntime,
   forkRequest,
+  rejectsWith,
   until,
   type TestRuntime,
 } from "../support.ts";
@@ -133,7 +138,7 @@ test("take() does not give a process of a snapshot that was replaced under the s
   const fixture = await warmPool(t);
   const { runtime } = fixture;
   await addSnapshot(runtime.store, "py", { ...facts(), created_at_unix: 1_800_000_000 });
-  assert.equal(runtime.pool.take(await runtime.store.get("py")), undefined);
+  assert.equal(await runtime.pool.take(await runtime.store.get("py")), undefined);
   assert.equal((await forkOne(fixture)).pooled, false);
 });
 
@@ -186,4 +191,40 @@ test("VmmPool keeps nothing ready for a branch that is forked once, and forgets 
   await until("the coldest are gone", () => Object.keys(runtime.pool.counts()).length === 8);
   assert.equal(runtime.pool.counts()["py"], undefined);
   assert.equal(runtime.pool.counts()["b"], undefined);
+});
+
+test("a sandbox forked after the runtime directory was removed has its sockets, and doctor names those without", async (t) => {
+  const fixture = await warmPool(t);
+  const { runtime, engine, config } = fixture;
+  const old = await forkOne(fixture);
+  await filled(fixture);
+  await rm(config.runtimeDir, { recursive: true });
+  const { id, pooled } = await forkOne(fixture);
+  assert.equal(pooled, false, "the processes that waited have lost their sockets");
+  const machine = runtime.registry.get(id).current;
+  assert.ok(await engine.canAttach(machine.paths));
+  const { checks } = await doctor(runtime);
+  const sockets = checks.find(({ name }) => name === "sandbox sockets");
+  assert.equal(sockets?.outcome, "warn");
+  assert.ok(sockets?.detail.includes(old.id) && !sockets.detail.includes(id), sockets?.detail);
+  await pause(runtime, { id: old.id }, context);
+  await resume(runtime, { id: old.id }, context);
+  const after = await doctor(runtime);
+  assert.equal(
+    after.checks.find(({ name }) => name === "sandbox sockets"),
+    undefined,
+  );
+});
+
+test("a child whose sockets are removed while it starts is not handed out", async (t) => {
+  const fixture = await forkableRuntime(t);
+  const { runtime, engine, config } = fixture;
+  let open = (): void => undefined;
+  engine.script = () => ({ gate: new Promise<void>((resolve) => (open = resolve)) });
+  const forked = fork(runtime, forkRequest(), context);
+  await until("the machine starts", () => engine.starting === 1);
+  await rm(config.runtimeDir, { recursive: true });
+  open();
+  await rejectsWith(forked, "wrong_state", /was removed while its machine started/);
+  assert.deepEqual([...runtime.places], []);
 });

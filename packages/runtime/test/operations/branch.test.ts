@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { AppError, isSandbox, type BranchRequest } from "@forkd/contract";
+import { maxChainDepth } from "@forkd/store";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { pause } from "../../src/operations/pause.ts";
@@ -12,9 +14,12 @@ import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import { captureSteps, type CaptureStep, type FakeMachine, type Script } from "../fakes/engine.ts";
 import { usableSnapshot } from "../../src/snapshots/usable-snapshot.ts";
+import { follow } from "../restart.ts";
 import {
+  addSnapshot,
   assertOnly,
   context,
+  facts,
   forkableRuntime,
   forkRequest,
   rejectsWith,
@@ -234,7 +239,7 @@ test("branch() of one sandbox waits for the one before; branches of two run side
   assert.equal(most, 2);
 });
 
-test("branch() refuses a source whose snapshot is gone, and one whose chain is full", async (t) => {
+test("branch() refuses a source whose snapshot is gone", async (t) => {
   const from = await source(t);
   await removeSnapshot(from.runtime, { tag: "py", force: true });
   await rejectsWith(
@@ -243,6 +248,34 @@ test("branch() refuses a source whose snapshot is gone, and one whose chain is f
     /removed or replaced/,
   );
   assert.deepEqual(from.machine.steps, []);
+});
+
+/** Branches and rewinds until the chain of the sandbox has as many snapshots as are allowed. */
+async function deepen({ runtime, sandbox }: Source): Promise<void> {
+  for (let depth = 2; depth <= maxChainDepth; depth++) {
+    const tag = `deep${depth}`;
+    await branch(runtime, request(sandbox.id, { tag }), context);
+    await rewind(runtime, { id: sandbox.id, to: tag }, context);
+  }
+}
+
+test("a sandbox whose chain is at its limit is branched, paused and resumed with all of its memory", async (t) => {
+  const from = await source(t);
+  const { runtime, sandbox } = from;
+  await deepen(from);
+  const made = await branch(runtime, request(sandbox.id, { tag: "whole", mode: "diff" }), context);
+  assert.equal(made.mode, "full", "the result says how it was saved");
+  assert.equal(made.parent_tag, undefined);
+  for (let round = 0; round < 2; round++) {
+    assert.equal((await pause(runtime, { id: sandbox.id }, context)).state, "paused");
+    assert.ok(sandbox.saved?.snapshot.manifest.files.memory, "all of the memory is in the saved state");
+    assert.equal((await resume(runtime, { id: sandbox.id }, context)).state, "running");
+  }
+  const again = await branch(runtime, request(sandbox.id, { tag: "again" }), context);
+  assert.equal(again.mode, "full", "a saved state cannot be the parent of a layer");
+  await rewind(runtime, { id: sandbox.id, to: "again" }, context);
+  const shallow = await branch(runtime, request(sandbox.id, { tag: "shallow" }), context);
+  assert.equal(shallow.parent_tag, "again", "the chain begins again");
 });
 
 test("pause() and resume() keep id and identity; what fails changes nothing", async (t) => {
@@ -312,4 +345,59 @@ test("removeSnapshot() refuses to orphan, and cascades leaf first", async (t) =>
   await rejectsWith(removeSnapshot(runtime, { tag: "py" }), "snapshot_in_use", /b would be orphaned/);
   await removeSnapshot(runtime, { tag: "py", cascade: true });
   assert.deepEqual(await listSnapshots(runtime), []);
+});
+
+test("rewind() goes back to where the sandbox once was, also after a restart and a pause of all memory", async (t) => {
+  const from = await source(t);
+  const { runtime, sandbox } = from;
+  const { id } = sandbox;
+  await branch(runtime, request(id, { tag: "step1" }), context);
+  const [child] = await fork(runtime, forkRequest({ snapshot_tag: "step1" }), context);
+  assert.ok(child && isSandbox(child));
+  await rewind(runtime, { id: child.id, to: "py" }, context);
+  assert.equal((await rewind(runtime, { id: child.id, to: "step1" }, context)).snapshot_tag, "step1");
+  await rewind(runtime, { id: child.id, to: "py" }, context);
+  await deepen(from);
+  await pause(runtime, { id }, context);
+  assert.ok(sandbox.saved?.snapshot.manifest.files.memory);
+
+  const second = await follow(t, from);
+  await rewind(second.runtime, { id: child.id, to: "step1" }, context);
+  await rewind(second.runtime, { id, to: "py" }, context);
+  assert.equal((await rewind(second.runtime, { id, to: "deep9" }, context)).state, "running");
+  await addSnapshot(second.runtime.store, "other", facts({ X: "1" }));
+  await rejectsWith(rewind(second.runtime, { id, to: "other" }, context), "wrong_state", /never been there/);
+});
+
+test("rewind() of a dead sandbox starts it again with the same id, also after a restart", async (t) => {
+  const from = await source(t);
+  const { runtime, sandbox, machine, config } = from;
+  const { id } = sandbox;
+  await branch(runtime, request(id, { tag: "safe" }), context);
+  await rewind(runtime, { id, to: "safe" }, context);
+  from.engine.machines.at(-1)?.die("out of luck");
+  await until("it is dead and its files are gone", () => !runtime.places.has(id));
+  assert.ok(machine.hasEnded || sandbox.isDead);
+  const both = await Promise.allSettled([
+    rewind(runtime, { id, to: "safe" }, context),
+    rewind(runtime, { id, to: "safe" }, context),
+  ]);
+  assert.equal(both.filter(({ status }) => status === "fulfilled").length, 1, "one of two at once wins");
+  const again = runtime.registry.get(id);
+  assert.equal(again.state, "running");
+  assert.deepEqual(again.facts.identity, sandbox.facts.identity);
+  assert.deepEqual(again.facts.env, { A: "1" });
+  await assertOnly(from, [id]);
+
+  from.engine.machines.at(-1)?.die("out of luck again");
+  await until("it is dead and its files are gone", () => !runtime.places.has(id));
+  const second = await follow(t, from);
+  const listed = second.runtime.registry.get(id).info();
+  assert.deepEqual([listed.state, listed.vcpus, listed.memory_mib], ["dead", 1, 1]);
+  assert.match(listed.reason ?? "", /out of luck again/);
+  assert.equal((await rewind(second.runtime, { id, to: "py" }, context)).state, "running");
+  assert.ok(existsSync(join(config.dataDir, "sandboxes", id, "sandbox.json")));
+
+  const third = await follow(t, second);
+  assert.equal(third.runtime.registry.get(id).state, "running");
 });

@@ -4,7 +4,7 @@ import { test, type TestContext } from "node:test";
 import { isSandbox } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
 import { pause } from "../../src/operations/pause.ts";
-import { expire, setTimeouts } from "../../src/operations/timeouts.ts";
+import { expire, retrySecs, setTimeouts } from "../../src/operations/timeouts.ts";
 import { enterSandbox } from "../../src/sandbox/into-guest.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import {
@@ -109,4 +109,18 @@ test("setTimeouts() changes the given fields, also of a paused sandbox, and writ
     [record["ttl_secs"], record["idle_timeout_secs"], record["on_timeout"], record["auto_resume"]],
     [undefined, 7, "pause", true],
   );
+});
+
+test("a sandbox that cannot be paused says so, waits longer each time, and forgets it when it is paused", async (t) => {
+  const { runtime, sandbox, engine } = await sandboxWith(t, { idle_timeout_secs: 600, on_timeout: "pause" });
+  const machine = engine.machines[0];
+  assert.ok(machine);
+  const works = machine.pause.bind(machine);
+  machine.pause = () => Promise.reject(new Error("no room"));
+  await expire(runtime, sandbox, "idle");
+  assert.deepEqual([sandbox.state, sandbox.info().reason], ["running", "it could not be paused: no room"]);
+  assert.deepEqual([1, 2, 3, 7, 100].map(retrySecs), [60, 120, 240, 3600, 3600]);
+  machine.pause = works;
+  await expire(runtime, sandbox, "idle");
+  assert.deepEqual([sandbox.state, sandbox.info().reason], ["paused", undefined]);
 });

@@ -124,7 +124,7 @@ test("a daemon that keeps its sandboxes releases no machine that is stopped for 
   t.after(() => machine?.[Symbol.asyncDispose]());
   const pausing = pause(fixture.runtime, { id: sandbox.id }, context);
   await reached.passed;
-  const closing = closeSandboxes(fixture.runtime, "keep");
+  const closing = closeSandboxes(fixture.runtime, { onStop: "keep" });
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual([machine?.isPaused, machine?.wasLeft], [true, false]);
   const late = fork(fixture.runtime, forkRequest(), context);

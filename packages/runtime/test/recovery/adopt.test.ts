@@ -18,6 +18,7 @@ import {
   suspendWorkspace,
 } from "../../src/operations/workspaces.ts";
 import { Survivors } from "../../src/recovery/survivors.ts";
+import { closeSandboxes, saveWorkspaces } from "../../src/sandbox/shutdown.ts";
 import { follow, killDaemon } from "../restart.ts";
 import {
   assertOnly,
@@ -249,4 +250,33 @@ test("a workspace is suspended when the daemon stops, and keeps running when the
   assert.deepEqual(listWorkspaces(third.runtime), []);
   assert.deepEqual(await readdir(join(first.config.dataDir, "sandboxes")), []);
   assert.throws(() => getWorkspace(third.runtime, { name: "mine" }), { code: "workspace_not_found" });
+});
+
+test("a workspace that cannot be saved keeps running when the daemon stops, and is stopped only by force", async (t) => {
+  const first = await forkableRuntime(t);
+  const { runtime, engine } = first;
+  engine.script = (nth) =>
+    nth === 1 ? { fail: { step: "write" as const, error: new Error("no space left") } } : {};
+  await createWorkspace(runtime, { ...workspace, name: "good" }, context);
+  const bad = await createWorkspace(runtime, { ...workspace, name: "bad" }, context);
+  const refused = await rejectsWith(saveWorkspaces(runtime), "workspace_not_saved", /"bad".*no space left/);
+  assert.deepEqual(refused.details["saved"], ["good"]);
+  assert.equal(getWorkspace(runtime, { name: "good" }).status, "suspended");
+  assert.equal(getSandbox(runtime, { id: bad.id }).state, "running");
+  const closed = await closeSandboxes(runtime, { onStop: "stop" });
+  assert.deepEqual([closed.stopped, closed.kept], [0, 1]);
+  assert.deepEqual(
+    closed.unsaved?.map(({ id, name }) => [id, name]),
+    [[bad.id, "bad"]],
+  );
+  assert.deepEqual([engine.machines[1]?.wasLeft, engine.machines[1]?.hasEnded], [true, false]);
+
+  const second = await follow(t, first);
+  assert.equal(getWorkspace(second.runtime, { name: "bad" }).status, "running", "the next daemon adopts it");
+  const adopted = second.engine.machines.at(-1);
+  assert.ok(adopted);
+  adopted.pause = () => Promise.reject(new Error("no pause"));
+  const forced = await closeSandboxes(second.runtime, { onStop: "stop", force: true });
+  assert.deepEqual([forced.stopped, forced.kept], [1, 0]);
+  assert.match(forced.lost?.[0]?.error ?? "", /no pause/);
 });

@@ -34,7 +34,7 @@ const savedNow = { savedAt: 2 } as SavedState;
 const error = new AppError("snapshot_corrupt", "the manifest is missing");
 const loss = { reason: { text: "out of memory", code: "out_of_memory" }, console: "last lines" } as const;
 
-const nothingToResume: Origin = { snapshotTag: "py", saved: undefined, isWorkspace: false };
+const nothingToResume: Origin = { snapshotTag: "py", saved: undefined, visited: [], isWorkspace: false };
 const withSaved: Origin = { ...nothingToResume, saved: savedBefore };
 const workspace: Origin = { ...nothingToResume, isWorkspace: true };
 
@@ -215,8 +215,13 @@ describe("transition()", () => {
 
   test("a rewind replaces the tag and drops the saved state together with the machine", () => {
     const { running } = statesFrom(withSaved);
-    const next = transition(running, { ...events.attached, rewoundTo: "older" });
-    assert.deepEqual(next.origin, { snapshotTag: "older", saved: undefined, isWorkspace: false });
+    const next = transition(running, { ...events.attached, rewound: { to: "older", visited: ["id"] } });
+    assert.deepEqual(next.origin, {
+      snapshotTag: "older",
+      saved: undefined,
+      visited: ["id"],
+      isWorkspace: false,
+    });
     assert.equal(machineOf(next), otherMachine);
   });
 

@@ -5,6 +5,7 @@
  * so nothing is copied. The agent's socket is connected before the state is loaded, so that the guest reads
  * the first frames as soon as it runs.
  */
+import { stat } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { AppError, errorMessage } from "@forkd/contract";
 import { runProgram, Scope, withDeadline, within } from "@forkd/base";
@@ -21,6 +22,7 @@ import type {
   Engine,
   ExitReason,
   Machine,
+  MachinePlace,
   PageCapture,
   PausedMachine,
   PreparedMachine,
@@ -121,6 +123,18 @@ export class QemuEngine implements Engine {
     owned.defer(() => void agent.destroy());
     const memory = { path: memoryFile, bytes: memoryBytes };
     return new QemuMachine({ process, qmp, agentSocket: agent, scope: owned, memory, disk });
+  }
+
+  async canAttach({ socketDir }: Pick<MachinePlace, "socketDir">): Promise<boolean> {
+    const found = await Promise.all(
+      [controlSocket, agentSocket].map((name) =>
+        stat(`${socketDir}/${name}`).then(
+          (facts) => facts.isSocket(),
+          () => false,
+        ),
+      ),
+    );
+    return found.every(Boolean);
   }
 
   async #spawn(
