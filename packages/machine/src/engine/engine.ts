@@ -35,7 +35,7 @@ export type DiskSpec = {
 };
 
 /** Where the engine puts the files and sockets of one machine. */
-type MachinePlace = {
+export type MachinePlace = {
   /** a short path, because the length of socket paths is limited */
   socketDir: string;
   consolePath: string;

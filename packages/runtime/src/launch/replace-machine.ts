@@ -13,7 +13,7 @@ import { requireCompatible } from "../snapshots/compatibility.ts";
 import { prepareMachine } from "./prepare.ts";
 import { startMachine } from "./start.ts";
 
-type Replacement = {
+export type Replacement = {
   snapshot: StoredSnapshot;
   signal: AbortSignal;
   caller: Context["caller"];
