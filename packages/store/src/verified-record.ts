@@ -1,6 +1,6 @@
 /**
  * The verified files on disk, so that the first fork after a restart of the daemon need not read its snapshot
- * again. An entry counts only if the file has the same stamp and the same ctime, which nobody can set back, and
+ * again. An entry counts only if the file has the same stamp and the same ctime, which no program can set back, and
  * if the host has not been restarted: a crash may have lost writes. Then it says as much as the memory of a
  * daemon that has run all the time. A link to a file changes its ctime, so some files are read once more.
  */

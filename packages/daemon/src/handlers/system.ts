@@ -22,7 +22,7 @@ export function systemHandlers({ runtime, version, config, stop, audit, http }: 
       };
     },
     shutdown: async ({ sandboxes: onStop = runtime.work.onStop, force = false }) => {
-      // Throws if one cannot be saved; then the daemon goes on.
+      // Throws if one cannot be saved; then the daemon keeps running.
       const saved = onStop === "stop" && !force ? await saveWorkspaces(runtime) : [];
       runtime.work.onStop = onStop;
       try {

@@ -11,7 +11,7 @@ const maxRecordBytes = 64 * 1024;
 
 /**
  * The record of the daemon that uses the data directory; empty if there is none. A record that cannot be read
- * stops nobody, because the next daemon replaces it: `problem` says what is wrong with it.
+ * is not an error, because the next daemon replaces it: `problem` says what is wrong with it.
  */
 export async function readDaemonRecord(
   dataDir: string,
