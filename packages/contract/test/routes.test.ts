@@ -24,6 +24,7 @@ test("route() fills in the columns that a definition leaves out", () => {
   } as const;
   const columns = {
     inputScopes: {},
+    intoGuest: false,
     maxBodyBytes: usualBodyBytes,
     repeatable: [],
     paged: false,
