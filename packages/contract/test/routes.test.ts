@@ -24,7 +24,6 @@ test("route() fills in the columns that a definition leaves out", () => {
   } as const;
   const columns = {
     inputScopes: {},
-    intoGuest: false,
     maxBodyBytes: usualBodyBytes,
     repeatable: [],
     paged: false,
