@@ -33,7 +33,7 @@ const rules = [
   },
   {
     pattern:
-      /\bawait (?!within\(|with\w*Deadline\(|progress\.next\()[\w.#?]*\.(?:exit|exited|ended|died|closed)\b(?!\()/,
+      /\bawait (?!within\(|with\w*Deadline\(|progress\.next\()[\w.#?]*\.(?:exit|exited|ended|died|closed)\b(?![(.])/,
     problem: "Waits for an end that may never come. Use within(), withDeadline() or GuestProgress",
     allowed: [],
   },
