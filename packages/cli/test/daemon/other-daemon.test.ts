@@ -43,5 +43,5 @@ test("forkd up does not wait for a FIFO in place of the token", soon, async (t) 
   const env = { FORKD_DATA_DIR: dataDir, FORKD_RUNTIME_DIR: join(dataDir, "run"), FORKD_SOCKET: "" };
   const { code, stderr } = await runCli(["up"], { env });
   assert.equal(code, 8, stderr);
-  assert.match(stderr, /token is not a file/);
+  assert.match(stderr, /token": it is a pipe, not a regular file/);
 });

@@ -331,6 +331,6 @@ test("a journal that is a directory is named", async () => {
   const path = await temporaryDir(scope);
   await assert.rejects(Idempotency.open(path, nullLogger()), {
     code: "host_not_ready",
-    message: `Cannot read ${path}: Error: EISDIR: illegal operation on a directory, read`,
+    message: `Cannot open the answers to repeated calls in "${path}": it is a directory, not a file`,
   });
 });

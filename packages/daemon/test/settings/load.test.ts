@@ -102,5 +102,8 @@ test("loadConfig() names a config.json that is a directory", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   await mkdir(join(dir, "config.json"));
-  await assert.rejects(loadConfig({ data_dir: dir }, {}), /Cannot read .*config\.json.*EISDIR/);
+  await assert.rejects(
+    loadConfig({ data_dir: dir }, {}),
+    /Cannot open the settings in .*config\.json": it is a directory, not a file/,
+  );
 });
