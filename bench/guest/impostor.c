@@ -260,7 +260,8 @@ static void reply(enum target target, uint8_t type, uint32_t id, const uint8_t *
     case SILENT:
         return;
     case OVERSIZED:
-        memcpy(big, payload, length);
+        if (length > 0)
+            memcpy(big, payload, length);
         uint32_t at = length;
         at += field(big + at, type == HELLO_OK ? 2 : 9, NULL, 0);
         put32(big + at - 4, MAX_PAYLOAD - at);
