@@ -1,8 +1,8 @@
 /** A promise that is settled from outside. */
 export interface Deferred<T> {
   readonly promise: Promise<T>;
-  resolve(value: T): void;
-  reject(error: Error): void;
+  readonly resolve: (value: T) => void;
+  readonly reject: (error: Error) => void;
 }
 
 /** A rejection does not count as unhandled before anyone awaits the promise; later callers still see it. */

@@ -27,6 +27,7 @@ test("route() fills in the columns that a definition leaves out", () => {
     maxBodyBytes: usualBodyBytes,
     repeatable: [],
     paged: false,
+    intoGuest: false,
     log: "info",
     endless: false,
     idempotencyKey: "ignored",

@@ -150,7 +150,7 @@ export async function requireSpace(directory: string, bytes: number): Promise<vo
   const mib = (n: number): number => Math.ceil(n / 2 ** 20);
   throw new AppError(
     "disk_full",
-    `Cannot build an image in "${directory}": ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free`,
+    `Cannot build an image in "${directory}": not enough space; ${mib(bytes)} MiB are needed and ${mib(free)} MiB are free`,
     { details: { needed_bytes: bytes, free_bytes: free }, remedy: { action: "free_disk" } },
   );
 }

@@ -14,6 +14,7 @@ import { sh } from "../support/sandboxes.ts";
 
 /** The modules of each package that the driver needs. */
 const parts = {
+  contract: ["wire/errors", "wire/remedies", "wire/http-remedies"],
   base: ["atomic-file"],
   machine: [
     "host/procfs",

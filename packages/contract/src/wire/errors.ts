@@ -116,7 +116,7 @@ export function toAppError(error: unknown): AppError {
   const errno = error instanceof Error && "code" in error ? error.code : undefined;
   const message = errorMessage(error);
   if (errno === "ENOSPC" || errno === "EDQUOT") {
-    return new AppError("disk_full", `Cannot write: ${message}`, {
+    return new AppError("disk_full", `No space is left on the disk: ${message}`, {
       remedy: { action: "free_disk" },
       cause: error,
     });

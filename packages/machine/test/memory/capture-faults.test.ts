@@ -166,7 +166,7 @@ test("arm() refuses a file that is not mapped, has another size or is mapped sha
 const full = {
   name: "AppError",
   code: "disk_full",
-  message: /^Cannot write: ENOSPC/,
+  message: /^No space is left on the disk: ENOSPC/,
   remedy: { action: "free_disk" },
 };
 
@@ -209,7 +209,7 @@ test(
         direct: true,
       });
       await mapper.dirty(0, 3000);
-      await rejectsWith(capture.take(), "disk_full", /Cannot write: ENOSPC/);
+      await rejectsWith(capture.take(), "disk_full", /No space is left on the disk: ENOSPC/);
     });
   },
 );
@@ -282,8 +282,8 @@ test("captureError() turns an errno of the helper into an error with a remedy", 
     text: "Run the daemon as root, or set kernel.yama.ptrace_scope=0.",
   };
   const table = [
-    ["ENOSPC", "disk_full", /Cannot write: ENOSPC: text$/, space],
-    ["EDQUOT", "disk_full", /Cannot write: EDQUOT: text$/, space],
+    ["ENOSPC", "disk_full", /No space is left on the disk: ENOSPC: text$/, space],
+    ["EDQUOT", "disk_full", /No space is left on the disk: EDQUOT: text$/, space],
     ["ENOMEM", "capacity_exhausted", /text$/, { action: "branch_with_mode", mode: "diff" }],
     ["EPERM", "host_not_ready", /text$/, rights],
     ["EACCES", "host_not_ready", /text$/, rights],
