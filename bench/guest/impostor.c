@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -260,7 +261,8 @@ static void reply(enum target target, uint8_t type, uint32_t id, const uint8_t *
     case SILENT:
         return;
     case OVERSIZED:
-        memcpy(big, payload, length);
+        if (length > 0)
+            memcpy(big, payload, length);
         uint32_t at = length;
         at += field(big + at, type == HELLO_OK ? 2 : 9, NULL, 0);
         put32(big + at - 4, MAX_PAYLOAD - at);
@@ -613,13 +615,28 @@ static bool agent_rests(void)
     return state && state[2] == 'S';
 }
 
+/* Every thread of PID 1. They continue if this program ends. */
+static void stop_agent(void)
+{
+    DIR *d = opendir("/proc/1/task");
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        int thread = atoi(e->d_name);
+        if (thread <= 0)
+            continue;
+        if (ptrace(PTRACE_SEIZE, thread, 0, 0) != 0 || ptrace(PTRACE_INTERRUPT, thread, 0, 0) != 0 ||
+            waitpid(thread, NULL, __WALL) != thread)
+            exit(2);
+    }
+    if (d)
+        closedir(d);
+}
+
 static void take_port(void)
 {
     for (int rests = 0; rests < 20; pause_ms(20))
         rests = agent_rests() ? rests + 1 : 0;
-    if (ptrace(PTRACE_SEIZE, 1, 0, 0) != 0 || ptrace(PTRACE_INTERRUPT, 1, 0, 0) != 0 ||
-        waitpid(1, NULL, __WALL) != 1)
-        exit(2);
+    stop_agent();
     int pid = (int)syscall(SYS_pidfd_open, 1, 0);
     DIR *d = opendir("/proc/1/fd");
     struct dirent *e;
@@ -642,6 +659,13 @@ int main(void)
     if (fork() != 0)
         return 0;
     setsid();
+    for (int number = 1; number < 32; number++)
+        signal(number, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    int score = open("/proc/self/oom_score_adj", O_WRONLY);
+    if (score < 0 || write(score, "-1000", 5) != 5)
+        exit(5);
+    close(score);
     for (int fd = 0; fd < 3; fd++)
         close(fd);
     take_port();

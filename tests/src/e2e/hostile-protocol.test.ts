@@ -27,7 +27,6 @@ const stableCodes = new Set([
   "deadline_exceeded",
   "kernel_failed",
   "engine_failed",
-  "exec_not_found",
 ]);
 
 /** calls that did not end as they must, so that one run shows all of them */

@@ -1,4 +1,5 @@
 /** Lanes that work at random for a while, and the faults meanwhile. */
+import { inspect } from "node:util";
 import { Random } from "../random.ts";
 import { Lane } from "./lane.ts";
 import { World } from "./world.ts";
@@ -40,7 +41,9 @@ export async function runModel(options: ModelOptions): Promise<Record<string, nu
     world.setClock(0);
     for (const lane of lanes) await lane.settle();
   } catch (error) {
-    throw new Error(`seed ${options.seed}; what was done last:\n${world.trace}`, { cause: error });
+    // A test runner prints no causes.
+    const why = inspect(error, { depth: 5 });
+    throw new Error(`seed ${options.seed}: ${why}\nWhat was done last:\n${world.trace}`, { cause: error });
   }
   return world.counts;
 }

@@ -70,7 +70,7 @@ export class World implements AsyncDisposable {
   }
 
   get forkd(): Forkd {
-    if (!this.#daemon) throw new Error("No daemon runs");
+    if (!this.#daemon) throw new AppError("daemon_unreachable", "No daemon runs");
     return this.#daemon.forkd;
   }
 
