@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { isErrno, runProgram, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
-import { linkSnapshot, linkSnapshots } from "../data-dir.ts";
+import { linkSnapshot, linkSnapshots, ownFile } from "../data-dir.ts";
 import { noteDataDir } from "../orphans.ts";
 import { cliPath, repository } from "../places.ts";
 import { until } from "@forkd/test-support";
@@ -65,7 +65,11 @@ export class Reader implements AsyncDisposable {
     const dataDir = join(dir, "data");
     noteDataDir(dataDir);
     await linkSnapshots(dataDir, []);
-    for (const [tag, baked] of Object.entries(snapshots)) await linkSnapshot(dataDir, baked, tag);
+    for (const [tag, baked] of Object.entries(snapshots)) {
+      await linkSnapshot(dataDir, baked, tag);
+      // Other test files link the shared one meanwhile, which changes its ctime, and tar takes that for a change.
+      await ownFile(dataDir, tag, "memory");
+    }
     const port = await freePort();
     const settings = { listen: `127.0.0.1:${port}`, pool_size: 0 };
     writeFileSync(join(dataDir, "config.json"), JSON.stringify(settings));
