@@ -18,7 +18,7 @@ export async function listServices(
   { id }: ParsedOf<"listServices">,
   context: Context,
 ): Promise<ServiceInfo[]> {
-  const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, hold) =>
+  const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, { hold }) =>
     withReplyDeadline(unlisted, agent.list(hold)),
   );
   return servicesAmong(listings).map(({ name, process }) => ({
