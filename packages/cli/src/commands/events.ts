@@ -49,14 +49,19 @@ async function follow(cli: Cli, { type, sandbox, tag, label, after }: Options): 
   }
 }
 
+const typeWidth = Math.max(...eventTypes.map(({ length }) => length));
+const idWidth = "sb-".length + 24;
+
+/** Columns have the same width in every line: a stream has no last line to measure. */
 function describe({ at_unix, type, sandbox_id, tag, reason, sandbox }: ForkdEvent): string {
   const parts = [
     new Date(at_unix * 1000).toISOString(),
-    type.padEnd(16),
-    sandbox_id ?? "-",
+    type.padEnd(typeWidth),
+    (sandbox_id ?? "-").padEnd(idWidth),
     tag ?? "-",
     ...(sandbox?.workspace === undefined ? [] : [`workspace=${sandbox.workspace}`]),
-    ...(reason === undefined ? [] : [`(${reason})`]),
+    // "killed" says no more than the type.
+    ...(reason === undefined || type.endsWith(`.${reason}`) ? [] : [`(${reason})`]),
   ];
   return clean(parts.join("  "));
 }

@@ -4,7 +4,7 @@ import { collectLabelFilter, usage, wholeNumber } from "../options/arguments.ts"
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
 import { untilInterrupted } from "../terminal/interrupts.ts";
-import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
+import { reasonColumns, sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
 type Options = {
   tag?: string;
@@ -65,7 +65,8 @@ async function ls(
     for (const { id } of sandboxes) cli.out.line(id);
     return;
   }
-  cli.out.rows([...sandboxColumns(), ...(wide ? wideColumns() : [])], sandboxes);
+  const columns = [...sandboxColumns(), ...(wide ? wideColumns() : []), ...reasonColumns(sandboxes)];
+  cli.out.rows(columns, sandboxes);
   if (sandboxes.length === 0) cli.out.note("No sandboxes. Run `forkd fork TAG` to fork some.");
   const hidden = found.filter((info) => !isShown(info)).length;
   if (hidden > 0) cli.out.note(`${hidden} dead. Run \`forkd ls --all\` to see why.`);
