@@ -76,7 +76,7 @@ const hostPath = z.string().min(1).max(4096).regex(/^\//, "must be an absolute p
 export const createSnapshotSchema = z
   .strictObject({
     tag: tagSchema,
-    /** recipe directory */
+    /** recipe directory, or its recipe.json */
     recipe: hostPath.optional(),
     /** ext4 image, tar archive (also .gz, .xz, .zst) or directory */
     rootfs: hostPath.optional(),

@@ -8,7 +8,7 @@ import { exitCodeOf } from "../terminal/exit-code.ts";
 import { examples } from "../options/help.ts";
 import { findRecipe } from "../guest/recipes.ts";
 import { checkRemedy } from "../terminal/remedies.ts";
-import { renderTable, type Column } from "../terminal/table.ts";
+import type { Column } from "../terminal/table.ts";
 
 const recipeName = "python-numpy";
 const code = "numpy.zeros(5).tolist()";
@@ -27,11 +27,11 @@ type MeasuredChild = Child & {
 };
 
 const columns: readonly Column<MeasuredChild>[] = [
-  { title: "ID", value: ({ id }) => id },
+  { title: "ID", value: ({ id }) => id, id: true },
   { title: "READY MS", value: ({ ready_ms }) => ready_ms.toFixed(1), align: "right" },
   { title: "EVAL MS", value: ({ eval_ms }) => eval_ms.toFixed(1), align: "right" },
-  { title: "PRIVATE MIB", value: ({ private_bytes }) => mib(private_bytes), align: "right" },
-  { title: "SHARED MIB", value: ({ shared_bytes }) => mib(shared_bytes), align: "right" },
+  { title: "PRIVATE MIB", value: ({ private_bytes }) => mib(private_bytes), align: "right", drop: 2 },
+  { title: "SHARED MIB", value: ({ shared_bytes }) => mib(shared_bytes), align: "right", drop: 1 },
   { title: "RESULT", value: ({ result }) => result },
 ];
 
@@ -74,7 +74,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
       failures: failed,
     });
   } else {
-    await cli.out.bytes(renderTable(columns, children));
+    await cli.out.bytes(cli.out.table(columns, children));
     for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.message}`);
     await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
     cli.out.note(nextSteps(cli.environment.variables["FORKD_COMMAND"] ?? "forkd", children[0]?.id ?? "ID"));

@@ -36,16 +36,16 @@ function cpuPercent(now: SandboxStats, before: SandboxStats | undefined): number
 const bytesOf = (bytes: number | undefined) => (bytes === undefined ? "-" : formatBytes(bytes));
 
 export const topColumns: readonly Column<TopRow>[] = [
-  { title: "ID", value: ({ id }) => id },
+  { title: "ID", value: ({ id }) => id, id: true },
   { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
-  { title: "STATE", value: ({ state }) => state },
+  { title: "STATE", value: ({ state }) => state, drop: 4 },
   { title: "CPU %", value: ({ cpu_percent }) => cpu_percent?.toFixed(1) ?? "-", align: "right" },
-  { title: "PRIVATE", value: ({ private_bytes }) => bytesOf(private_bytes), align: "right" },
-  { title: "SHARED", value: ({ shared_bytes }) => bytesOf(shared_bytes), align: "right" },
+  { title: "PRIVATE", value: ({ private_bytes }) => bytesOf(private_bytes), align: "right", drop: 5 },
+  { title: "SHARED", value: ({ shared_bytes }) => bytesOf(shared_bytes), align: "right", drop: 2 },
   { title: "PSS", value: ({ pss_bytes }) => bytesOf(pss_bytes), align: "right" },
   { title: "DISK", value: ({ disk_bytes }) => formatBytes(disk_bytes), align: "right" },
-  { title: "UPTIME", value: ({ uptime_secs }) => formatSeconds(uptime_secs), align: "right" },
-  { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-" },
+  { title: "UPTIME", value: ({ uptime_secs }) => formatSeconds(uptime_secs), align: "right", drop: 3 },
+  { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-", drop: 1 },
 ];
 
 export function totalsOf(rows: readonly TopRow[]): string {

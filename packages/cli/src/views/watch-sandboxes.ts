@@ -7,7 +7,7 @@ import type { Forkd } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import { liveScreen } from "../terminal/live-screen.ts";
 import { reasonColumns, sandboxColumns } from "./sandbox-table.ts";
-import { clean, renderTable } from "../terminal/table.ts";
+import { clean } from "../terminal/table.ts";
 
 type Watched = {
   readonly filter: { tag?: string; label?: string[]; state?: SandboxInfo["state"]; owner?: string };
@@ -32,7 +32,7 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
   };
   const draw = () => {
     const shown = [...known.values()];
-    return renderTable([...sandboxColumns(), ...reasonColumns(shown)], shown);
+    return cli.out.table([...sandboxColumns(), ...reasonColumns(shown)], shown);
   };
   const isLive = process.stdout.isTTY && !cli.out.json && !cli.environment.dumbTerminal;
   using screen = isLive ? liveScreen(draw, redrawMs) : undefined;
