@@ -10,6 +10,7 @@ export type Completes =
   | "workspaces"
   | "commands"
   | "contexts"
+  | "services"
   | "recipes"
   | "shells"
   | "settings"

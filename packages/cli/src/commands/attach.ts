@@ -9,7 +9,6 @@ import { firstKept, lastLines } from "../guest/last-lines.ts";
 import { examples } from "../options/help.ts";
 import { DetachKeys } from "../terminal/detach-keys.ts";
 import { signalExitCode } from "../terminal/interrupts.ts";
-import { renderTable } from "../terminal/table.ts";
 import { terminalSize } from "../terminal/terminal.ts";
 import { commandColumns } from "../views/command-table.ts";
 
@@ -84,7 +83,7 @@ async function findCommand(cli: Cli, sandbox: Sandbox, wanted: number | undefine
       remedy: { action: "list_commands", id: sandbox.id },
     });
   }
-  if (!cli.out.json) cli.out.report(renderTable(commandColumns, running).trimEnd());
+  if (!cli.out.json) cli.out.report(cli.out.table(commandColumns, running).trimEnd());
   const message = `Cannot choose a command of ${sandbox.id}: ${running.length} commands run`;
   throw new AppError("invalid_request", message, {
     details: { id: sandbox.id, matches: running.map(({ exec_id }) => exec_id) },

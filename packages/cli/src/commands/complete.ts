@@ -37,6 +37,7 @@ export const optionValues: Readonly<Record<string, Completes>> = {
   "--set": "settings",
   "--context": "contexts",
   "--drop": "contexts",
+  "--service": "services",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
@@ -78,7 +79,7 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<re
   return (command.commands.find((candidate) => candidate.name() === subcommand) ?? command).options;
 }
 
-/** `target` is the sandbox whose commands or contexts are meant. */
+/** `target` is the sandbox whose commands, contexts or services are meant. */
 async function namesOf(cli: Cli, kind: Completes, target: string | undefined): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
   if (kind === "settings") return (await import("../daemon/local.ts")).settingNames();
@@ -93,7 +94,7 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
   if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
   const sandboxes = await forkd.sandboxes.list({}, options);
-  if (kind === "commands" || kind === "contexts")
+  if (kind === "commands" || kind === "contexts" || kind === "services")
     return inGuest(forkd, { kind, sandboxes, target }).catch(() => []);
   const names = sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));
   if (kind === "sandboxes") return names;
@@ -101,7 +102,7 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
 }
 
 type InGuest = {
-  kind: "commands" | "contexts";
+  kind: "commands" | "contexts" | "services";
   sandboxes: readonly SandboxInfo[];
   target: string | undefined;
 };
@@ -112,7 +113,6 @@ async function inGuest(forkd: Forkd, { kind, sandboxes, target }: InGuest): Prom
   const info = match && "id" in match && sandboxes.find(({ id }) => id === match.id);
   if (!info || info.state !== "running") return [];
   const sandbox = await forkd.sandboxes.get(info.id);
-  return kind === "commands"
-    ? (await sandbox.commands.list()).map(({ exec_id }) => String(exec_id))
-    : (await sandbox.contexts()).map(({ name }) => name);
+  if (kind === "commands") return (await sandbox.commands.list()).map(({ exec_id }) => String(exec_id));
+  return (await (kind === "contexts" ? sandbox.contexts() : sandbox.services())).map(({ name }) => name);
 }

@@ -39,10 +39,6 @@ async function contexts(cli: Cli, options: Options, prefix: string): Promise<num
   }
   const all = await sandbox.contexts({ signal: cli.signal });
   const found = all.filter((each) => language === undefined || each.language === language);
-  if (cli.out.quiet && !cli.out.json) {
-    for (const { name } of found) cli.out.line(name);
-    return;
-  }
-  cli.out.rows(columns, found);
+  cli.out.list(found, { columns, name: ({ name }) => name });
   if (found.length === 0) cli.out.note("No contexts. Run `forkd eval ID CODE` to evaluate code.");
 }

@@ -18,20 +18,16 @@ export function define(command: Command, toAction: ToAction): void {
     .action(toAction(ps));
 }
 
-type Options = ListOptions & { json?: true; quiet?: true };
+type Options = ListOptions & { json?: true; quiet?: true; trunc?: boolean };
 
 async function ps(cli: Cli, options: Options, prefix: string | undefined): Promise<number | void> {
   if (prefix === undefined) return listSandboxes(cli, options);
-  const { json: _json, quiet: _quiet, ...own } = options;
+  const { json: _json, quiet: _quiet, trunc: _trunc, ...own } = options;
   if (Object.keys(own).length > 0)
     throw usage("give either the id of a sandbox, or options for the list of sandboxes");
   const sandbox = await cli.sandbox(prefix);
   const commands = await sandbox.commands.list({ signal: cli.signal });
-  if (cli.out.quiet && !cli.out.json) {
-    for (const { exec_id } of commands) cli.out.line(String(exec_id));
-    return;
-  }
-  cli.out.rows(commandColumns, commands);
+  cli.out.list(commands, { columns: commandColumns, name: ({ exec_id }) => String(exec_id) });
   if (commands.length === 0)
     cli.out.note(`No commands. Run \`forkd exec ${sandbox.id} -d -- COMMAND\` to start one.`);
 }

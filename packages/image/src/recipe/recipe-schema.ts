@@ -43,12 +43,30 @@ const packageName = z
 
 const fileMode = z.string().regex(/^[0-7]{3,4}$/, 'must be three or four octal digits, e.g. "0644"');
 
-const kernel = z.strictObject({ warmup: line.max(1 << 20).default("") });
+export const maxWarmupBytes = 1 << 20;
+
+const kernel = z
+  .strictObject({ warmup: line.max(maxWarmupBytes).optional(), warmup_file: recipePath.optional() })
+  .refine(
+    ({ warmup, warmup_file }) => warmup === undefined || warmup_file === undefined,
+    "has both warmup and warmup_file; give one of them",
+  );
 
 const service = z.strictObject({
+  name: z
+    .string()
+    .regex(
+      /^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$/,
+      "must be 1 to 48 of letters, digits, dot, underscore and dash",
+    )
+    .optional(),
   argv,
   ready: z.strictObject({ port: z.int().min(1).max(65_535) }).optional(),
 });
+
+function isEachOnce(names: readonly string[]): boolean {
+  return new Set(names).size === names.length;
+}
 
 export const recipeSchema = z.strictObject({
   version: z.literal(1),
@@ -72,7 +90,14 @@ export const recipeSchema = z.strictObject({
     .default([]),
   run: z.array(argv).max(100).default([]),
   languages: z.strictObject({ python: kernel.optional(), node: kernel.optional() }).default({}),
-  services: z.array(service).max(32).default([]),
+  services: z
+    .array(service)
+    .max(32)
+    .refine(
+      (services) => isEachOnce(services.flatMap(({ name }) => name ?? [])),
+      "two services have the same name",
+    )
+    .default([]),
   memory_mib: z.int().min(64).max(65_536).default(512),
   vcpus: z.int().min(1).max(64).default(1),
   disk_mib: z.int().min(64).max(1_048_576).default(2048),
@@ -85,7 +110,12 @@ export const recipeSchema = z.strictObject({
     .default({}),
 });
 
-export type RecipeSpec = z.output<typeof recipeSchema>;
+export type ParsedRecipe = z.output<typeof recipeSchema>;
+
+/** A recipe with the content of its warm-up files. */
+export type RecipeSpec = Omit<ParsedRecipe, "languages"> & {
+  languages: Partial<Record<keyof ParsedRecipe["languages"], { warmup: string }>>;
+};
 
 /** One file, directory or link that a recipe adds to the guest. */
 export type RecipeFile = {
@@ -117,22 +147,4 @@ export function recipeDigest(spec: RecipeSpec, rootfs: string): string {
 /** Each package once, sorted. */
 export function sortedPackages(spec: RecipeSpec): string[] {
   return [...new Set(spec.base.packages)].sort();
-}
-
-/** One readable line: `base.packages[2]: is not the name of a Debian package`. */
-export function describeIssues(error: z.ZodError): string {
-  return error.issues
-    .slice(0, 5)
-    .map((issue) => {
-      const path = issue.path
-        .map((key) => (typeof key === "number" ? `[${key}]` : `.${String(key)}`))
-        .join("");
-      const where = path.replace(/^\./, "");
-      if (issue.code === "unrecognized_keys") {
-        const keys = issue.keys.map((key) => `"${key}"`).join(", ");
-        return `unknown key ${keys}${where === "" ? "" : ` in ${where}`}`;
-      }
-      return `${where === "" ? "recipe.json" : where}: ${issue.message}`;
-    })
-    .join("; ");
 }
