@@ -147,6 +147,16 @@ test("build sends the absolute path of the recipe and prints events with --json"
     recipe: join(daemon.dir, "mine"),
     force: false,
   });
+  await runCli(["build", "./mine/recipe.json", "--no-cache", "--force"], {
+    socket: daemon.socket,
+    cwd: daemon.dir,
+  });
+  assert.deepEqual(JSON.parse(daemon.asked[1]?.body ?? ""), {
+    tag: "mine",
+    recipe: join(daemon.dir, "mine"),
+    force: true,
+    no_cache: true,
+  });
   assert.equal((await runCli(["build", "./absent"], { socket: daemon.socket, cwd: daemon.dir })).code, 3);
 });
 
