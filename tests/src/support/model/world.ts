@@ -17,11 +17,20 @@ import { GuestDiskFailed, makeLedger } from "./ledger.ts";
 export const baseTag = "ledger";
 const mib = 1024 * 1024;
 
-const lostDaemon = new Set(["daemon_unreachable", "daemon_stopping", "cancelled"]);
+// A branch that nobody waited for ends with the daemon that wrote it. What was acknowledged must still be
+// there: settle() compares.
+const lostDaemon = new Set([
+  "daemon_unreachable",
+  "daemon_stopping",
+  "cancelled",
+  "snapshot_not_found",
+  "snapshot_failed",
+]);
 const fullDisk = new Set([
   "disk_full",
   "capacity_exhausted",
   "snapshot_failed",
+  "snapshot_not_found",
   "engine_failed",
   "agent_unreachable",
   "guest_refused",
