@@ -21,6 +21,7 @@ import {
   encodeKernelAfterFork,
   KernelGarbage,
   KernelMessageParser,
+  longJson,
   type KernelMessage,
 } from "./messages.ts";
 import {
@@ -261,7 +262,13 @@ export class KernelClient implements AsyncDisposable {
       graceMs: this.#options.graceMs ?? defaultGraceMs,
     });
     this.#queue.submit(request);
-    return outcome;
+    const { uncheckedJson, ...answer } = await outcome;
+    if (!uncheckedJson) return answer;
+    try {
+      return { ...answer, ...(await longJson(uncheckedJson)) };
+    } catch (error) {
+      throw this.#fail(garbage(error));
+    }
   }
 
   /** Sends SIGINT, which has no effect between evals. */
