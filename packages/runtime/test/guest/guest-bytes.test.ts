@@ -119,7 +119,8 @@ test("exec cuts output beyond what its caller may hold; other callers get theirs
   assert.ok(entry && isSandbox(entry));
   const guest = engine.machines.at(-1)?.guest;
   assert.ok(guest);
-  guest.script.stdout = Buffer.from("0123456789");
+  const free = "f".repeat(16 * 1024);
+  guest.script.stdout = Buffer.from(`${free}0123456789`);
   const request = {
     id: entry.id,
     args: ["yes"],
@@ -137,9 +138,9 @@ test("exec cuts output beyond what its caller may hold; other callers get theirs
   // Output is counted twice: as bytes and as text.
   second.take(guestBytesLimits.caller - guestBytesLimits.sandbox - 8);
   const { stdout, truncated } = await as("alice");
-  assert.deepEqual([stdout, truncated], ["0123", true]);
+  assert.deepEqual([stdout, truncated], [`${free}0123`, true]);
   const other = await as("bob");
-  assert.deepEqual([other.stdout, other.truncated], ["0123456789", false]);
+  assert.deepEqual([other.stdout, other.truncated], [`${free}0123456789`, false]);
   assert.equal(kept.length, 2, "both are counted until they are answered");
 });
 
