@@ -9,9 +9,11 @@ export {
   maxBufferedOutput,
   sandboxIdPattern,
   scopes,
+  serviceNamePattern,
   signalNames,
   tagPattern,
 } from "./wire/names.ts";
+export { plural } from "./wire/plural.ts";
 export type { Scope } from "./wire/names.ts";
 export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
@@ -25,6 +27,7 @@ export type {
   CreateSnapshotRequest,
   GcReport,
   GcRequest,
+  RemovedSnapshots,
   SnapshotDetail,
   SnapshotInfo,
   Tree,
@@ -35,7 +38,7 @@ export type { BranchRequest, BranchResult } from "./branches.ts";
 export { workspaceNameSchema } from "./workspaces.ts";
 export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";
-export type { ExecEvent, ExecInfo, ExecRequest, ExecResult } from "./exec.ts";
+export type { ExecEvent, ExecInfo, ExecRequest, ExecResult, ServiceInfo } from "./exec.ts";
 export { evalEventSchema } from "./eval.ts";
 export type { EvalEvent, EvalRequest, EvalResult } from "./eval.ts";
 export { fileEntrySchema } from "./files.ts";
