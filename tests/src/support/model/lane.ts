@@ -282,7 +282,7 @@ export class Lane {
     await until("its VMM has ended", () => !processExists(pid));
   }
 
-  /** Back or forth by days. Commands in the guest go on; a branch or a resume sets the clock again. */
+  /** Back or forth by days. Commands in the guest continue; a branch or a resume sets the clock again. */
   async #setGuestClock(known: Known): Promise<void> {
     const offset = (this.#random.below(5) - 2) * daySecs;
     const time = Math.floor(Date.now() / 1000) + offset;

@@ -17,7 +17,7 @@ import { GuestDiskFailed, makeLedger } from "./ledger.ts";
 export const baseTag = "ledger";
 const mib = 1024 * 1024;
 
-// A branch that nobody waited for ends with the daemon that wrote it. What was acknowledged must still be
+// A branch without waiting ends with the daemon that writes it. What was acknowledged must still be
 // there: settle() compares.
 const lostDaemon = new Set([
   "daemon_unreachable",
