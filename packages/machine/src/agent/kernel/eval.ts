@@ -29,6 +29,8 @@ export type EvalOutcome = Omit<EvalAnswer, "uncheckedJson">;
 export interface KernelRequest {
   readonly id: number;
   readonly isEval: boolean;
+  /** of an eval */
+  readonly context?: string;
   readonly message: Buffer;
   onAnswer(message: KernelMessage): void;
   onFailure(error: AppError): void;
@@ -84,6 +86,7 @@ export function createEvalRequest(
   const request: KernelRequest = {
     id,
     isEval: true,
+    context: options.context,
     message,
     onRunning() {
       if (stopping) interruptNow();
