@@ -10,8 +10,6 @@ import type { HeldBytes } from "./guest-bytes.ts";
 /** Output is in memory as bytes and as text. */
 const copies = 2;
 
-/** Not counted, so that short output is complete whatever other calls hold. */
-const freeBytes = 16 * 1024;
 const firstBytes = 4096;
 const bytesPerTurn = 256 * 1024;
 
@@ -37,8 +35,7 @@ export class OutputBuffer {
     // Output after a gap would be misleading.
     if (this.#cut) return;
     const fitting = Math.min(bytes.length, this.#limit - this.#bytes);
-    const free = Math.min(fitting, Math.max(0, freeBytes - this.#bytes));
-    const kept = free + Math.floor(this.#held.take((fitting - free) * copies) / copies);
+    const kept = Math.floor(this.#held.take(fitting * copies) / copies);
     if (kept < bytes.length) this.#cut = true;
     const need = this.#bytes + kept;
     if (need > this.#buffer.length) {
