@@ -50,14 +50,15 @@ export class Cli {
 
   /** Resolves prefixes of ids and names of workspaces to full ids. */
   async sandboxIds(forkd: Forkd, prefixes: readonly string[]): Promise<string[]> {
-    const { AppError, sandboxIdPattern } = await import("@forkd/contract");
+    const { AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return [...prefixes];
     const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
     return prefixes.map((prefix) => {
       const match = matchSandbox(prefix, all);
       if (match === undefined) {
         const message = `No sandbox has an id that starts with "${prefix}", and no workspace has that name`;
-        throw new AppError("sandbox_not_found", message);
+        const names = all.flatMap(({ workspace }) => workspace ?? []);
+        throw new AppError("sandbox_not_found", message, { details: similarNames(prefix, names) });
       }
       if ("id" in match) return match.id;
       const matches = match.ambiguous;
