@@ -34,7 +34,7 @@ test("ls hides dead sandboxes without --all", async () => {
   const some = await runCli(["ls", "--tag", "py"], daemon);
   assert.match(some.stdout, new RegExp(`${idA}  py +0 +paused `));
   assert.ok(!some.stdout.includes(idB));
-  assert.match((await runCli(["ls", "-a"], daemon)).stdout, new RegExp(`${idB}  py +dead \\(killed\\)`));
+  assert.match((await runCli(["ls", "-a"], daemon)).stdout, new RegExp(`${idB}  py +0 +dead \\(killed\\)`));
   assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?tag=py&limit=1000");
 });
 

@@ -26,7 +26,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--limit <count>", "List at most this many, the oldest first", wholeNumber(1))
     .option("-a, --all", "List dead sandboxes too")
     .option("--wide", "Also show owner, limits and timeouts")
-    .option("-w, --watch", "Watch for changes until Ctrl-C")
+    .option("-w, --watch", "Watch for changes until q or Ctrl-C")
     .addHelpText(
       "after",
       examples(
