@@ -13,6 +13,7 @@ export {
   signalNames,
   tagPattern,
 } from "./wire/names.ts";
+export { plural } from "./wire/plural.ts";
 export type { Scope } from "./wire/names.ts";
 export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
@@ -26,6 +27,7 @@ export type {
   CreateSnapshotRequest,
   GcReport,
   GcRequest,
+  RemovedSnapshots,
   SnapshotDetail,
   SnapshotInfo,
   Tree,

@@ -1,4 +1,5 @@
 import type { CleanupReport } from "@forkd/contract";
+import { plural } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addTableOption, examples } from "../options/help.ts";
@@ -25,7 +26,5 @@ async function cleanup(cli: Cli, options: { dryRun?: true }): Promise<void> {
   if (report.removed.length > 0) await cli.out.bytes(cli.out.table(columns, report.removed));
   const verb = report.dry_run ? "Would remove" : "Removed";
   const { length } = report.removed;
-  cli.out.note(
-    length === 0 ? "Nothing to remove." : `${verb} ${length} ${length === 1 ? "leftover" : "leftovers"}.`,
-  );
+  cli.out.note(length === 0 ? "Nothing to remove." : `${verb} ${plural(length, "leftover")}.`);
 }

@@ -50,14 +50,19 @@ async function follow(cli: Cli, { type, sandbox, tag, label, after }: Options): 
   }
 }
 
+const typeWidth = Math.max(...eventTypes.map(({ length }) => length));
+const wholeId = `sb-${"0".repeat(24)}`;
+
+/** Columns have the same width in every line: a stream has no last line to measure. */
 function describe(out: Output, { at_unix, type, sandbox_id, tag, reason, sandbox }: ForkdEvent): string {
   const parts = [
     new Date(at_unix * 1000).toISOString(),
-    type.padEnd(16),
-    sandbox_id === undefined ? "-" : out.id(sandbox_id),
+    type.padEnd(typeWidth),
+    (sandbox_id === undefined ? "-" : out.id(sandbox_id)).padEnd(out.id(wholeId).length),
     tag ?? "-",
     ...(sandbox?.workspace === undefined ? [] : [`workspace=${sandbox.workspace}`]),
-    ...(reason === undefined ? [] : [`(${reason})`]),
+    // "killed" says no more than the type.
+    ...(reason === undefined || type.endsWith(`.${reason}`) ? [] : [`(${reason})`]),
   ];
   return clean(parts.join("  "));
 }

@@ -19,7 +19,7 @@ type Options = {
 const orders: Record<SortKey, (a: SnapshotInfo, b: SnapshotInfo) => number> = {
   tag: (a, b) => compareNames(a.tag, b.tag),
   time: (a, b) => b.created_at_unix - a.created_at_unix,
-  size: (a, b) => b.physical_bytes - a.physical_bytes,
+  size: (a, b) => (b.total_bytes ?? b.physical_bytes) - (a.total_bytes ?? a.physical_bytes),
 };
 
 const columns: readonly Column<SnapshotInfo>[] = [
@@ -27,11 +27,21 @@ const columns: readonly Column<SnapshotInfo>[] = [
   { title: "PARENT", value: ({ parent_tag }) => parent_tag ?? "-" },
   { title: "MEMORY", value: ({ memory_mib }) => `${memory_mib} MiB`, align: "right", drop: 3 },
   { title: "VCPUS", value: ({ vcpus }) => String(vcpus), align: "right", drop: 1 },
-  { title: "ON DISK", value: ({ physical_bytes }) => formatBytes(physical_bytes), align: "right" },
+  { title: "SIZE", value: ({ total_bytes: size }) => sizeText(size), align: "right" },
+  {
+    title: "OWN",
+    value: ({ own_bytes: own, physical_bytes: files }) => sizeText(own ?? files),
+    align: "right",
+  },
   { title: "LANGUAGES", value: ({ languages }) => languages.join(",") || "-", drop: 2 },
   { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix) },
   { title: "STATUS", value: describeStatus },
 ];
+
+/** A daemon of an earlier version does not know all sizes. */
+function sizeText(bytes: number | undefined): string {
+  return bytes === undefined ? "-" : formatBytes(bytes);
+}
 
 function describeStatus({ status, bootable, warning }: SnapshotInfo): string {
   if (status !== "ready") return warning === undefined ? status : `${status} (${warning})`;

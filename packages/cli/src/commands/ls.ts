@@ -4,7 +4,7 @@ import { collectLabelFilter, usage, wholeNumber } from "../options/arguments.ts"
 import type { Cli, ToAction } from "../cli.ts";
 import { addTableOption, examples } from "../options/help.ts";
 import { untilInterrupted } from "../terminal/interrupts.ts";
-import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
+import { reasonColumns, sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
 type Options = {
   tag?: string;
@@ -61,7 +61,7 @@ async function ls(
   // Applies the limit after hiding dead sandboxes; the daemon would apply it before.
   const found = await forkd.sandboxes.list(filter, { signal: cli.signal });
   const sandboxes = found.filter(isShown).slice(0, limit);
-  const columns = [...sandboxColumns(), ...(wide ? wideColumns() : [])];
+  const columns = [...sandboxColumns(), ...(wide ? wideColumns() : []), ...reasonColumns(sandboxes)];
   cli.out.list(sandboxes, { columns, name: ({ id }) => id, wide });
   if (sandboxes.length === 0) cli.out.note("No sandboxes. Run `forkd fork TAG` to fork some.");
   const hidden = found.filter((info) => !isShown(info)).length;

@@ -1,4 +1,4 @@
-import { advice, AppError, errorMessage, errorCodes } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, errorCodes, plural } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
@@ -47,11 +47,11 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
   await requireReadyHost(cli, forkd);
   await requireSnapshot(cli, forkd);
 
-  using progress = cli.progress(`Forking ${n} children from ${recipeName}`);
+  using progress = cli.progress(`Forking ${plural(n, "child", "children")} from ${recipeName}`);
   const startedAt = performance.now();
   const entries = await forkd.fork(recipeName, { n, signal: cli.signal });
   const forkMs = performance.now() - startedAt;
-  progress.update(`Evaluating ${code} in ${n} children`);
+  progress.update(`Evaluating ${code} in ${plural(n, "child", "children")}`);
   const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
   const failures = entries.filter((entry) => entry instanceof ForkError);
   const evaluated = await Promise.all(sandboxes.map((sandbox) => evaluate(cli, sandbox)));

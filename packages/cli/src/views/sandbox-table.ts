@@ -8,7 +8,7 @@ export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>
     { title: "ID", value: ({ id }) => id, id: true },
     { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
     { title: "INDEX", value: ({ index }) => String(index), align: "right" },
-    { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
+    { title: "STATE", value: ({ state }) => state },
     {
       title: "READY MS",
       // Unknown (0) for a sandbox that an earlier daemon started.
@@ -36,4 +36,10 @@ export function wideColumns(): readonly Column<SandboxInfo>[] {
     { title: "LIMITS", value: (info) => formatLimits(info) || "-" },
     { title: "TIMEOUTS", value: (info) => formatTimeouts(info) || "-" },
   ];
+}
+
+/** Why sandboxes are dead or could not be paused, as the last column; none if there are no reasons. */
+export function reasonColumns(shown: readonly SandboxInfo[]): readonly Column<SandboxInfo>[] {
+  if (shown.every(({ reason }) => reason === undefined)) return [];
+  return [{ title: "REASON", value: ({ reason }) => reason ?? "-", below: true }];
 }

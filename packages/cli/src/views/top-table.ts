@@ -1,4 +1,5 @@
 /** Two measurements of the sandboxes → the rows of `top`. */
+import { plural } from "@forkd/contract/wire";
 import type { SandboxStats, Stats } from "@forkd/contract";
 import { formatBytes, formatSeconds, type Column } from "../terminal/table.ts";
 
@@ -52,7 +53,7 @@ export function totalsOf(rows: readonly TopRow[]): string {
     rows.reduce((total, row) => total + (value(row) ?? 0), 0);
   const running = rows.filter(({ state }) => state === "running").length;
   return [
-    `${rows.length} sandboxes, ${running} running`,
+    `${plural(rows.length, "sandbox")}, ${running} running`,
     `CPU ${sum(({ cpu_percent }) => cpu_percent).toFixed(1)} %`,
     `memory ${formatBytes(sum(({ pss_bytes }) => pss_bytes))}`,
     `disk ${formatBytes(sum(({ disk_bytes }) => disk_bytes))}`,

@@ -6,7 +6,7 @@ import type { ForkdEvent, SandboxInfo } from "@forkd/contract";
 import type { Forkd } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import { liveScreen } from "../terminal/live-screen.ts";
-import { sandboxColumns } from "./sandbox-table.ts";
+import { reasonColumns, sandboxColumns } from "./sandbox-table.ts";
 import { clean } from "../terminal/table.ts";
 
 type Watched = {
@@ -30,7 +30,10 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
     known.clear();
     for (const info of found.filter(isListed)) known.set(info.id, info);
   };
-  const draw = () => cli.out.table(sandboxColumns(), [...known.values()]);
+  const draw = () => {
+    const shown = [...known.values()];
+    return cli.out.table([...sandboxColumns(), ...reasonColumns(shown)], shown);
+  };
   const isLive = process.stdout.isTTY && !cli.out.json && !cli.environment.dumbTerminal;
   using screen = isLive
     ? liveScreen({ render: draw, everyMs: redrawMs, interrupts: cli.interrupts })
