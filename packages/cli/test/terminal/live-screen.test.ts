@@ -35,7 +35,7 @@ test("q and Ctrl-C leave top and ls --watch with the terminal as it was", async 
       const { code, text } = await runOnTerminal(args, {
         socket: daemon.socket,
         cols: 80,
-        then: "stty -a | grep -o -- '-*\\(icanon\\|echo\\|isig\\) '; echo end",
+        afterwards: "stty -a | grep -o -- '-*\\(icanon\\|echo\\|isig\\) '; echo end",
         onOutput: (screen, child) => {
           if (!isPressed && screen.includes("sb-aa000000")) {
             isPressed = true;

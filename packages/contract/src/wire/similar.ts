@@ -1,4 +1,4 @@
-/** Names that somebody may have meant. Imports nothing. */
+/** Names that a caller may have meant. Imports nothing. */
 
 /** Longer texts are not names that were mistyped. */
 const longestGiven = 64;
