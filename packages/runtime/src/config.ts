@@ -292,6 +292,11 @@ export function snapshotsDir(config: RuntimeConfig): string {
   return join(config.dataDir, "snapshots");
 }
 
+/** The cache of root file systems, kernels and initramfs. */
+export function imagesDir(config: RuntimeConfig): string {
+  return join(config.dataDir, "images");
+}
+
 /** The agent's binary; it is also the tool that measures the host's TSC. */
 export function agentPath(config: RuntimeConfig): string {
   return join(config.guestDir, "build", "forkd-agent");
