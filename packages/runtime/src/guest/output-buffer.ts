@@ -3,6 +3,7 @@
  * calls together, so that guests cannot use up the daemon's memory. Output above any of them is dropped, and
  * the response says so.
  */
+import { isUtf8 } from "node:buffer";
 import { StringDecoder } from "node:string_decoder";
 import { nextTurn } from "@forkd/base";
 import type { HeldBytes } from "./guest-bytes.ts";
@@ -11,7 +12,7 @@ import type { HeldBytes } from "./guest-bytes.ts";
 const copies = 2;
 
 const firstBytes = 4096;
-const bytesPerTurn = 256 * 1024;
+const bytesPerTurn = 64 * 1024;
 
 /** One buffer that doubles, so that a guest that sends single bytes does not cost an object for each. */
 export class OutputBuffer {
@@ -50,15 +51,17 @@ export class OutputBuffer {
   }
 
   /**
-   * As UTF-8, with replacement characters for invalid bytes, which take long to decode: long output is decoded
+   * As UTF-8, with replacement characters for invalid bytes. These take long to decode: such output is decoded
    * in short turns of the event loop.
    */
   async text(): Promise<string> {
+    const bytes = this.#buffer.subarray(0, this.#bytes);
+    if (isUtf8(bytes)) return bytes.toString();
     const decoder = new StringDecoder("utf8");
     let text = "";
-    for (let at = 0; at < this.#bytes; at += bytesPerTurn) {
+    for (let at = 0; at < bytes.length; at += bytesPerTurn) {
       if (at > 0) await nextTurn();
-      text += decoder.write(this.#buffer.subarray(at, Math.min(at + bytesPerTurn, this.#bytes)));
+      text += decoder.write(bytes.subarray(at, at + bytesPerTurn));
     }
     return text + decoder.end();
   }
