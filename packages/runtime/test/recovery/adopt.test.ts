@@ -113,7 +113,15 @@ test("a machine that ended while no daemon ran is reported with its reason and l
   await until("the dead one is released", async () => !second.runtime.places.has(lost));
   assert.deepEqual((await readdir(homeOf(first, saved))).sort(), ["sandbox.json", "state-0"]);
   await resume(second.runtime, { id: saved }, context);
-  await resumeWorkspace(second.runtime, { name: "mine" }, context);
+  const resumed = await resumeWorkspace(second.runtime, { name: "mine" }, context);
+  assert.deepEqual([resumed.status, resumed.lost?.since], ["running", "created"]);
+  assert.match(resumed.lost?.reason ?? "", /ended while no daemon ran/);
+  assert.equal(getWorkspace(second.runtime, { name: "mine" }).lost, undefined, "reported once");
+  await suspendWorkspace(second.runtime, { name: "mine" }, context);
+  assert.equal((await resumeWorkspace(second.runtime, { name: "mine" }, context)).lost, undefined);
+  second.engine.machines.at(-1)?.die("gone again");
+  await until("it is suspended", () => getWorkspace(second.runtime, { name: "mine" }).status === "suspended");
+  assert.equal(getWorkspace(second.runtime, { name: "mine" }).lost?.since, "suspended");
 });
 
 test("a child that is still starting and a sandbox that is being killed are not adopted", async (t) => {
@@ -210,6 +218,23 @@ test("a machine that cannot be adopted is ended and reported", async (t) => {
   assert.deepEqual([state, reason], ["dead", "it could not be adopted: it does not answer"]);
   await until("it is released", () => !second.runtime.places.has(id));
   await assertOnly(second, []);
+});
+
+test("a daemon that stops pauses what the next one could not adopt; one that is killed loses it, with the reason", async (t) => {
+  const first = await forkableRuntime(t);
+  const ids = [await forkOne(first), await forkOne(first)];
+  await removeTree(first.config.runtimeDir);
+  const [saved = "", lost = ""] = ids;
+  const reachable = await forkOne(first);
+  const sandbox = first.runtime.registry.get(lost);
+  first.runtime.registry.forget(lost);
+  assert.deepEqual(await closeSandboxes(first.runtime, { onStop: "keep" }), { stopped: 0, kept: 2 });
+  await sandbox.release();
+  const { runtime } = await follow(t, first);
+  assert.equal(getSandbox(runtime, { id: saved }).state, "paused");
+  assert.equal((await resume(runtime, { id: saved }, context)).state, "running");
+  assert.equal(getSandbox(runtime, { id: reachable }).state, "running");
+  assert.match(getSandbox(runtime, { id: lost }).reason ?? "", /its sockets were removed from /);
 });
 
 test("a sandbox keeps its time to live over a restart; one that expired in the meantime is removed", async (t) => {

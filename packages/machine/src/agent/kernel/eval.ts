@@ -22,14 +22,15 @@ export interface EvalOptions {
   readonly hold?: (bytes: number) => void;
 }
 
-export interface EvalOutcome extends KernelValue {
-  readonly timedOut: boolean;
-}
+type EvalAnswer = KernelValue & { readonly timedOut: boolean };
+export type EvalOutcome = Omit<EvalAnswer, "uncheckedJson">;
 
 /** A message to the kernel and its callbacks. */
 export interface KernelRequest {
   readonly id: number;
   readonly isEval: boolean;
+  /** of an eval */
+  readonly context?: string;
   readonly message: Buffer;
   onAnswer(message: KernelMessage): void;
   onFailure(error: AppError): void;
@@ -54,8 +55,8 @@ export function createEvalRequest(
   message: Buffer,
   options: EvalOptions,
   host: EvalHost,
-): { request: KernelRequest; outcome: Promise<EvalOutcome> } {
-  const done = createDeferred<EvalOutcome>();
+): { request: KernelRequest; outcome: Promise<EvalAnswer> } {
+  const done = createDeferred<EvalAnswer>();
   const lifetime = new AbortController();
   const timers: NodeJS.Timeout[] = [];
   let timedOut = false;
@@ -85,6 +86,7 @@ export function createEvalRequest(
   const request: KernelRequest = {
     id,
     isEval: true,
+    context: options.context,
     message,
     onRunning() {
       if (stopping) interruptNow();
