@@ -69,7 +69,7 @@ export class Cli {
 
   /** The same, with an error for each that fits no sandbox or several. */
   async findSandboxes(forkd: Forkd, prefixes: readonly string[]): Promise<Found[]> {
-    const { advice, AppError, sandboxIdPattern } = await import("@forkd/contract");
+    const { advice, AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return prefixes.map((id) => ({ id }));
     const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
     const matches = prefixes.map((prefix) => ({ prefix, match: matchSandbox(prefix, all) }));
@@ -77,9 +77,12 @@ export class Cli {
     return matches.map(({ prefix, match }) => {
       if (match === undefined) {
         const message = `No sandbox has an id that starts with "${prefix}", and no workspace has that name`;
-        const remedy =
-          tags.includes(prefix) && advice(`It is a snapshot. Run \`forkd fork ${prefix}\` to fork one.`);
-        return { prefix, error: new AppError("sandbox_not_found", message, remedy ? { remedy } : {}) };
+        const names = all.flatMap(({ workspace }) => workspace ?? []);
+        const details = similarNames(prefix, names);
+        const remedy = tags.includes(prefix)
+          ? { remedy: advice(`It is a snapshot. Run \`forkd fork ${prefix}\` to fork one.`) }
+          : {};
+        return { prefix, error: new AppError("sandbox_not_found", message, { details, ...remedy }) };
       }
       if ("id" in match) return match;
       const { ambiguous } = match;
