@@ -162,6 +162,7 @@ test("eval prints only the value to stdout", async () => {
     interrupted: false,
     timed_out: false,
     truncated: false,
+    restarted: false,
     language: "python",
     context: "default",
     duration_ms: 1,

@@ -5,6 +5,7 @@ const type = {
   hello: 0x01,
   ping: 0x02,
   start: 0x10,
+  attach: 0x16,
   afterFork: 0x20,
   sync: 0x21,
   clock: 0x23,
@@ -18,7 +19,9 @@ const type = {
 } as const;
 
 const headerBytes = 16;
+const enoent = 2;
 const eio = 5;
+const detachedFlag = 32;
 const noFields = new Map<number, Buffer>();
 
 export type GuestScript = {
@@ -32,6 +35,8 @@ export type GuestScript = {
   exitCode?: number;
   /** what everything that is started writes, at most one frame */
   stdout?: Buffer;
+  /** answers START with this error: there is no such program */
+  refuseStart?: string;
 };
 
 export type Identity = { entropy: string; hostname: string; machineId: string };
@@ -97,7 +102,8 @@ export class FakeGuest {
   #hear(kind: number, id: number, payload: Buffer): void {
     this.heard.push(Object.entries(type).find(([, value]) => value === kind)?.[0] ?? `type ${kind}`);
     if (this.script.silent || (this.script.silentAfterHello && kind !== type.hello)) return;
-    const fields = kind === type.hello || kind === type.afterFork ? fieldsOf(payload) : noFields;
+    const hasFields = kind === type.hello || kind === type.afterFork || kind === type.start;
+    const fields = hasFields ? fieldsOf(payload) : noFields;
     const value = (key: number): Buffer => fields.get(key) ?? Buffer.alloc(0);
     if (kind === type.hello) {
       const facts = [field(2, Buffer.from("fake 1")), field(3, Buffer.alloc(8)), field(4, u32(0))];
@@ -116,10 +122,22 @@ export class FakeGuest {
     } else if (kind === type.ping || kind === type.sync) {
       this.send(type.ok, id);
     } else if (kind === type.start) {
+      const { refuseStart } = this.script;
+      if (refuseStart !== undefined)
+        return this.send(type.error, id, field(1, u32(enoent)), field(2, Buffer.from(refuseStart)));
       this.send(type.started, id, field(1, u32(7)));
-      const { stdout } = this.script;
-      if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
-      this.send(type.exit, id, Buffer.from([0, this.script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
+      const flags = fields.get(7)?.readUInt32LE() ?? 0;
+      if ((flags & detachedFlag) === 0) this.#end(id);
+    } else if (kind === type.attach) {
+      this.send(type.ok, id);
+      this.#end(id);
     }
+  }
+
+  /** What was started writes and exits. */
+  #end(id: number): void {
+    const { stdout, exitCode = 0 } = this.script;
+    if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
+    this.send(type.exit, id, Buffer.from([0, exitCode, 0, 0]), Buffer.alloc(24));
   }
 }
