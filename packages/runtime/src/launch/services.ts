@@ -5,12 +5,19 @@
 import type { AppError } from "@forkd/contract";
 import { createDeferred } from "@forkd/base";
 import { readFile, signalName, type AgentClient, type AgentExit, type AgentProcess } from "@forkd/machine";
-import { commandName, startFailure, stepFailure } from "./step-output.ts";
+import { serviceLabel } from "../guest/service-names.ts";
+import { startFailure, stepFailure } from "./step-output.ts";
 
-export type ServiceSpec = { readonly argv: readonly string[]; readonly port?: number | undefined };
+export type ServiceSpec = {
+  readonly name: string;
+  readonly argv: readonly string[];
+  readonly port?: number | undefined;
+};
 
 const readyTimeoutMs = 120_000;
 const pollMs = 100;
+/** output per stream that the guest keeps, for the logs in its forks */
+const keptBytes = 256 * 1024;
 const keptChars = 64 * 1024;
 
 type Service = {
@@ -73,9 +80,14 @@ export class Services {
   }
 
   async #launch(spec: ServiceSpec): Promise<Service> {
-    const { argv } = spec;
-    const label = `service:${argv[0] ?? ""}`.slice(0, 64);
-    const started = this.#agent.start({ argv, env: this.#env, detached: true, label });
+    const { argv, name } = spec;
+    const started = this.#agent.start({
+      argv,
+      env: this.#env,
+      detached: true,
+      label: serviceLabel(name),
+      keepBytes: keptBytes,
+    });
     try {
       await started.started;
     } catch (error) {
@@ -120,7 +132,7 @@ function exited({ spec, exit, output }: Service): AppError {
     exit?.signal === undefined
       ? `exited with code ${exit?.code ?? 0}`
       : `was killed by ${signalName(exit.signal)}`;
-  return stepFailure(`Service "${commandName(spec.argv)}" ${how}`, output, {
+  return stepFailure(`Service "${spec.name}" ${how}`, output, {
     details: { argv: [...spec.argv], exit_code: exit?.code ?? null, signal: exit?.signal ?? null },
   });
 }
@@ -128,14 +140,14 @@ function exited({ spec, exit, output }: Service): AppError {
 function notReady({ spec, exit, output }: Service, afterMs: number): AppError {
   const ended = exit ? ` (it exited with code ${exit.code ?? 0})` : "";
   return stepFailure(
-    `Service "${commandName(spec.argv)}" does not listen on port ${spec.port} after ${afterMs / 1000} s${ended}`,
+    `Service "${spec.name}" does not listen on port ${spec.port} after ${afterMs / 1000} s${ended}`,
     output,
     { details: { argv: [...spec.argv], port: spec.port } },
   );
 }
 
 function noLongerReady({ spec, output }: Service): AppError {
-  return stepFailure(`Service "${commandName(spec.argv)}" no longer listens on port ${spec.port}`, output, {
+  return stepFailure(`Service "${spec.name}" no longer listens on port ${spec.port}`, output, {
     details: { argv: [...spec.argv], port: spec.port },
   });
 }

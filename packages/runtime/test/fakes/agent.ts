@@ -26,7 +26,7 @@ export async function openAgent(t: TestContext): Promise<{ agent: AgentClient; d
   t.after(async () => {
     // Commands outlive their agent.
     const listed = await agent.list().catch(() => []);
-    for (const { pid, finished } of listed) if (!finished) process.kill(-pid, "SIGKILL");
+    for (const { pid, finished } of listed) if (!finished) killGroup(pid);
     await agent[Symbol.asyncDispose]();
     // It ends when its connection does.
     await exited;
@@ -34,4 +34,12 @@ export async function openAgent(t: TestContext): Promise<{ agent: AgentClient; d
   });
   await agent.ready;
   return { agent, directory };
+}
+
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, "SIGKILL");
+  } catch {
+    // it has ended in between
+  }
 }

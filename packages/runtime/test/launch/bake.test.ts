@@ -115,9 +115,9 @@ describe("bake()", { concurrency: true }, () => {
     {
       step: "a service exits before the parent is saved",
       script: { exitCode: 1, stdout: Buffer.from("no socket directory\n") },
-      plan: { services: [{ argv: ["postgres"] }] },
+      plan: { services: [{ name: "db", argv: ["postgres"] }] },
       code: "invalid_recipe",
-      message: /^Service "postgres" exited with code 1; last output: no socket directory$/,
+      message: /^Service "db" exited with code 1; last output: no socket directory$/,
     },
     {
       step: "the devices cannot be saved",

@@ -9,6 +9,8 @@ import { Services } from "../../src/launch/services.ts";
 import { openAgent } from "../fakes/agent.ts";
 import { rejectsWith, until } from "../support.ts";
 
+const name = "db";
+
 /** A port that nothing listens on at the moment. */
 async function freePort(): Promise<number> {
   const server = createServer();
@@ -41,9 +43,9 @@ test("a service that exits at once fails with its exit code and its last output"
   const argv = ["sh", "-c", "echo starting; printf '\\033[31mdying\\007\\033[0m\\n' >&2; exit 1"];
   // Its port never accepts, and the time for that is not waited for.
   const error = await rejectsWith(
-    services(agent).start({ argv, port: await freePort() }),
+    services(agent).start({ name, argv, port: await freePort() }),
     "invalid_recipe",
-    /^Service "sh -c echo starting;.*" exited with code 1; last output: dying$/,
+    /^Service "db" exited with code 1; last output: dying$/,
   );
   assert.equal(error.details["exit_code"], 1);
   assert.match(String(error.details["output"]), /starting/);
@@ -53,7 +55,7 @@ test("a service that a signal ends names the signal", async (t) => {
   const { agent } = await openAgent(t);
   const argv = ["sh", "-c", "kill -9 $$"];
   await rejectsWith(
-    services(agent).start({ argv, port: await freePort() }),
+    services(agent).start({ name, argv, port: await freePort() }),
     "invalid_recipe",
     /was killed by SIGKILL$/,
   );
@@ -62,7 +64,7 @@ test("a service that a signal ends names the signal", async (t) => {
 test("a service that does not exist is a fault of the recipe", async (t) => {
   const { agent } = await openAgent(t);
   await rejectsWith(
-    services(agent).start({ argv: ["nosuch-program"] }),
+    services(agent).start({ name, argv: ["nosuch-program"] }),
     "invalid_recipe",
     /^Cannot start "nosuch-program" in the parent: .*No such file/,
   );
@@ -71,7 +73,11 @@ test("a service that does not exist is a fault of the recipe", async (t) => {
 test("a service that is not ready in time fails with its last output", async (t) => {
   const { agent } = await openAgent(t);
   await rejectsWith(
-    services(agent, 300).start({ argv: ["sh", "-c", "echo waiting; sleep 1000"], port: await freePort() }),
+    services(agent, 300).start({
+      name,
+      argv: ["sh", "-c", "echo waiting; sleep 1000"],
+      port: await freePort(),
+    }),
     "invalid_recipe",
     /does not listen on port \d+ after 0.3 s; last output: waiting$/,
   );
@@ -81,18 +87,18 @@ test("check() passes while the service runs and accepts, and leave() lets it run
   const { agent, directory } = await openAgent(t);
   const port = await freePort();
   const all = services(agent);
-  await all.start({ argv: listener(port, directory), port });
+  await all.start({ name, argv: listener(port, directory), port });
   await all.check();
   await all.leave();
   const [listed] = await agent.list();
-  assert.deepEqual([listed?.finished, listed?.label], [false, "service:sh"]);
+  assert.deepEqual([listed?.finished, listed?.label], [false, "service:db"]);
 });
 
 test("a service that exits after it was ready ends the work that follows, and fails the last check", async (t) => {
   const { agent, directory } = await openAgent(t);
   const port = await freePort();
   const all = services(agent);
-  await all.start({ argv: listener(port, directory), port });
+  await all.start({ name, argv: listener(port, directory), port });
   const work = all.orFailure(new Promise(() => undefined));
   await writeFile(join(directory, "stop"), "");
   const message = /exited with code 1; last output: FATAL: no socket directory$/;
@@ -106,7 +112,7 @@ test("a command that starts a daemon and exits with 0 is judged by its port", as
   const all = services(agent);
   const [shell, option, script, ...rest] = listener(port, directory);
   const background = `(${script ?? ""}) </dev/null >/dev/null 2>&1 &`;
-  await all.start({ argv: [shell ?? "", option ?? "", background, ...rest], port });
+  await all.start({ name, argv: [shell ?? "", option ?? "", background, ...rest], port });
   await until("the command has exited", async () => (await agent.list()).every(({ finished }) => finished));
   await all.check();
   await writeFile(join(directory, "stop"), "");
@@ -121,7 +127,7 @@ test("a command that starts a daemon and exits with 0 is judged by its port", as
 test("a service without a port that exits with 0 does not run, which is an error", async (t) => {
   const { agent } = await openAgent(t);
   const all = services(agent);
-  await all.start({ argv: ["true"] });
+  await all.start({ name, argv: ["true"] });
   await until("it has exited", async () => (await agent.list()).every(({ finished }) => finished));
-  await rejectsWith(all.check(), "invalid_recipe", /^Service "true" exited with code 0$/);
+  await rejectsWith(all.check(), "invalid_recipe", /^Service "db" exited with code 0$/);
 });
