@@ -22,6 +22,7 @@ import {
   encodeKernelAfterFork,
   KernelGarbage,
   KernelMessageParser,
+  longJson,
   type KernelMessage,
 } from "./messages.ts";
 import {
@@ -259,7 +260,13 @@ export class KernelClient implements AsyncDisposable {
       graceMs: this.#options.graceMs ?? defaultGraceMs,
     });
     this.#queue.submit(request);
-    return outcome;
+    const { uncheckedJson, ...answer } = await outcome;
+    if (!uncheckedJson) return answer;
+    try {
+      return { ...answer, ...(await longJson(uncheckedJson)) };
+    } catch (error) {
+      throw this.#fail(garbage(error));
+    }
   }
 
   /** The context of the eval in progress; undefined if there is none, or if an earlier daemon sent it. */

@@ -23,11 +23,12 @@ export interface EvalOptions {
   readonly hold?: (bytes: number) => void;
 }
 
-export interface EvalOutcome extends KernelValue {
+type EvalAnswer = KernelValue & {
   readonly timedOut: boolean;
   /** bytes of output since the eval before that were not kept */
   readonly lostOutputBytes?: number;
-}
+};
+export type EvalOutcome = Omit<EvalAnswer, "uncheckedJson">;
 
 /** A message to the kernel and its callbacks. */
 export interface KernelRequest {
@@ -61,8 +62,8 @@ export function createEvalRequest(
   message: Buffer,
   options: EvalOptions,
   host: EvalHost,
-): { request: KernelRequest; outcome: Promise<EvalOutcome> } {
-  const done = createDeferred<EvalOutcome>();
+): { request: KernelRequest; outcome: Promise<EvalAnswer> } {
+  const done = createDeferred<EvalAnswer>();
   const lifetime = new AbortController();
   const timers: NodeJS.Timeout[] = [];
   let timedOut = false;

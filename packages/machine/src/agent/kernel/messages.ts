@@ -4,7 +4,7 @@
  * The kernel runs the user's code, which can write to the kernel's socket itself. Its messages are not
  * trusted: each type has its own bound (../bounds.ts), and decoders throw KernelGarbage.
  */
-import { checkJson, JsonText } from "@forkd/base";
+import { checkJson, checkJsonInTurns, JsonText } from "@forkd/base";
 import { contextNamePattern } from "@forkd/contract";
 import { kernelBounds } from "../bounds.ts";
 
@@ -18,6 +18,9 @@ const valueHeaderBytes = 9;
 const textCut = 0x10;
 const jsonCut = 0x20;
 const { valueWholeBytes: wholeBytes } = kernelBounds;
+const jsonBounds = { maxDepth: kernelBounds.valueJsonDepth };
+/** JSON up to this size is checked while the message is decoded. */
+const longJsonBytes = 64 * 1024;
 const ready = 0x59; // Y, the one message without an id
 
 /** Longest payload by type. */
@@ -54,6 +57,8 @@ export interface KernelValue {
   readonly json?: JsonText;
   /** The JSON form was left out, or the message of the exception cut, because of its size. */
   readonly isJsonCut?: true;
+  /** a long JSON form instead of `json`, for longJson() */
+  readonly uncheckedJson?: Buffer;
   /** the exception, if `status` is error or interrupted and the kernel described it */
   readonly error?: { readonly name: string; readonly value: string };
 }
@@ -240,9 +245,18 @@ function longText(payload: Buffer, at: number, limit: number): Buffer {
 }
 
 /** Checked, not parsed: the host passes it on as text. */
-function jsonOf(bytes: Buffer): Pick<KernelValue, "json" | "isJsonCut"> {
+function jsonOf(bytes: Buffer): Pick<KernelValue, "json" | "uncheckedJson" | "isJsonCut"> {
   if (bytes.length === 0) return {};
-  const fault = checkJson(bytes, { maxDepth: kernelBounds.valueJsonDepth });
+  if (bytes.length > longJsonBytes) return { uncheckedJson: bytes };
+  return textOf(bytes, checkJson(bytes, jsonBounds));
+}
+
+/** Checks JSON that is too long for one turn of the event loop. Rejects with KernelGarbage if it is invalid. */
+export async function longJson(bytes: Buffer): Promise<Pick<KernelValue, "json" | "isJsonCut">> {
+  return textOf(bytes, await checkJsonInTurns(bytes, jsonBounds));
+}
+
+function textOf(bytes: Buffer, fault: ReturnType<typeof checkJson>): Pick<KernelValue, "json" | "isJsonCut"> {
   if (fault === "invalid") throw new KernelGarbage("value with invalid JSON");
   return fault ? { isJsonCut: true } : { json: new JsonText(bytes.toString()) };
 }
