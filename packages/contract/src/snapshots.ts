@@ -120,6 +120,8 @@ export type CreateSnapshotRequest = z.output<typeof createSnapshotSchema>;
 /** One line of the stream that a build writes. */
 export const buildEventSchema = z.discriminatedUnion("type", [
   z.object({ type: z.literal("progress"), step: z.string(), message: z.string(), elapsed_ms: z.number() }),
+  /** a step has ended; `message` is its last progress */
+  z.object({ type: z.literal("step"), step: z.string(), message: z.string(), duration_ms: z.number() }),
   z.object({ type: z.literal("snapshot"), snapshot: snapshotSchema }),
   errorEventSchema,
 ]);
