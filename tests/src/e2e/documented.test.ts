@@ -9,6 +9,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { routes } from "@forkd/contract";
+import { readRecipe } from "@forkd/image";
 import { blocksOf, stepFrom, stepsOf, type Block, type Step } from "../support/documented/blocks.ts";
 import { helpExamples } from "../support/documented/help.ts";
 import { Reader } from "../support/documented/reader.ts";
@@ -24,12 +25,21 @@ const pages: Readonly<Record<string, "python" | "tiny">> = {
   "docs/reference/configuration.md": "tiny",
   "docs/reference/events.md": "tiny",
   "docs/guide/forking.md": "python",
+  "docs/guide/code-interpreter.md": "python",
+  "docs/guide/tree-search.md": "python",
+  "docs/guide/own-image.md": "python",
   "docs/reference/http-api.md": "python",
   "docs/reference/limits.md": "tiny",
   "docs/reference/metrics.md": "tiny",
   "docs/operate/operating.md": "tiny",
   "docs/operate/restarts.md": "tiny",
 };
+/** Pages whose TypeScript runs among the commands, in the order of the page. */
+const tutorials: readonly string[] = [
+  "docs/guide/code-interpreter.md",
+  "docs/guide/tree-search.md",
+  "docs/guide/own-image.md",
+];
 /** About 200 commands, which take longer than all other pages together. `npm run test:cli-docs` runs them. */
 const longest = "docs/reference/cli.md";
 const skipLong = process.env["FORKD_TEST_CLI_DOCS"] === "1" ? false : "takes long; run npm run test:cli-docs";
@@ -43,6 +53,23 @@ function stepsOfPage(page: string): Step[] {
   return shellBlocks(page)
     .filter(({ notRun }) => notRun === undefined)
     .flatMap(stepsOf);
+}
+
+/** The same with its TypeScript, which becomes a program that runs at its place. */
+function stepsOfTutorial(page: string, { workDir }: Reader): Step[] {
+  const blocks = blocksOf(page);
+  assert.equal(
+    blocks.filter(({ language }) => language === "ts").length,
+    1,
+    `${page} has no program, or several`,
+  );
+  return blocks
+    .filter(({ notRun }) => notRun === undefined)
+    .flatMap((block) => {
+      if (isShell(block)) return stepsOf(block);
+      if (block.language !== "ts") return [];
+      return [stepFrom(`${page}:${block.line}`, `node ${compile(programOf([block]), workDir)}`)];
+    });
 }
 
 /** Runs every step, so that a failing step does not hide later ones. */
@@ -72,10 +99,11 @@ test("difference() compares printed output with shown output", () => {
 describe("the documentation", { concurrency: 2 }, () => {
   for (const [page, baked] of Object.entries(pages)) {
     test(`commands of ${page} work as shown`, { skip: page === longest && skipLong }, async () => {
-      const steps = stepsOfPage(page);
-      assert.ok(steps.length > 0, `${page} shows no command`);
       await using reader = await Reader.open({ "python-numpy": baked });
+      const steps = tutorials.includes(page) ? stepsOfTutorial(page, reader) : stepsOfPage(page);
+      assert.ok(steps.length > 0, `${page} shows no command`);
       await followAll(reader, steps);
+      if (page === "docs/guide/own-image.md") await readRecipe(join(reader.workDir, "counter"));
       if (page !== "docs/reference/http-api.md") return;
       await reader.finish();
       assertEveryRoute(reader, steps);

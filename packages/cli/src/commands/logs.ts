@@ -17,7 +17,7 @@ import {
 } from "../daemon/log.ts";
 import { examples } from "../options/help.ts";
 import { ConsoleText } from "../terminal/console-text.ts";
-import { formatBytes, renderTable, type Column } from "../terminal/table.ts";
+import { formatBytes, type Column } from "../terminal/table.ts";
 
 type Options = {
   daemon?: true;
@@ -104,8 +104,8 @@ async function listServices(cli: Cli, sandbox: Sandbox, options: Options): Promi
   if (options.service !== undefined || options.follow || options.tail !== undefined || options.raw)
     throw usage("--services lists services; give it without other options");
   const services = await sandbox.services({ signal: cli.signal });
-  if (cli.out.json) return cli.out.document(services);
-  if (services.length > 0) await cli.out.bytes(renderTable(serviceColumns, services));
+  if (services.length > 0 || cli.out.json)
+    cli.out.list(services, { columns: serviceColumns, name: ({ name }) => name });
   else cli.out.note("No services: the recipe of its snapshot starts none.");
 }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { SandboxStats, Stats } from "@forkd/contract";
+import { eventTypes, type SandboxStats, type Stats } from "@forkd/contract";
 import { rowsOf, totalsOf } from "../../src/views/top-table.ts";
 import { idA, idB, openFakeDaemon, sandbox, snapshot } from "../fake-daemon.ts";
 import { runCli } from "../run-cli.ts";
@@ -36,11 +36,12 @@ test("events prints a line per event, with --json the raw events", async () => {
   });
   const text = await runUntil(["events"], daemon.socket, 3);
   assert.deepEqual([text.code, text.stderr], [130, ""]);
+  const padded = (type: string) => type.padEnd(Math.max(...eventTypes.map(({ length }) => length)));
   assert.equal(
     text.stdout,
-    `2023-11-14T22:13:21.000Z  sandbox.died        ${idA}  py  (VMM [2J killed)\n` +
-      `2023-11-14T22:13:22.000Z  snapshot.ready      -${" ".repeat(26)}  b\n` +
-      `2023-11-14T22:13:23.000Z  sandbox.killed      ${idB}  py\n`,
+    `2023-11-14T22:13:21.000Z  ${padded("sandbox.died")}  ${idA}  py  (VMM [2J killed)\n` +
+      `2023-11-14T22:13:22.000Z  ${padded("snapshot.ready")}  -${" ".repeat(26)}  b\n` +
+      `2023-11-14T22:13:23.000Z  ${padded("sandbox.killed")}  ${idB}  py\n`,
   );
   const args = [
     "events",

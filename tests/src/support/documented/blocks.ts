@@ -89,5 +89,9 @@ export function stepFrom(at: string, text: string): Step {
 }
 
 function isComplete(text: string): boolean {
-  return !text.endsWith("\\") && spawnSync("bash", ["-n"], { input: `${text}\n` }).status === 0;
+  if (text.endsWith("\\")) return false;
+  const env = { ...process.env, LC_ALL: "C" };
+  const { status, stderr } = spawnSync("bash", ["-n"], { input: `${text}\n`, env, encoding: "utf8" });
+  // bash only warns of a here-document that is not closed.
+  return status === 0 && !stderr.includes("here-document");
 }
