@@ -1,6 +1,7 @@
 /** A warm interpreter that can take an eval. One that died is started again, without the state it had. */
 import { AppError, type EvalRequest, type Language } from "@forkd/contract";
 import { withDeadline } from "@forkd/base";
+import type { AgentClient } from "@forkd/machine";
 import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
@@ -8,6 +9,7 @@ export type KernelRequest = Pick<EvalRequest, "language" | "timeout_secs">;
 
 export type ReadyKernel = {
   readonly kernel: WarmKernel;
+  readonly agent: AgentClient;
   /** what is left of the eval's time; 0 = no limit */
   readonly leftMs: number;
 };
@@ -28,6 +30,7 @@ export async function readyKernel(
   const found = await unlessAborted(inTime, signal);
   return {
     kernel: found,
+    agent: sandbox.agent,
     leftMs: limitMs === 0 ? 0 : Math.max(1, limitMs - (performance.now() - startedAt)),
   };
 }

@@ -9,7 +9,7 @@ import {
   type ParsedOf,
 } from "@forkd/contract";
 import { AsyncQueue } from "@forkd/base";
-import { GuestProgress, type EvalOutcome } from "@forkd/machine";
+import { GuestProgress, whileAnswering, type EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent, type OutputEvent } from "../guest/output-event.ts";
@@ -125,19 +125,26 @@ type EvalHooks = {
 };
 
 async function evaluateWith(
-  { kernel, leftMs }: ReadyKernel,
+  { kernel, agent, leftMs }: ReadyKernel,
   request: EvalInput,
   { signal, onOutput, hold }: EvalHooks,
 ): Promise<{ result: EvalOutcome; kernel: WarmKernel }> {
-  const result = await kernel.client.evaluate({
+  const silent = new AbortController();
+  const evaluating = kernel.client.evaluate({
     code: request.code,
     context: request.context,
     timeoutMs: leftMs,
     onOutput,
     hold: (bytes) => hold(bytes * valueCopies),
-    ...(signal && { signal }),
+    signal: signal ? AbortSignal.any([signal, silent.signal]) : silent.signal,
   });
-  return { result, kernel };
+  try {
+    return { result: await whileAnswering(agent, "evaluate", evaluating), kernel };
+  } catch (error) {
+    // Takes back an eval that still waits, and ends one that runs.
+    silent.abort(error);
+    throw error;
+  }
 }
 
 function toResult(

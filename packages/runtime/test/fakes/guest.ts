@@ -30,6 +30,8 @@ export type GuestScript = {
   refuseAfterFork?: string;
   /** exit code of everything that is started */
   exitCode?: number;
+  /** what is started runs until exitAll() */
+  keepsRunning?: boolean;
   /** what everything that is started writes, at most one frame */
   stdout?: Buffer;
 };
@@ -63,6 +65,7 @@ export class FakeGuest {
   /** from AFTER_FORK */
   identity: Identity | undefined;
   readonly script: GuestScript;
+  readonly #running = new Set<number>();
   #buffer = Buffer.alloc(0);
 
   constructor(socket: Socket, script: GuestScript) {
@@ -119,7 +122,14 @@ export class FakeGuest {
       this.send(type.started, id, field(1, u32(7)));
       const { stdout } = this.script;
       if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
-      this.send(type.exit, id, Buffer.from([0, this.script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
+      this.#running.add(id);
+      if (!this.script.keepsRunning) this.exitAll();
     }
+  }
+
+  exitAll(): void {
+    const status = Buffer.from([0, this.script.exitCode ?? 0, 0, 0]);
+    for (const id of this.#running) this.send(type.exit, id, status, Buffer.alloc(24));
+    this.#running.clear();
   }
 }
