@@ -108,7 +108,7 @@ async function checkVerb(verb) {
   for (const part of [command, ...command.commands]) {
     for (const { long, short, hidden } of part.options) {
       const mentioned = [long, short].some((name) => name && new RegExp(`${name}(?![\\w-])`).test(words));
-      if (mentioned || hidden || long === "--json" || long === "--quiet") continue;
+      if (mentioned || hidden || ["--json", "--quiet", "--no-trunc"].includes(long)) continue;
       const name = part === command ? verb.name : `${verb.name} ${part.name()}`;
       report(`docs/reference/cli.md: the section of ${verb.name} does not mention ${name} ${long}`);
     }

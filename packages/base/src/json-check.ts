@@ -15,6 +15,8 @@ const code = (text: string): number => text.charCodeAt(0);
 const [quote, backslash, comma, colon] = [code('"'), code("\\"), code(","), code(":")];
 const [openArray, closeArray, openObject, closeObject] = [code("["), code("]"), code("{"), code("}")];
 const [zero, nine, minus, plus, dot] = [code("0"), code("9"), code("-"), code("+"), code(".")];
+/** Bounds the memory of findJsonFault(). */
+const maxSearchedDepth = 10_000;
 const blanks = new Set([0x20, 0x09, 0x0a, 0x0d]);
 const escapes = new Set(Array.from('"\\/bfnrt', code));
 const words = new Map(["true", "false", "null"].map((word) => [code(word), Buffer.from(word)]));
@@ -24,8 +26,23 @@ export function checkJson(bytes: Buffer, bounds: JsonBounds): JsonFault | undefi
   return isUtf8(bytes) ? new Walk(bytes, bounds).fault() : "invalid";
 }
 
+/** Where text is not JSON: the offset of the first byte of the wrong token, and what may be there instead. */
+export function findJsonFault(bytes: Buffer): { at: number; expected: string } | undefined {
+  const walk = new Walk(bytes, { maxDepth: maxSearchedDepth });
+  return walk.fault() === "invalid" ? walk.place() : undefined;
+}
+
 /** After a value, a name or an opening bracket: what may come next. */
 type Next = "value" | "value or end" | "name" | "name or end" | "colon" | "comma or end";
+
+const expected: Readonly<Record<Next, string>> = {
+  value: "a value",
+  "value or end": 'a value or "]"',
+  name: "a name in double quotes",
+  "name or end": 'a name in double quotes or "}"',
+  colon: '":"',
+  "comma or end": "a comma or the end",
+};
 
 class Walk {
   readonly #bytes: Buffer;
@@ -36,6 +53,8 @@ class Walk {
   #values = 0;
   #at = 0;
   #next: Next = "value";
+  /** first byte of the current token, and what was allowed there */
+  #token = { at: 0, next: this.#next };
 
   constructor(bytes: Buffer, bounds: JsonBounds) {
     this.#bytes = bytes;
@@ -47,6 +66,7 @@ class Walk {
     const { maxDepth, maxValues = Infinity } = this.#bounds;
     for (;;) {
       this.#skipBlanks();
+      this.#token = { at: this.#at, next: this.#next };
       const byte = this.#bytes[this.#at];
       if (byte === undefined) {
         return this.#depth === 0 && this.#next === "comma or end" ? undefined : "invalid";
@@ -55,6 +75,13 @@ class Walk {
       if (this.#depth > maxDepth) return "too deep";
       if (this.#values > maxValues) return "too many values";
     }
+  }
+
+  /** The token that fault() read last. */
+  place(): { at: number; expected: string } {
+    const { at, next } = this.#token;
+    const isText = this.#bytes[at] === quote && next !== "colon" && next !== "comma or end";
+    return { at, expected: isText ? "a complete string on one line" : expected[next] };
   }
 
   /** False if the byte cannot be next. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkJson, JsonText, stringifyJson } from "../src/index.ts";
+import { checkJson, findJsonFault, JsonText, stringifyJson } from "../src/index.ts";
 
 const bounds = { maxDepth: 4, maxValues: 6 };
 const faultOf = (text: string | Buffer) => checkJson(Buffer.from(text), bounds);
@@ -93,4 +93,23 @@ test("stringifyJson() copies the text of a JsonText", () => {
 test("JSON.stringify() of a JsonText writes the same value", () => {
   assert.equal(JSON.stringify({ a: new JsonText("[1, 2 ]") }), '{"a":[1,2]}');
   assert.deepEqual(new JsonText('{"k":[]}').parse(), { k: [] });
+});
+
+test("findJsonFault() finds the token that is wrong and what may be there", () => {
+  const cases: [string, number, RegExp][] = [
+    ["", 0, /^a value$/],
+    ['{"a" 1}', 5, /":"/],
+    ['{"a": 1,\n}', 9, /^a name in double quotes$/],
+    ['{"a": 1 "b": 2}', 8, /comma or the end/],
+    ["{a: 1}", 1, /name in double quotes or "}"/],
+    ['["x\ny"]', 1, /complete string/],
+    ['{"é": nope}', 7, /^a value$/],
+    ["{} {}", 3, /comma or the end/],
+  ];
+  for (const [text, at, expected] of cases) {
+    const fault = findJsonFault(Buffer.from(text));
+    assert.equal(fault?.at, at, text);
+    assert.match(fault?.expected ?? "", expected, text);
+  }
+  assert.equal(findJsonFault(Buffer.from('{"a": [1]}')), undefined);
 });

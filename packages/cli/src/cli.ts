@@ -1,4 +1,5 @@
 /** What a verb works with: output, progress, interrupts and the daemon. */
+import type { AppError } from "@forkd/contract";
 import type { Forkd, Sandbox } from "@forkd/sdk";
 import { matchSandbox, type Environment } from "./options/arguments.ts";
 import type { Interrupts } from "./terminal/interrupts.ts";
@@ -48,25 +49,35 @@ export class Cli {
     return forkd.sandboxes.get(id);
   }
 
-  /** Resolves prefixes of ids and names of workspaces to full ids. */
+  /** Resolves prefixes of ids and names of workspaces to full ids; throws for the first that fits none. */
   async sandboxIds(forkd: Forkd, prefixes: readonly string[]): Promise<string[]> {
+    return (await this.findSandboxes(forkd, prefixes)).map((each) => {
+      if ("id" in each) return each.id;
+      throw each.error;
+    });
+  }
+
+  /** The same, with an error for each that fits no sandbox or several. */
+  async findSandboxes(forkd: Forkd, prefixes: readonly string[]): Promise<Found[]> {
     const { AppError, sandboxIdPattern } = await import("@forkd/contract");
-    if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return [...prefixes];
+    if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return prefixes.map((id) => ({ id }));
     const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
     return prefixes.map((prefix) => {
       const match = matchSandbox(prefix, all);
       if (match === undefined) {
         const message = `No sandbox has an id that starts with "${prefix}", and no workspace has that name`;
-        throw new AppError("sandbox_not_found", message);
+        return { prefix, error: new AppError("sandbox_not_found", message) };
       }
-      if ("id" in match) return match.id;
+      if ("id" in match) return match;
       const matches = match.ambiguous;
-      throw new AppError("invalid_request", `"${prefix}" is ambiguous: ${matches.join(", ")}`, {
-        details: { matches },
-      });
+      const message = `"${prefix}" is ambiguous: ${matches.join(", ")}`;
+      return { prefix, error: new AppError("invalid_request", message, { details: { matches } }) };
     });
   }
 }
+
+/** A sandbox that was named, or why there is none. */
+type Found = { readonly id: string } | { readonly prefix: string; readonly error: AppError };
 
 /** The function of a verb. Resolves to the exit code, or to nothing for 0. */
 type Handler<Options, Operands extends readonly unknown[]> = (

@@ -7,7 +7,7 @@ import { Interrupts, signalExitCode } from "./terminal/interrupts.ts";
 import { Output } from "./terminal/output.ts";
 import { findVerb, verbs, type Verb } from "./verbs.ts";
 
-type CommonOptions = { json?: true; quiet?: true };
+type CommonOptions = { json?: true; quiet?: true; trunc?: boolean };
 
 /** Runs one command line. Never throws: failures are printed and become the exit code. */
 export async function main(argv: readonly string[]): Promise<number> {
@@ -24,7 +24,8 @@ export async function main(argv: readonly string[]): Promise<number> {
       const isTerminal = process.stdout.isTTY;
       const color = isTerminal && !environment.noColor && !environment.dumbTerminal;
       const streams = { stdout: process.stdout, stderr: process.stderr };
-      const out = new Output({ json, quiet: options.quiet === true, color, isTerminal, ...streams });
+      const noTrunc = options.trunc === false;
+      const out = new Output({ json, quiet: options.quiet === true, color, isTerminal, noTrunc, ...streams });
       const operands = args.slice(0, -2); // commander adds the options and the command
       // Commander produces the types that the verb's definition declares.
       exitCode =

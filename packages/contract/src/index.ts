@@ -12,6 +12,7 @@ export {
   signalNames,
   tagPattern,
 } from "./wire/names.ts";
+export { plural } from "./wire/plural.ts";
 export type { Scope } from "./wire/names.ts";
 export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
@@ -25,6 +26,7 @@ export type {
   CreateSnapshotRequest,
   GcReport,
   GcRequest,
+  RemovedSnapshots,
   SnapshotDetail,
   SnapshotInfo,
   Tree,

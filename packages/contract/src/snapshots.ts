@@ -3,7 +3,7 @@ import { z } from "zod";
 import { errorEventSchema } from "./error-body.ts";
 import { envSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 import { pageFields } from "./lists.ts";
-import { noAnswer, queryFlag, route } from "./route.ts";
+import { queryFlag, route } from "./route.ts";
 import { acceleratorSchema, sandboxStateSchema } from "./sandboxes.ts";
 import { workspaceNameSchema } from "./workspaces.ts";
 
@@ -26,8 +26,12 @@ export const snapshotSchema = z.object({
   accelerator: acceleratorSchema,
   languages: z.array(z.string()),
   recipe: z.string().optional(),
-  /** its own bytes on disk, without files that it shares by hard links */
+  /** its own files on disk, without files that it shares by hard links */
   physical_bytes: z.number(),
+  /** what removing it would free: its own files and its flat image */
+  own_bytes: z.number(),
+  /** everything that it takes on disk: its own files, its flat image, and the files that it shares */
+  total_bytes: z.number(),
   /** snapshot whose memory it is a layer over */
   parent_tag: tagSchema.optional(),
   /** sandbox that it was branched from, or `compact:TAG` */
@@ -43,7 +47,10 @@ const snapshotDetailSchema = snapshotSchema.extend({
   memory_physical_bytes: z.number(),
   vmstate_bytes: z.number(),
   disk_bytes: z.number(),
+  /** as long as the guest sees it */
   rootfs_bytes: z.number(),
+  /** what the root file system takes on disk; snapshots and images can share it */
+  rootfs_physical_bytes: z.number(),
   /** digest of its manifest, which names the digests of all its files */
   id: z.string(),
   /** 0 = its memory has no parent */
@@ -69,7 +76,7 @@ const hostPath = z.string().min(1).max(4096).regex(/^\//, "must be an absolute p
 export const createSnapshotSchema = z
   .strictObject({
     tag: tagSchema,
-    /** recipe directory */
+    /** recipe directory, or its recipe.json */
     recipe: hostPath.optional(),
     /** ext4 image, tar archive (also .gz, .xz, .zst) or directory */
     rootfs: hostPath.optional(),
@@ -111,6 +118,15 @@ export const buildEventSchema = z.discriminatedUnion("type", [
   errorEventSchema,
 ]);
 export type BuildEvent = z.output<typeof buildEventSchema>;
+
+const removedSnapshotsSchema = z.object({
+  /** in the order of removal: layers before what they are over */
+  removed: z.array(z.object({ tag: tagSchema })),
+  /** of all of them together, including files that only they share */
+  freed_bytes: z.number(),
+  dry_run: z.boolean(),
+});
+export type RemovedSnapshots = z.output<typeof removedSnapshotsSchema>;
 
 const treeSchema = z.object({
   snapshots: z.array(
@@ -210,8 +226,8 @@ export const snapshotRoutes = {
   removeSnapshot: route({
     method: "delete",
     path: "/v1/snapshots/{tag}",
-    summary: "Remove a snapshot",
-    status: 204,
+    summary: "Remove a snapshot; answers with everything that was removed",
+    status: 200,
     kind: "json",
     scope: "run",
     inputScopes: { force: "admin" },
@@ -222,12 +238,14 @@ export const snapshotRoutes = {
         cascade: queryFlag.optional(),
         /** even if something depends on it: its sandboxes keep running, layers over it become unusable */
         force: queryFlag.optional(),
+        /** only report what would be removed */
+        dry_run: queryFlag.optional(),
       })
       .refine((request) => !(request.cascade && request.force), {
         path: ["cascade"],
         message: "cascade and force exclude each other",
       }),
-    output: noAnswer,
+    output: removedSnapshotsSchema,
   }),
 } as const;
 

@@ -20,7 +20,6 @@ import { agentPath, snapshotsDir, type RuntimeConfig } from "./config.ts";
 import { acceleratorFindings } from "./doctor/findings.ts";
 import { probeBoot } from "./doctor/probe.ts";
 import { GuestBytes } from "./guest/guest-bytes.ts";
-import { OutputRoom } from "./guest/output-buffer.ts";
 import { prepareChild } from "./launch/child.ts";
 import { VmmPool } from "./launch/pool.ts";
 import type { PreparedChild } from "./launch/prepared.ts";
@@ -44,7 +43,6 @@ import { ImageRefs } from "./snapshots/image-refs.ts";
 import { startRetention } from "./snapshots/retention.ts";
 import { thisHost } from "./snapshots/this-host.ts";
 
-const maxOutputBytes = 128 * 1024 * 1024;
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
 const maxRuntimeDirLength = 60;
 
@@ -151,7 +149,6 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
       isUsable: ({ paths }) => engine.canAttach(paths),
       log,
     }),
-    outputRoom: new OutputRoom(maxOutputBytes),
     guestBytes: new GuestBytes(),
     events,
     metrics,

@@ -8,7 +8,6 @@ import type { OpenBranches } from "./capture/open-branches.ts";
 import type { QuotaSettings, RuntimeConfig } from "./config.ts";
 import type { Finding } from "./doctor/finding.ts";
 import type { GuestBytes } from "./guest/guest-bytes.ts";
-import type { OutputRoom } from "./guest/output-buffer.ts";
 import type { VmmPool } from "./launch/pool.ts";
 import type { EventBus } from "./observe/events.ts";
 import type { RuntimeMetrics } from "./observe/metrics.ts";
@@ -59,9 +58,7 @@ export type Runtime = AsyncDisposable & {
   /** limits how many machines start at the same time, over all calls */
   readonly starts: FairSemaphore;
   readonly pool: VmmPool;
-  /** output that is collected for answers, over all calls */
-  readonly outputRoom: OutputRoom;
-  /** other data of guests that is collected for answers */
+  /** data of guests that is collected for answers, over all calls */
   readonly guestBytes: GuestBytes;
 
   // what can be seen from outside

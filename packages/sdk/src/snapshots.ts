@@ -1,6 +1,6 @@
 /** The snapshots of the daemon. */
 import { AppError } from "@forkd/contract/wire";
-import type { BuildEvent, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
+import type { BuildEvent, RemovedSnapshots, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
 import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
@@ -96,7 +96,7 @@ export class Snapshots {
     return this.derive(request);
   }
 
-  /** Removes a snapshot that nothing depends on. */
+  /** Removes a snapshot that nothing depends on. Resolves to everything that was removed. */
   async remove(
     tag: string,
     options: CallOptions & {
@@ -104,10 +104,16 @@ export class Snapshots {
       cascade?: boolean | undefined;
       /** Removes it anyway, which makes the layers over it unusable; default: false. */
       force?: boolean | undefined;
+      /** Only reports what would be removed; default: false. */
+      dryRun?: boolean | undefined;
     } = {},
-  ): Promise<void> {
-    const { cascade, force } = options;
-    await this.#client.call("removeSnapshot", { tag, cascade: flag(cascade), force: flag(force) }, options);
+  ): Promise<RemovedSnapshots> {
+    const { cascade, force, dryRun } = options;
+    const request = { tag, cascade: flag(cascade), force: flag(force), dry_run: flag(dryRun) };
+    const answer = await this.#client.call("removeSnapshot", request, options);
+    // A daemon of an earlier version answers without a body.
+    const isAnswered = typeof answer === "object";
+    return isAnswered ? answer : { removed: [{ tag }], freed_bytes: 0, dry_run: false };
   }
 }
 

@@ -1,9 +1,13 @@
 /** Disk usage of a snapshot. */
+import type { Stats } from "node:fs";
 import { stat } from "node:fs/promises";
 import { isErrno } from "@forkd/base";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 
 const blockBytes = 512;
+
+/** Files of a snapshot, and the flat image of its memory if it is in the cache. */
+type Sized = { snapshot: StoredSnapshot; flatImage: string };
 
 export type SnapshotSizes = {
   /** sum of the files' lengths */
@@ -12,26 +16,58 @@ export type SnapshotSizes = {
   ownPhysicalBytes: number;
   /** blocks of files that other snapshots link too */
   sharedPhysicalBytes: number;
+  /** what removing it would free: its own files and its flat image, unless another snapshot links that */
+  ownBytes: number;
+  /** own, shared and flat image */
+  totalBytes: number;
 };
 
 /** Disk usage of a file; undefined if it does not exist. */
 export async function physicalBytes(path: string): Promise<number | undefined> {
+  const file = await statIfThere(path);
+  return file && file.blocks * blockBytes;
+}
+
+async function statIfThere(path: string): Promise<Stats | undefined> {
   try {
-    return (await stat(path)).blocks * blockBytes;
+    return await stat(path);
   } catch (error) {
     if (isErrno(error, "ENOENT")) return undefined;
     throw error;
   }
 }
 
-export async function sizesOf(snapshot: StoredSnapshot): Promise<SnapshotSizes> {
-  const memory = snapshot.manifest.files.layer === undefined ? "memory" : "layer";
-  const roles = [memory, "devices", "rootfs"] as const;
-  const paths = [...roles.map((role) => snapshotFile(snapshot, role)), ...snapshotDisks(snapshot)];
+export async function sizesOf({ snapshot, flatImage }: Sized): Promise<SnapshotSizes> {
   const sizes = { logicalBytes: 0, ownPhysicalBytes: 0, sharedPhysicalBytes: 0 };
-  for (const { size, blocks, nlink } of await Promise.all(paths.map((path) => stat(path)))) {
+  for (const { size, blocks, nlink } of await Promise.all(filesOf(snapshot).map((path) => stat(path)))) {
     sizes.logicalBytes += size;
     sizes[nlink > 1 ? "sharedPhysicalBytes" : "ownPhysicalBytes"] += blocks * blockBytes;
   }
-  return sizes;
+  const flat = await statIfThere(flatImage);
+  const flatBytes = (flat?.blocks ?? 0) * blockBytes;
+  return {
+    ...sizes,
+    ownBytes: sizes.ownPhysicalBytes + (flat?.nlink === 1 ? flatBytes : 0),
+    totalBytes: sizes.ownPhysicalBytes + sizes.sharedPhysicalBytes + flatBytes,
+  };
+}
+
+/** What removing all of these would free: files whose every link is among theirs. */
+export async function freedBytes(all: readonly Sized[]): Promise<number> {
+  const paths = all.flatMap(({ snapshot, flatImage }) => [...filesOf(snapshot), flatImage]);
+  const links = new Map<string, { found: number; nlink: number; bytes: number }>();
+  for (const path of paths) {
+    const file = await statIfThere(path);
+    if (!file) continue;
+    const { dev, ino, nlink, blocks } = file;
+    const found = (links.get(`${dev}:${ino}`)?.found ?? 0) + 1;
+    links.set(`${dev}:${ino}`, { found, nlink, bytes: blocks * blockBytes });
+  }
+  return [...links.values()].reduce((sum, { found, nlink, bytes }) => sum + (found >= nlink ? bytes : 0), 0);
+}
+
+function filesOf(snapshot: StoredSnapshot): string[] {
+  const memory = snapshot.manifest.files.layer === undefined ? "memory" : "layer";
+  const roles = [memory, "devices", "rootfs"] as const;
+  return [...roles.map((role) => snapshotFile(snapshot, role)), ...snapshotDisks(snapshot)];
 }

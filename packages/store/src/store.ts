@@ -11,7 +11,7 @@ import { compactInto, type CompactOptions } from "./compact.ts";
 import { Draft, type DraftOptions } from "./draft.ts";
 import { FlatCache, type CacheLimits, type Evicted, type EvictOptions } from "./flat-cache.ts";
 import { manifestName } from "./manifest.ts";
-import { sizesOf, type SnapshotSizes } from "./sizes.ts";
+import { freedBytes, sizesOf, type SnapshotSizes } from "./sizes.ts";
 import { readSnapshot, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 import { failed, notFound } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
@@ -261,7 +261,12 @@ export class Store implements AsyncDisposable {
   }
 
   sizes(snapshot: StoredSnapshot): Promise<SnapshotSizes> {
-    return sizesOf(snapshot);
+    return sizesOf({ snapshot, flatImage: this.#cache.path(snapshot.id) });
+  }
+
+  /** What removing all of these would free. */
+  freedBytes(snapshots: readonly StoredSnapshot[]): Promise<number> {
+    return freedBytes(snapshots.map((snapshot) => ({ snapshot, flatImage: this.#cache.path(snapshot.id) })));
   }
 
   /** Makes a snapshot with the same guest state that depends on no other. */

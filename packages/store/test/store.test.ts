@@ -284,7 +284,10 @@ test("sizes() counts own and linked files separately", async (t) => {
     ...alone,
     ownPhysicalBytes: 3 * 4096,
     sharedPhysicalBytes: blocks * 512,
+    ownBytes: 3 * 4096,
   });
+  assert.equal(alone.totalBytes, blocks * 512 + 3 * 4096);
+  assert.equal(await store.freedBytes([base]), 3 * 4096);
 });
 
 test("get() finds one snapshot or none while others remove and recreate it", async (t) => {

@@ -319,7 +319,7 @@ test("branch() refuses more concurrent branches than the limit and names the set
     const { remedy } = await rejectsWith(
       b.branch({ tag: "two" }),
       "capacity_exhausted",
-      /1 branches are in progress and the limit is 1$/,
+      /1 branch is in progress and the limit is 1$/,
     );
     assert.deepEqual(remedy, { action: "retry_later", setting: "branch_concurrency" });
   } finally {

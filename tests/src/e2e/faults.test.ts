@@ -84,7 +84,7 @@ test("a snapshot directory can be renamed", async () => {
 test("remove() refuses a snapshot with running sandboxes; with force they keep running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const child = await daemon.forkd.forkOne("tiny");
-  await rejectsWith(daemon.forkd.snapshots.remove("tiny"), "snapshot_in_use", /1 sandboxes/);
+  await rejectsWith(daemon.forkd.snapshots.remove("tiny"), "snapshot_in_use", /1 sandbox runs/);
   await daemon.forkd.snapshots.remove("tiny", { force: true });
   assert.equal(
     await sh(child, "ls /bin | wc -l; echo more > /root/x; cat /root/x"),

@@ -92,7 +92,7 @@ test("a chain of layers keeps everything below it, can be compacted, and cannot 
   await rejectsWith(snapshots.remove("python"), "snapshot_in_use", /first would be orphaned/);
   await rejectsWith(snapshots.remove("first"), "snapshot_in_use", /second would be orphaned/);
   await using held = await daemon.forkd.forkOne("second");
-  await rejectsWith(snapshots.remove("python", { cascade: true }), "snapshot_in_use", /1 sandboxes run/);
+  await rejectsWith(snapshots.remove("python", { cascade: true }), "snapshot_in_use", /1 sandbox runs/);
   await held.kill();
   await snapshots.remove("python", { cascade: true });
   assert.deepEqual(

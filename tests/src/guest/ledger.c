@@ -1,17 +1,19 @@
 /*
- * State that a host can check: a chain of numbers, kept three times in the guest. In the pages of a process,
- * in a journal that is synced after each line, and in a file that is replaced by renaming.
+ * State that a host can check: a chain of numbers, kept several times in the guest. In the pages of a process,
+ * in a journal that is synced after each line, in a file that is replaced by renaming, and in a database of
+ * SQLite where the host has it (LEDGER_SQLITE).
  *
  *   ledger serve       runs in the background
  *   ledger put TOKEN   adds a link to the chain, then prints its length and end
- *   ledger look        compares the three, then prints the length and end of the chain
+ *   ledger look        compares them, then prints the length and end of the chain
  *
- * Exits with 1 if the three differ and with 2 if the guest's disk failed; the text says what is wrong.
+ * Exits with 1 if they differ and with 2 if the guest's disk failed; the text says what is wrong.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#ifdef LEDGER_SQLITE
+#include <sqlite3.h>
+#endif
 
 enum { PAGES = 128, WORDS = 4096 / sizeof(uint64_t) };
 #define JOURNAL "/root/ledger.journal"
@@ -55,6 +60,63 @@ static int save_state(void)
     return bad || rename(STATE_NEW, STATE) != 0 || fsync(root) != 0 ? -1 : 0;
 }
 
+#ifdef LEDGER_SQLITE
+#define DATABASE "/root/ledger.db"
+static sqlite3 *database;
+
+/* The process that uses a database must be the one that opened it. */
+static int open_database(void)
+{
+    return sqlite3_open(DATABASE, &database) == SQLITE_OK &&
+                   sqlite3_exec(database,
+                                "PRAGMA synchronous=FULL; CREATE TABLE chain (number INTEGER PRIMARY KEY, end INTEGER)",
+                                NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : -1;
+}
+
+static int insert(void)
+{
+    char text[128];
+    snprintf(text, sizeof text, "INSERT INTO chain VALUES (%" PRId64 ", %" PRId64 ")", (int64_t)length, (int64_t)end);
+    return sqlite3_exec(database, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : -1;
+}
+
+/* The rows number and end of the last one, and whether SQLite finds the file sound. */
+static int compare_database(char *answer, size_t room)
+{
+    const char *query = "SELECT count(*), coalesce(max(number), 0), "
+                        "coalesce((SELECT end FROM chain ORDER BY number DESC LIMIT 1), 0), "
+                        "(SELECT group_concat(integrity_check) FROM pragma_integrity_check) FROM chain";
+    sqlite3_stmt *statement = NULL;
+    int code = 2;
+    if (sqlite3_prepare_v2(database, query, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        uint64_t rows = (uint64_t)sqlite3_column_int64(statement, 0);
+        uint64_t last = (uint64_t)sqlite3_column_int64(statement, 1);
+        uint64_t found = (uint64_t)sqlite3_column_int64(statement, 2);
+        const char *check = (const char *)sqlite3_column_text(statement, 3);
+        bool same = rows == length && last == length && found == end && check && strcmp(check, "ok") == 0;
+        code = same ? 0 : 1;
+        if (!same)
+            snprintf(answer, room, "database: %" PRIu64 " rows, last %" PRIu64 " %016" PRIx64 ", %.60s", rows, last,
+                     found, check ? check : "");
+    } else
+        snprintf(answer, room, "disk: database: %s", sqlite3_errmsg(database));
+    sqlite3_finalize(statement);
+    return code;
+}
+#else
+static int open_database(void) { return 0; }
+static int insert(void) { return 0; }
+static int compare_database(char *answer, size_t room)
+{
+    (void)answer;
+    (void)room;
+    return 0;
+}
+#endif
+
 static int put(uint64_t token, char *answer, size_t room)
 {
     char line[80];
@@ -62,7 +124,7 @@ static int put(uint64_t token, char *answer, size_t room)
     end = link_of(end, token);
     fill(length, end);
     int size = snprintf(line, sizeof line, "%" PRIu64 " %016" PRIx64 " %016" PRIx64 "\n", length, token, end);
-    if (write(journal, line, (size_t)size) != size || fsync(journal) != 0 || save_state() != 0) {
+    if (write(journal, line, (size_t)size) != size || fsync(journal) != 0 || save_state() != 0 || insert() != 0) {
         snprintf(answer, room, "disk: %s", strerror(errno));
         return 2;
     }
@@ -113,8 +175,10 @@ static int look(char *answer, size_t room)
         snprintf(answer, room, "state: differs from the journal at %" PRIu64, length);
         return 1;
     }
-    snprintf(answer, room, "%" PRIu64 " %016" PRIx64, length, end);
-    return 0;
+    int code = compare_database(answer, room);
+    if (code == 0)
+        snprintf(answer, room, "%" PRIu64 " %016" PRIx64, length, end);
+    return code;
 }
 
 static int open_socket(struct sockaddr_un *address, socklen_t *size)
@@ -142,6 +206,8 @@ static int serve(void)
     setsid();
     for (int fd = 0; fd < 3; fd++)
         close(fd);
+    if (open_database() != 0)
+        return 3;
     for (;;) {
         char text[256] = {0}, answer[256] = {0};
         int peer = accept(listener, NULL, NULL);

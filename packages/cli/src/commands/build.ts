@@ -8,7 +8,7 @@ type Options = { tag?: string; force?: true };
 
 export function define(command: Command, toAction: ToAction): void {
   command
-    .argument("<recipe>", "Directory with a recipe.json, or a bundled recipe")
+    .argument("<recipe>", "Directory with a recipe.json, that file, or a bundled recipe")
     .option("--tag <tag>", "Name the snapshot (default: the name of the recipe)")
     .option("--force", "Replace a snapshot that has this tag")
     .addHelpText("after", examples("forkd build python-numpy", "forkd build ./my-recipe --tag work --force"))

@@ -1,17 +1,18 @@
 import type { CleanupReport } from "@forkd/contract";
+import { plural } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
-import { renderTable, type Column } from "../terminal/table.ts";
+import { addTableOption, examples } from "../options/help.ts";
+import type { Column } from "../terminal/table.ts";
 
 const columns: readonly Column<CleanupReport["removed"][number]>[] = [
   { title: "KIND", value: ({ kind }) => kind },
   { title: "NAME", value: ({ name }) => name },
-  { title: "DETAIL", value: ({ detail }) => detail },
+  { title: "DETAIL", value: ({ detail }) => detail, below: true },
 ];
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .option("--dry-run", "Only print what would be removed")
     .addHelpText("after", examples("forkd cleanup --dry-run", "forkd cleanup"))
     .action(toAction(cleanup));
@@ -22,10 +23,8 @@ async function cleanup(cli: Cli, options: { dryRun?: true }): Promise<void> {
   using _progress = cli.progress("Looking for leftovers");
   const report = await forkd.call("cleanup", { dry_run: options.dryRun === true }, { signal: cli.signal });
   if (cli.out.json) return cli.out.document(report);
-  if (report.removed.length > 0) await cli.out.bytes(renderTable(columns, report.removed));
+  if (report.removed.length > 0) await cli.out.bytes(cli.out.table(columns, report.removed));
   const verb = report.dry_run ? "Would remove" : "Removed";
   const { length } = report.removed;
-  cli.out.note(
-    length === 0 ? "Nothing to remove." : `${verb} ${length} ${length === 1 ? "leftover" : "leftovers"}.`,
-  );
+  cli.out.note(length === 0 ? "Nothing to remove." : `${verb} ${plural(length, "leftover")}.`);
 }

@@ -4,22 +4,27 @@ import { AppError } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { usage } from "../options/arguments.ts";
-import { addCommonOptions, examples } from "../options/help.ts";
-import { clean, renderTable, type Column } from "../terminal/table.ts";
+import { addCommonOptions, addTableOption, examples } from "../options/help.ts";
+import { clean, type Column } from "../terminal/table.ts";
 
 /** A setting, and the value of the running daemon if that differs. */
 type Shown = SettingInfo & { running?: SettingInfo["value"] };
 
 const columns: readonly Column<Shown>[] = [
   { title: "SETTING", value: ({ name }) => name },
-  { title: "VALUE", value: ({ value }) => String(value) },
+  { title: "VALUE", value: ({ value }) => describeValue(value) },
   { title: "FROM", value: ({ source }) => source },
-  { title: "ALLOWED", value: ({ allowed }) => allowed },
-  { title: "MEANING", value: ({ meaning }) => meaning },
+  { title: "ALLOWED", value: ({ allowed }) => allowed, drop: 1 },
+  { title: "MEANING", value: ({ meaning }) => meaning, below: true },
 ];
 
+/** "-" for a setting that is not set. */
+function describeValue(value: SettingInfo["value"]): string {
+  return value === null || value === "" || value === "[]" ? "-" : String(value);
+}
+
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .enablePositionalOptions()
     .addHelpText(
       "after",
@@ -29,7 +34,7 @@ export function define(command: Command, toAction: ToAction): void {
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
   command.action(toAction(show));
-  add("show", "Show every setting: value, origin, range, meaning")
+  addTableOption(add("show", "Show every setting: value, origin, range, meaning"))
     .addHelpText("after", examples("forkd config show", "forkd config show --json"))
     .action(toAction(show));
   add("get", "Print the value of one setting")
@@ -62,7 +67,7 @@ async function show(cli: Cli): Promise<void> {
     return used && used.value !== setting.value ? { ...setting, running: used.value } : setting;
   });
   if (cli.out.json) return cli.out.document({ file, daemon_pid: running?.pid ?? null, settings: shown });
-  await cli.out.bytes(renderTable(columns, shown));
+  cli.out.list(shown, { columns, name: ({ name }) => name });
   cli.out.note(`The file is ${file}.`);
   for (const setting of settings) {
     const used = running?.settings.get(setting.name);

@@ -1,3 +1,4 @@
+import { plural } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import { parseCopyEnd, usage, wholeNumber, type CopyEnd } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -57,10 +58,7 @@ async function cp(cli: Cli, options: Options, sourceText: string, targetText: st
   }
   progress[Symbol.dispose]();
   if (cli.out.json) cli.out.document(report);
-  else
-    cli.out.note(
-      `Copied ${report.files} ${report.files === 1 ? "file" : "files"}, ${formatBytes(report.bytes)}.`,
-    );
+  else cli.out.note(`Copied ${plural(report.files, "file")}, ${formatBytes(report.bytes)}.`);
 }
 
 function guestEnd(source: CopyEnd, target: CopyEnd): GuestEnd {

@@ -1,4 +1,4 @@
-import { AppError, errorCodes } from "@forkd/contract/wire";
+import { AppError, errorCodes, plural } from "@forkd/contract/wire";
 import type { Check, DoctorReport } from "@forkd/contract";
 import type { Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
@@ -96,7 +96,7 @@ function showReport(out: Output, report: DoctorReport, fixed: readonly Fixed[]):
   const count = (outcome: Check["outcome"]) =>
     report.checks.filter((check) => check.outcome === outcome).length;
   out.line(
-    `${count("ok")} ok, ${count("warn")} warnings, ${count("fail")} failures; accelerator ${report.accelerator}`,
+    `${count("ok")} ok, ${plural(count("warn"), "warning")}, ${plural(count("fail"), "failure")}; accelerator ${report.accelerator}`,
   );
 }
 

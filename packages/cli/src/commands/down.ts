@@ -1,7 +1,7 @@
 import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import type { ShutdownResult } from "@forkd/contract";
-import { errorCodes } from "@forkd/contract/wire";
+import { errorCodes, plural } from "@forkd/contract/wire";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
@@ -53,11 +53,12 @@ async function down(cli: Cli, options: Options): Promise<number | void> {
 
 function showResult(cli: Cli, result: ShutdownResult, pid: number | undefined): void {
   const { stopped, kept, saved = [], unsaved = [], lost = [] } = result;
-  if (kept > 0) cli.out.note(`Kept ${many(kept)}; the next daemon adopts ${kept === 1 ? "it" : "them"}.`);
+  if (kept > 0)
+    cli.out.note(`Kept ${plural(kept, "sandbox")}; the next daemon adopts ${kept === 1 ? "it" : "them"}.`);
   if (saved.length > 0)
     cli.out.note(`Saved ${saved.length === 1 ? "workspace" : "workspaces"} ${saved.join(", ")}.`);
   const ended = [
-    ...(stopped > 0 ? [many(stopped)] : []),
+    ...(stopped > 0 ? [plural(stopped, "sandbox")] : []),
     ...(pid === undefined ? [] : [`the daemon (pid ${pid})`]),
   ];
   if (ended.length > 0) cli.out.note(`Stopped ${ended.join(" and ")}.`);
@@ -77,7 +78,7 @@ async function ask(cli: Cli, running: number): Promise<Answer | undefined> {
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   const closed = new Promise<string>((resolve) => terminal.once("close", () => resolve("cancel")));
   try {
-    const question = `${many(running)} running. [k]eep running for the next daemon, [s]top, or [c]ancel? [k] `;
+    const question = `${plural(running, "sandbox")} running. [k]eep running for the next daemon, [s]top, or [c]ancel? [k] `;
     for (let asked = 0; asked < maxQuestions; asked++) {
       const line = await Promise.race([terminal.question(question, { signal: cli.signal }), closed]);
       const answer = readAnswer(line);
@@ -94,10 +95,6 @@ export function readAnswer(line: string): Answer | undefined {
   const word = line.trim().toLowerCase();
   if (word === "") return "keep";
   return (["keep", "stop", "cancel"] as const).find((answer) => answer === word || answer[0] === word);
-}
-
-function many(count: number): string {
-  return `${count} ${count === 1 ? "sandbox" : "sandboxes"}`;
 }
 
 /** Waits until the process has exited, so that the next `up` can lock the data directory. */

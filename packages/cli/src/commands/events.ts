@@ -3,15 +3,16 @@ import type { EventType, ForkdEvent } from "@forkd/contract";
 import { InvalidArgumentError, type Command } from "commander";
 import { collectLabelFilter, collectText } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
+import { addTableOption, examples } from "../options/help.ts";
 import { untilInterrupted } from "../terminal/interrupts.ts";
+import type { Output } from "../terminal/output.ts";
 import { clean } from "../terminal/table.ts";
 
 type TypeFilter = EventType | "sandbox.*" | "snapshot.*";
 type Options = { type?: TypeFilter[]; sandbox?: string; tag?: string; label?: string[]; after?: string };
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .option("--type <type>", "Show only this type, sandbox.* or snapshot.* (repeatable)", collectType)
     .option("--sandbox <id>", "Show only events of this sandbox or workspace")
     .option("--tag <tag>", "Show only events of this snapshot and its sandboxes")
@@ -45,18 +46,23 @@ async function follow(cli: Cli, { type, sandbox, tag, label, after }: Options): 
   const stream = forkd.events({ types: type, sandbox: id, tag, labels: label, after, signal: cli.signal });
   for await (const event of stream) {
     if (cli.out.json) await cli.out.event(event);
-    else cli.out.line(describe(event));
+    else cli.out.line(describe(cli.out, event));
   }
 }
 
-function describe({ at_unix, type, sandbox_id, tag, reason, sandbox }: ForkdEvent): string {
+const typeWidth = Math.max(...eventTypes.map(({ length }) => length));
+const wholeId = `sb-${"0".repeat(24)}`;
+
+/** Columns have the same width in every line: a stream has no last line to measure. */
+function describe(out: Output, { at_unix, type, sandbox_id, tag, reason, sandbox }: ForkdEvent): string {
   const parts = [
     new Date(at_unix * 1000).toISOString(),
-    type.padEnd(16),
-    sandbox_id ?? "-",
+    type.padEnd(typeWidth),
+    (sandbox_id === undefined ? "-" : out.id(sandbox_id)).padEnd(out.id(wholeId).length),
     tag ?? "-",
     ...(sandbox?.workspace === undefined ? [] : [`workspace=${sandbox.workspace}`]),
-    ...(reason === undefined ? [] : [`(${reason})`]),
+    // "killed" says no more than the type.
+    ...(reason === undefined || type.endsWith(`.${reason}`) ? [] : [`(${reason})`]),
   ];
   return clean(parts.join("  "));
 }

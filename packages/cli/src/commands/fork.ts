@@ -1,4 +1,5 @@
 import type { RequestOf } from "@forkd/contract";
+import { plural } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
 import { addChildOptions, readChildSettings, showChildren, type ChildOptions } from "../options/children.ts";
@@ -34,7 +35,7 @@ async function fork(cli: Cli, options: Options, operand: string | undefined): Pr
     ...(await readChildSettings(options)),
   };
   const forkd = await cli.daemon();
-  using progress = cli.progress(`Forking ${options.n} children from ${tag}`);
+  using progress = cli.progress(`Forking ${plural(options.n, "child", "children")} from ${tag}`);
   const entries = await forkd.call("fork", request, {
     signal: cli.signal,
     idempotencyKey: options.idempotencyKey,

@@ -2,8 +2,8 @@ import type { GcReport } from "@forkd/contract";
 import type { Command } from "commander";
 import { parseDuration, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
-import { formatBytes, renderTable, type Column } from "../terminal/table.ts";
+import { addTableOption, examples } from "../options/help.ts";
+import { formatBytes, type Column } from "../terminal/table.ts";
 
 const columns: readonly Column<GcReport["removed"][number]>[] = [
   { title: "KIND", value: ({ kind }) => kind },
@@ -12,7 +12,7 @@ const columns: readonly Column<GcReport["removed"][number]>[] = [
 ];
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .option("-n, --dry-run", "Only print what would be removed")
     .option("--branches", "Also remove branches that nothing depends on or runs from")
     .option("--older-than <duration>", "Remove only branches older than this, such as 7d", parseDuration)
@@ -43,7 +43,7 @@ async function gc(cli: Cli, options: Options): Promise<void> {
   });
   progress[Symbol.dispose]();
   if (cli.out.json) return cli.out.document(report);
-  if (report.removed.length > 0) await cli.out.bytes(renderTable(columns, report.removed));
+  if (report.removed.length > 0) await cli.out.bytes(cli.out.table(columns, report.removed));
   const verb = report.dry_run ? "Would free" : "Freed";
   cli.out.note(
     report.removed.length === 0 ? "Nothing to remove." : `${verb} ${formatBytes(report.freed_bytes)}.`,

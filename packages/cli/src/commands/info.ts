@@ -45,8 +45,9 @@ function describe(detail: SnapshotDetail): [name: string, value: string][] {
     ["flat cache", detail.flat_cache_bytes === 0 ? "none" : formatBytes(detail.flat_cache_bytes)],
     ["devices", formatBytes(detail.vmstate_bytes)],
     ["disk", formatBytes(detail.disk_bytes)],
-    ["rootfs", formatBytes(detail.rootfs_bytes)],
-    ["own bytes", formatBytes(detail.physical_bytes)],
+    ["rootfs", `${sizeText(detail.rootfs_physical_bytes)} of ${formatBytes(detail.rootfs_bytes)}`],
+    ["size", sizeText(detail.total_bytes)],
+    ["own", `${sizeText(detail.own_bytes)}, which removing it would free`],
     ["directory", detail.dir],
     ["dependents", detail.dependents.join(" ") || "none"],
     ["sandboxes", detail.sandboxes.join(" ") || "none"],
@@ -64,6 +65,11 @@ function origin(detail: SnapshotDetail): [name: string, value: string][] {
     ...facts("mode", mode),
     ...facts("pause", pause_ms === undefined ? undefined : `${pause_ms.toFixed(1)} ms`),
   ];
+}
+
+/** A daemon of an earlier version does not know all sizes. */
+function sizeText(bytes: number | undefined): string {
+  return bytes === undefined ? "?" : formatBytes(bytes);
 }
 
 /** One entry, or none if the value is not known. */

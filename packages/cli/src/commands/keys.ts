@@ -3,7 +3,7 @@ import { Option, type Command } from "commander";
 import { parseExpiry, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../terminal/for-each.ts";
-import { addCommonOptions, examples } from "../options/help.ts";
+import { addCommonOptions, addTableOption, examples } from "../options/help.ts";
 import { formatAge, type Column } from "../terminal/table.ts";
 
 type CreateOptions = { scope: Scope; expires?: Date; maxSandboxes?: number; maxMemoryMib?: number };
@@ -11,13 +11,14 @@ type CreateOptions = { scope: Scope; expires?: Date; maxSandboxes?: number; maxM
 const columns: readonly Column<KeyInfo>[] = [
   { title: "NAME", value: ({ name }) => name },
   { title: "SCOPE", value: ({ scope }) => scope },
-  { title: "SANDBOXES", value: ({ max_sandboxes }) => String(max_sandboxes ?? "-"), align: "right" },
+  { title: "SANDBOXES", value: ({ max_sandboxes }) => String(max_sandboxes ?? "-"), align: "right", drop: 3 },
   {
     title: "MEMORY",
     value: ({ max_memory_mib }) => (max_memory_mib === undefined ? "-" : `${max_memory_mib} MiB`),
     align: "right",
+    drop: 2,
   },
-  { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix) },
+  { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix), drop: 1 },
   {
     title: "USED",
     value: ({ last_used_unix }) => (last_used_unix === undefined ? "-" : formatAge(last_used_unix)),
@@ -61,7 +62,7 @@ export function define(command: Command, toAction: ToAction): void {
       ),
     )
     .action(toAction(create));
-  add("ls", "List keys, without their text")
+  addTableOption(add("ls", "List keys, without their text"))
     .addHelpText("after", examples("forkd keys ls", "forkd keys ls --json | jq -r '.[].name'"))
     .action(toAction(ls));
   add("rm", "Remove keys and close their open requests")
@@ -84,11 +85,7 @@ async function create(cli: Cli, options: CreateOptions, name: string): Promise<v
 async function ls(cli: Cli): Promise<void> {
   const forkd = await cli.daemon();
   const keys = await forkd.keys.list({ signal: cli.signal });
-  if (cli.out.quiet && !cli.out.json) {
-    for (const { name } of keys) cli.out.line(name);
-    return;
-  }
-  cli.out.rows(columns, keys);
+  cli.out.list(keys, { columns, name: ({ name }) => name });
   if (keys.length === 0) cli.out.note("No keys. Run `forkd keys create NAME` to create one.");
 }
 

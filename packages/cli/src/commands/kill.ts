@@ -2,7 +2,7 @@ import type { Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseLabel, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { forEach } from "../terminal/for-each.ts";
+import { forEach, forEachSandbox } from "../terminal/for-each.ts";
 import { examples } from "../options/help.ts";
 
 type Options = { all?: true; tag?: string; label?: string };
@@ -20,14 +20,13 @@ export function define(command: Command, toAction: ToAction): void {
 async function kill(cli: Cli, options: Options, prefixes: string[]): Promise<number> {
   const filters = [options.all, options.tag, options.label].filter((filter) => filter !== undefined);
   if (prefixes.length === 0 && filters.length === 0)
-    throw usage("give ids of sandboxes, or --all, --tag or --label");
-  if (prefixes.length > 0 && filters.length > 0) throw usage("give either ids or --all, --tag, --label");
+    throw usage("Give ids of sandboxes, or --all, --tag or --label");
+  if (prefixes.length > 0 && filters.length > 0) throw usage("Give either ids or --all, --tag, --label");
   if (options.all && filters.length > 1) throw usage("--all cannot be used with --tag or --label");
   const forkd = await cli.daemon();
   using _progress = cli.progress("Killing sandboxes");
   if (prefixes.length === 0) return killMatching(cli, forkd, options);
-  const ids = await cli.sandboxIds(forkd, prefixes);
-  return forEach(cli.out, { items: [...new Set(ids)], name: "id", done: "killed" }, (id) =>
+  return forEachSandbox(cli, forkd, { prefixes, done: "killed" }, (id) =>
     forkd.call("kill", { id }, { signal: cli.signal }),
   );
 }

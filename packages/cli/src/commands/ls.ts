@@ -2,9 +2,9 @@ import type { SandboxInfo } from "@forkd/contract";
 import { Option, type Command } from "commander";
 import { collectLabelFilter, usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
+import { addTableOption, examples } from "../options/help.ts";
 import { untilInterrupted } from "../terminal/interrupts.ts";
-import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
+import { reasonColumns, sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
 type Options = {
   tag?: string;
@@ -18,7 +18,7 @@ type Options = {
 };
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .option("--tag <tag>", "List only the children of this snapshot")
     .option("--label <name=value>", "List only sandboxes with all labels (repeatable)", collectLabelFilter)
     .addOption(new Option("--state <state>", "List only this state").choices(["running", "paused", "dead"]))
@@ -61,11 +61,8 @@ async function ls(
   // Applies the limit after hiding dead sandboxes; the daemon would apply it before.
   const found = await forkd.sandboxes.list(filter, { signal: cli.signal });
   const sandboxes = found.filter(isShown).slice(0, limit);
-  if (cli.out.quiet && !cli.out.json) {
-    for (const { id } of sandboxes) cli.out.line(id);
-    return;
-  }
-  cli.out.rows([...sandboxColumns(), ...(wide ? wideColumns() : [])], sandboxes);
+  const columns = [...sandboxColumns(), ...(wide ? wideColumns() : []), ...reasonColumns(sandboxes)];
+  cli.out.list(sandboxes, { columns, name: ({ id }) => id, wide });
   if (sandboxes.length === 0) cli.out.note("No sandboxes. Run `forkd fork TAG` to fork some.");
   const hidden = found.filter((info) => !isShown(info)).length;
   if (hidden > 0) cli.out.note(`${hidden} dead. Run \`forkd ls --all\` to see why.`);

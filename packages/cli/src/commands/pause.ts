@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
-import { forEach } from "../terminal/for-each.ts";
+import { forEachSandbox } from "../terminal/for-each.ts";
 import { examples } from "../options/help.ts";
 
 export function define(command: Command, toAction: ToAction): void {
@@ -13,8 +13,7 @@ export function define(command: Command, toAction: ToAction): void {
 async function pause(cli: Cli, _options: unknown, prefixes: string[]): Promise<number> {
   const forkd = await cli.daemon();
   using _progress = cli.progress("Saving sandboxes to disk");
-  const ids = await cli.sandboxIds(forkd, prefixes);
-  return forEach(cli.out, { items: [...new Set(ids)], name: "id", done: "paused" }, (id) =>
+  return forEachSandbox(cli, forkd, { prefixes, done: "paused" }, (id) =>
     forkd.call("pause", { id }, { signal: cli.signal }),
   );
 }

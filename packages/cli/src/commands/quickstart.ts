@@ -1,4 +1,4 @@
-import { advice, AppError, errorMessage, errorCodes } from "@forkd/contract/wire";
+import { advice, AppError, errorMessage, errorCodes, plural } from "@forkd/contract/wire";
 import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
@@ -8,7 +8,7 @@ import { exitCodeOf } from "../terminal/exit-code.ts";
 import { examples } from "../options/help.ts";
 import { findRecipe } from "../guest/recipes.ts";
 import { checkRemedy } from "../terminal/remedies.ts";
-import { renderTable, type Column } from "../terminal/table.ts";
+import type { Column } from "../terminal/table.ts";
 
 const recipeName = "python-numpy";
 const code = "numpy.zeros(5).tolist()";
@@ -27,11 +27,11 @@ type MeasuredChild = Child & {
 };
 
 const columns: readonly Column<MeasuredChild>[] = [
-  { title: "ID", value: ({ id }) => id },
+  { title: "ID", value: ({ id }) => id, id: true },
   { title: "READY MS", value: ({ ready_ms }) => ready_ms.toFixed(1), align: "right" },
   { title: "EVAL MS", value: ({ eval_ms }) => eval_ms.toFixed(1), align: "right" },
-  { title: "PRIVATE MIB", value: ({ private_bytes }) => mib(private_bytes), align: "right" },
-  { title: "SHARED MIB", value: ({ shared_bytes }) => mib(shared_bytes), align: "right" },
+  { title: "PRIVATE MIB", value: ({ private_bytes }) => mib(private_bytes), align: "right", drop: 2 },
+  { title: "SHARED MIB", value: ({ shared_bytes }) => mib(shared_bytes), align: "right", drop: 1 },
   { title: "RESULT", value: ({ result }) => result },
 ];
 
@@ -47,11 +47,11 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
   await requireReadyHost(cli, forkd);
   await requireSnapshot(cli, forkd);
 
-  using progress = cli.progress(`Forking ${n} children from ${recipeName}`);
+  using progress = cli.progress(`Forking ${plural(n, "child", "children")} from ${recipeName}`);
   const startedAt = performance.now();
   const entries = await forkd.fork(recipeName, { n, signal: cli.signal });
   const forkMs = performance.now() - startedAt;
-  progress.update(`Evaluating ${code} in ${n} children`);
+  progress.update(`Evaluating ${code} in ${plural(n, "child", "children")}`);
   const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
   const failures = entries.filter((entry) => entry instanceof ForkError);
   const evaluated = await Promise.all(sandboxes.map((sandbox) => evaluate(cli, sandbox)));
@@ -74,7 +74,7 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
       failures: failed,
     });
   } else {
-    await cli.out.bytes(renderTable(columns, children));
+    await cli.out.bytes(cli.out.table(columns, children));
     for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.message}`);
     await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
     cli.out.note(nextSteps(cli.environment.variables["FORKD_COMMAND"] ?? "forkd", children[0]?.id ?? "ID"));

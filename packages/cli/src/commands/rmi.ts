@@ -1,28 +1,46 @@
+import type { RemovedSnapshots } from "@forkd/contract";
 import type { Command } from "commander";
 import { usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../terminal/for-each.ts";
 import { examples } from "../options/help.ts";
+import { formatBytes } from "../terminal/table.ts";
 
 export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<tag...>", "Snapshots")
     .option("--cascade", "Also remove the snapshots that are layers over it")
     .option("--force", "Remove it even if something depends on it")
+    .option("-n, --dry-run", "Only print what would be removed")
     .addHelpText(
       "after",
       "\nAfter --force, sandboxes keep running and layers over the snapshot become unusable.\n" +
-        examples("forkd rmi old-tag", "forkd rmi --cascade base", "forkd rmi --force a b"),
+        examples("forkd rmi old-tag", "forkd rmi --cascade --dry-run base", "forkd rmi --force a b"),
     )
     .action(toAction(rmi));
 }
 
-async function rmi(cli: Cli, options: { cascade?: true; force?: true }, tags: string[]): Promise<number> {
-  const { cascade, force } = options;
-  if (cascade && force) throw usage("give either --cascade or --force");
+type Options = { cascade?: true; force?: true; dryRun?: true };
+
+async function rmi(cli: Cli, { cascade, force, dryRun }: Options, tags: string[]): Promise<number> {
+  if (cascade && force) throw usage("Give either --cascade or --force");
   const forkd = await cli.daemon();
-  using _progress = cli.progress("Removing snapshots");
-  return forEach(cli.out, { items: tags, name: "tag", done: "removed", inTurn: true }, (tag) =>
-    forkd.snapshots.remove(tag, { cascade, force, signal: cli.signal }),
+  using _progress = cli.progress(dryRun ? "Looking for snapshots" : "Removing snapshots");
+  let freed = 0;
+  const batch = {
+    items: tags,
+    name: "tag",
+    done: dryRun ? "would_be_removed" : "removed",
+    inTurn: true,
+    show: ({ removed, freed_bytes }: RemovedSnapshots) => {
+      freed += freed_bytes;
+      const snapshots = removed.map(({ tag }) => tag);
+      return { lines: snapshots, json: { snapshots, freed_bytes } };
+    },
+  } as const;
+  const code = await forEach(cli.out, batch, (tag) =>
+    forkd.snapshots.remove(tag, { cascade, force, dryRun, signal: cli.signal }),
   );
+  if (freed > 0 && !cli.out.json) cli.out.note(`${dryRun ? "Would free" : "Freed"} ${formatBytes(freed)}.`);
+  return code;
 }

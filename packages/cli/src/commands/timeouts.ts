@@ -1,7 +1,7 @@
 import { Option, type Command } from "commander";
 import { parseLifetime, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
+import { addTableOption, examples } from "../options/help.ts";
 import { sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
 /** Seconds; 0 for none, because a parser of options cannot return null. */
@@ -9,7 +9,7 @@ type Time = number;
 type Options = { ttl?: Time; idle?: Time; onTimeout?: "kill" | "pause"; autoResume?: boolean };
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
     .option("--ttl <duration>", 'Set the time to live from now, or "none"', parseTime)
     .option("--idle <duration>", 'Set the longest time without a call, or "none"', parseTime)
@@ -49,5 +49,5 @@ async function timeouts(cli: Cli, options: Options, prefix: string): Promise<voi
     { signal: cli.signal },
   );
   if (cli.out.json) return cli.out.document(info);
-  cli.out.rows([...sandboxColumns(), ...wideColumns()], [info]);
+  cli.out.rows([...sandboxColumns(), ...wideColumns()], [info], { wide: true });
 }

@@ -2,9 +2,8 @@ import { setTimeout as pause } from "node:timers/promises";
 import { Option, type Command } from "commander";
 import { collectLabelFilter } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
+import { addTableOption, examples } from "../options/help.ts";
 import { untilInterrupted } from "../terminal/interrupts.ts";
-import { renderTable } from "../terminal/table.ts";
 import { rowsOf, sortKeys, topColumns, totalsOf, type SortKey, type TopRow } from "../views/top-table.ts";
 
 type Options = { once?: true; sort: SortKey; tag?: string; label?: string[] };
@@ -14,7 +13,7 @@ const refreshMs = 2000;
 const onceMs = 1200;
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addTableOption(command)
     .option("--once", "Print the table once and exit")
     .addOption(new Option("--sort <column>", "Sort the rows by this column").choices(sortKeys).default("cpu"))
     .option("--tag <tag>", "Show only the children of this snapshot")
@@ -43,7 +42,7 @@ async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void
   const isOnce = once === true || (!isLive && !cli.out.json);
   let before = await measure();
   let rows: TopRow[] = rowsOf(before, undefined, sort);
-  const render = () => `${totalsOf(rows)}\n\n${renderTable(topColumns, rows)}`;
+  const render = () => `${totalsOf(rows)}\n\n${cli.out.table(topColumns, rows)}`;
   const { liveScreen } = await import("../terminal/live-screen.ts");
   using screen = isLive ? liveScreen(render, 60_000) : undefined;
   screen?.draw();
@@ -54,7 +53,7 @@ async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void
     before = now;
     if (cli.out.json && isOnce) return cli.out.document({ ...now, sandboxes: rows });
     if (cli.out.json) await cli.out.event({ ...now, sandboxes: rows });
-    else if (isOnce) return await cli.out.bytes(renderTable(topColumns, rows));
+    else if (isOnce) return await cli.out.bytes(cli.out.table(topColumns, rows));
     screen?.draw();
   }
 }

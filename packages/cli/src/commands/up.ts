@@ -1,3 +1,4 @@
+import { plural } from "@forkd/contract/wire";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
@@ -27,8 +28,7 @@ async function up(cli: Cli, { listen }: Options): Promise<void> {
     cli.out.note(
       `The daemon is already running${listen === undefined ? "" : "; its address does not change"}.`,
     );
-  else if (sandboxes > 0)
-    cli.out.note(`Adopted ${sandboxes} ${sandboxes === 1 ? "sandbox" : "sandboxes"} of the last daemon.`);
+  else if (sandboxes > 0) cli.out.note(`Adopted ${plural(sandboxes, "sandbox")} of the last daemon.`);
   cli.out.line(`pid     ${address.pid}`);
   cli.out.line(`socket  ${address.socket}`);
   cli.out.line(`url     ${address.url ?? "-"}`);

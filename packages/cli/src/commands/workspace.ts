@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../terminal/for-each.ts";
-import { addCommonOptions, examples } from "../options/help.ts";
+import { addCommonOptions, addTableOption, examples } from "../options/help.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "../options/limits.ts";
 import { formatAge, type Column } from "../terminal/table.ts";
 
@@ -19,8 +19,8 @@ const columns: readonly Column<WorkspaceInfo>[] = [
   { title: "NAME", value: ({ name }) => name },
   { title: "STATUS", value: ({ status }) => status },
   { title: "SNAPSHOT", value: ({ source_snapshot_tag }) => source_snapshot_tag },
-  { title: "ID", value: ({ id }) => id },
-  { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix) },
+  { title: "ID", value: ({ id }) => id, id: true },
+  { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix), drop: 1 },
   { title: "ACTIVE", value: ({ last_active_unix }) => formatAge(last_active_unix) },
 ];
 
@@ -46,7 +46,7 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--ttl <duration>", "Suspend it after this time (--on-timeout kill: delete)", parseLifetime)
     .addHelpText("after", examples("forkd workspace create dev --snapshot python-numpy"))
     .action(toAction(create));
-  add("ls", "List workspaces")
+  addTableOption(add("ls", "List workspaces"))
     .addHelpText("after", examples("forkd workspace ls", "forkd workspace ls -q"))
     .action(toAction(ls));
   add("suspend", "Save a workspace to disk and stop its machine")
@@ -76,11 +76,7 @@ async function create(cli: Cli, options: CreateOptions, name: string): Promise<v
 async function ls(cli: Cli): Promise<void> {
   const forkd = await cli.daemon();
   const workspaces = await forkd.workspaces.list({ signal: cli.signal });
-  if (cli.out.quiet && !cli.out.json) {
-    for (const { name } of workspaces) cli.out.line(name);
-    return;
-  }
-  cli.out.rows(columns, workspaces);
+  cli.out.list(workspaces, { columns, name: ({ name }) => name });
   if (workspaces.length === 0)
     cli.out.note("No workspaces. Run `forkd workspace create NAME --snapshot TAG` to create one.");
 }

@@ -21,7 +21,7 @@ export async function buildSnapshot(cli: Cli, request: RequestOf<"createSnapshot
   } else {
     const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
     cli.out.note(
-      `Built ${snapshot.tag} in ${seconds} s: ${formatBytes(snapshot.physical_bytes)} on disk, ${snapshot.accelerator}.`,
+      `Built ${snapshot.tag} in ${seconds} s: ${formatBytes(snapshot.total_bytes ?? snapshot.physical_bytes)} on disk, ${snapshot.accelerator}.`,
     );
   }
   return snapshot;

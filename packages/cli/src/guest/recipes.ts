@@ -1,6 +1,6 @@
 /** Finds recipes: those that come with forkd, and directories. */
 import { readdir, stat } from "node:fs/promises";
-import { basename, join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { AppError } from "@forkd/contract/wire";
 
@@ -8,10 +8,14 @@ const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.u
 
 type RecipePlace = { readonly name: string; readonly dir: string };
 
-/** Finds a directory with a recipe.json, or a bundled recipe. A bare name means a bundled one first. */
+/**
+ * Finds a directory with a recipe.json, given as the directory or the file, or a bundled recipe. A bare name
+ * means a bundled one first.
+ */
 export async function findRecipe(text: string, recipesDir = bundledDir): Promise<RecipePlace> {
-  const places =
-    text.includes("/") || text === "." ? [resolve(text)] : [join(recipesDir, text), resolve(text)];
+  const given = resolve(text);
+  const own = basename(given) === "recipe.json" ? dirname(given) : given;
+  const places = text.includes("/") || text === "." || own !== given ? [own] : [join(recipesDir, text), own];
   for (const dir of places) {
     if (await isFile(join(dir, "recipe.json"))) return { name: basename(dir), dir };
   }

@@ -7,10 +7,10 @@ import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "../cli.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "./limits.ts";
+import { addTableOption } from "./help.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
 import { remedyOf } from "../terminal/remedies.ts";
 import { sandboxColumns } from "../views/sandbox-table.ts";
-import { renderTable } from "../terminal/table.ts";
 
 export type ChildOptions = LimitOptions & {
   env?: Record<string, string>;
@@ -23,7 +23,7 @@ type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "va
   ReturnType<typeof readLimits>;
 
 export function addChildOptions(command: Command): Command {
-  return addLimitOptions(command)
+  return addTableOption(addLimitOptions(command))
     .option("-e, --env <name=value>", "Set a variable for every child (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "Label every child (repeatable)", collectLabel)
     .option("--ttl <duration>", "Kill or pause the children after this time", parseLifetime)
@@ -53,7 +53,7 @@ export async function showChildren(cli: Cli, entries: readonly ForkEntry[]): Pro
   const exitCode = first === undefined ? 0 : exitCodeOf(first.code);
   if (cli.out.json) return exitCode;
   if (cli.out.quiet) for (const { id } of sandboxes) cli.out.line(id);
-  else if (sandboxes.length > 0) await cli.out.bytes(renderTable(sandboxColumns(), sandboxes));
+  else if (sandboxes.length > 0) await cli.out.bytes(cli.out.table(sandboxColumns(), sandboxes));
   for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.error}`);
   const remedy = first && remedyOf(first);
   if (remedy !== undefined) cli.out.report(`  ${remedy}`);

@@ -12,3 +12,8 @@ export function addCommonOptions(command: Command): Command {
     .option("--json", "Print the JSON of the HTTP API")
     .option("-q, --quiet", "Print no progress and no notes");
 }
+
+/** For verbs that print tables or ids. */
+export function addTableOption(command: Command): Command {
+  return command.option("--no-trunc", "Print ids and tables in full on a terminal too");
+}

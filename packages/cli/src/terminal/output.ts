@@ -1,7 +1,9 @@
 /** Writes results to stdout and everything else to stderr. */
 import type { Writable } from "node:stream";
 import { styleText } from "node:util";
-import { cleanJson, cleanLines, renderTable, type Column } from "./table.ts";
+import { shortId } from "./short-id.ts";
+import { clean, cleanJson, cleanLines, renderTable, type Column } from "./table.ts";
+import { terminalSize } from "./terminal.ts";
 
 export type OutputOptions = {
   readonly json: boolean;
@@ -9,8 +11,21 @@ export type OutputOptions = {
   readonly color: boolean;
   /** stdout is a terminal; default: no */
   readonly isTerminal?: boolean;
+  /** Print ids and tables in full on a terminal too. */
+  readonly noTrunc?: boolean;
   readonly stdout: Writable;
   readonly stderr: Writable;
+};
+
+type TableOptions = {
+  /** All columns, however wide they are. */
+  readonly wide?: boolean | undefined;
+};
+
+type Listing<Row> = TableOptions & {
+  readonly columns: readonly Column<Row>[];
+  /** What --quiet prints. */
+  readonly name: (row: Row) => string;
 };
 
 type Style = "red" | "green" | "yellow" | "dim" | "bold";
@@ -56,9 +71,36 @@ export class Output {
   }
 
   /** The document with --json, otherwise the table. */
-  rows<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
+  rows<Row>(columns: readonly Column<Row>[], rows: readonly Row[], options?: TableOptions): void {
     if (this.json) this.document(rows);
-    else this.#write("stdout", renderTable(columns, rows));
+    else this.#write("stdout", this.table(columns, rows, options));
+  }
+
+  /** The document with --json, one name per line with --quiet, otherwise the table. */
+  list<Row>(rows: readonly Row[], how: Listing<Row>): void {
+    if (this.json || !this.quiet) return this.rows(how.columns, rows, how);
+    for (const row of rows) this.line(clean(how.name(row)));
+  }
+
+  /** The text of a table: on a terminal short ids and not wider than it, otherwise complete. */
+  table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], options: TableOptions = {}): string {
+    if (!this.#isShort) return renderTable(columns, rows);
+    const width = options.wide ? undefined : terminalSize().cols - 1;
+    return renderTable(columns, rows, { width, shortIds: true });
+  }
+
+  /** The id of a sandbox outside a table. */
+  id(id: string): string {
+    return this.#isShort ? shortId(id) : id;
+  }
+
+  /** Where the width of a text matters; undefined if it does not. */
+  get width(): number | undefined {
+    return this.#isShort ? terminalSize().cols - 1 : undefined;
+  }
+
+  get #isShort(): boolean {
+    return this.isTerminal && !this.#options.noTrunc;
   }
 
   /** Raw output. Resolves when the stream accepts more. */

@@ -1,31 +1,63 @@
 /** Rows → aligned text, and values → the short forms in tables. */
+import { cutText, fitTable, lengthOf, wrapText, type ColumnShape, type Fitted } from "./fit-table.ts";
+import { shortIds } from "./short-id.ts";
 
-export type Column<Row> = {
-  readonly title: string;
-  readonly value: (row: Row) => string;
-  readonly align?: "right";
+export type Column<Row> = ColumnShape & { readonly value: (row: Row) => string };
+
+/** How a table is shown on a terminal. Without it, ids and cells are complete. */
+type TableView = {
+  /** Columns of the terminal; default: as many as the table needs. */
+  readonly width?: number | undefined;
+  readonly shortIds?: boolean;
 };
 
+const indent = "    ";
+
 /** Lines with two blanks between columns and none at the end. */
-export function renderTable<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
+export function renderTable<Row>(
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+  view: TableView = {},
+): string {
+  const { width = Number.POSITIVE_INFINITY } = view;
+  const values = rows.map((row) => columns.map(({ value }) => clean(value(row))));
   const cells = [
     columns.map(({ title }) => title),
-    ...rows.map((row) => columns.map(({ value }) => clean(value(row)))),
+    ...(view.shortIds ? withShortIds(columns, values) : values),
   ];
-  const widths = columns.map((_, index) => Math.max(...cells.map((line) => line[index]?.length ?? 0)));
-  return cells.map((line) => renderLine(line, widths, columns)).join("");
+  const fitted = fitTable(columns, cells, width);
+  return cells
+    .map((line, at) => renderLine(columns, line, fitted) + (at === 0 ? "" : textBelow(line, fitted, width)))
+    .join("");
 }
 
 function renderLine<Row>(
-  line: readonly string[],
-  widths: readonly number[],
   columns: readonly Column<Row>[],
+  line: readonly string[],
+  { shown, widths }: Fitted,
 ): string {
-  const padded = line.map((cell, index) => {
-    const width = widths[index] ?? 0;
-    return columns[index]?.align === "right" ? cell.padStart(width) : cell.padEnd(width);
+  const padded = shown.map((place) => {
+    const width = widths[place] ?? 0;
+    const cell = cutText(line[place] ?? "", width);
+    const blanks = " ".repeat(width - lengthOf(cell));
+    return columns[place]?.align === "right" ? blanks + cell : cell + blanks;
   });
   return `${padded.join("  ").trimEnd()}\n`;
+}
+
+function textBelow(line: readonly string[], { below }: Fitted, width: number): string {
+  const text = below === undefined ? "" : (line[below] ?? "");
+  if (text === "" || text === "-") return "";
+  const lines = wrapText(text, Math.max(20, width - indent.length));
+  return lines.map((each) => `${indent}${each}\n`).join("");
+}
+
+function withShortIds<Row>(columns: readonly Column<Row>[], values: readonly string[][]): string[][] {
+  const places = columns.flatMap(({ id }, place) => (id ? [place] : []));
+  const short = shortIds(values.flatMap((line) => places.map((place) => line[place] ?? "")));
+  return values.map((line) =>
+    line.map((cell, place) => (places.includes(place) ? (short.get(cell) ?? cell) : cell)),
+  );
 }
 
 /**

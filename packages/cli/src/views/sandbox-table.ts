@@ -5,23 +5,26 @@ import { formatAge, formatPairs, formatSeconds, type Column } from "../terminal/
 
 export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>[] {
   return [
-    { title: "ID", value: ({ id }) => id },
+    { title: "ID", value: ({ id }) => id, id: true },
     { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
-    { title: "STATE", value: ({ state, reason }) => (reason === undefined ? state : `${state} (${reason})`) },
+    { title: "INDEX", value: ({ index }) => String(index), align: "right" },
+    { title: "STATE", value: ({ state }) => state },
     {
       title: "READY MS",
       // Unknown (0) for a sandbox that an earlier daemon started.
       value: ({ state, ready_ms }) => (state === "paused" || ready_ms === 0 ? "-" : ready_ms.toFixed(1)),
       align: "right",
+      drop: 2,
     },
-    { title: "PID", value: ({ pid }) => (pid === undefined ? "-" : String(pid)), align: "right" },
+    { title: "PID", value: ({ pid }) => (pid === undefined ? "-" : String(pid)), align: "right", drop: 1 },
     { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix, nowMs) },
     {
       title: "TTL",
+      drop: 4,
       value: ({ expires_at_unix }) =>
         expires_at_unix === undefined ? "-" : formatSeconds(expires_at_unix - nowMs / 1000),
     },
-    { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-" },
+    { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-", drop: 3 },
     { title: "LABELS", value: ({ labels }) => formatPairs(labels) || "-" },
   ];
 }
@@ -33,4 +36,10 @@ export function wideColumns(): readonly Column<SandboxInfo>[] {
     { title: "LIMITS", value: (info) => formatLimits(info) || "-" },
     { title: "TIMEOUTS", value: (info) => formatTimeouts(info) || "-" },
   ];
+}
+
+/** Why sandboxes are dead or could not be paused, as the last column; none if there are no reasons. */
+export function reasonColumns(shown: readonly SandboxInfo[]): readonly Column<SandboxInfo>[] {
+  if (shown.every(({ reason }) => reason === undefined)) return [];
+  return [{ title: "REASON", value: ({ reason }) => reason ?? "-" }];
 }

@@ -1,4 +1,5 @@
 /** Two measurements of the sandboxes → the rows of `top`. */
+import { plural } from "@forkd/contract/wire";
 import type { SandboxStats, Stats } from "@forkd/contract";
 import { formatBytes, formatSeconds, type Column } from "../terminal/table.ts";
 
@@ -35,16 +36,16 @@ function cpuPercent(now: SandboxStats, before: SandboxStats | undefined): number
 const bytesOf = (bytes: number | undefined) => (bytes === undefined ? "-" : formatBytes(bytes));
 
 export const topColumns: readonly Column<TopRow>[] = [
-  { title: "ID", value: ({ id }) => id },
+  { title: "ID", value: ({ id }) => id, id: true },
   { title: "TAG", value: ({ snapshot_tag }) => snapshot_tag },
-  { title: "STATE", value: ({ state }) => state },
+  { title: "STATE", value: ({ state }) => state, drop: 4 },
   { title: "CPU %", value: ({ cpu_percent }) => cpu_percent?.toFixed(1) ?? "-", align: "right" },
-  { title: "PRIVATE", value: ({ private_bytes }) => bytesOf(private_bytes), align: "right" },
-  { title: "SHARED", value: ({ shared_bytes }) => bytesOf(shared_bytes), align: "right" },
+  { title: "PRIVATE", value: ({ private_bytes }) => bytesOf(private_bytes), align: "right", drop: 5 },
+  { title: "SHARED", value: ({ shared_bytes }) => bytesOf(shared_bytes), align: "right", drop: 2 },
   { title: "PSS", value: ({ pss_bytes }) => bytesOf(pss_bytes), align: "right" },
   { title: "DISK", value: ({ disk_bytes }) => formatBytes(disk_bytes), align: "right" },
-  { title: "UPTIME", value: ({ uptime_secs }) => formatSeconds(uptime_secs), align: "right" },
-  { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-" },
+  { title: "UPTIME", value: ({ uptime_secs }) => formatSeconds(uptime_secs), align: "right", drop: 3 },
+  { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-", drop: 1 },
 ];
 
 export function totalsOf(rows: readonly TopRow[]): string {
@@ -52,7 +53,7 @@ export function totalsOf(rows: readonly TopRow[]): string {
     rows.reduce((total, row) => total + (value(row) ?? 0), 0);
   const running = rows.filter(({ state }) => state === "running").length;
   return [
-    `${rows.length} sandboxes, ${running} running`,
+    `${plural(rows.length, "sandbox")}, ${running} running`,
     `CPU ${sum(({ cpu_percent }) => cpu_percent).toFixed(1)} %`,
     `memory ${formatBytes(sum(({ pss_bytes }) => pss_bytes))}`,
     `disk ${formatBytes(sum(({ disk_bytes }) => disk_bytes))}`,

@@ -6,8 +6,8 @@ import type { ForkdEvent, SandboxInfo } from "@forkd/contract";
 import type { Forkd } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import { liveScreen } from "../terminal/live-screen.ts";
-import { sandboxColumns } from "./sandbox-table.ts";
-import { clean, renderTable } from "../terminal/table.ts";
+import { reasonColumns, sandboxColumns } from "./sandbox-table.ts";
+import { clean } from "../terminal/table.ts";
 
 type Watched = {
   readonly filter: { tag?: string; label?: string[]; state?: SandboxInfo["state"]; owner?: string };
@@ -30,7 +30,10 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
     known.clear();
     for (const info of found.filter(isListed)) known.set(info.id, info);
   };
-  const draw = () => renderTable(sandboxColumns(), [...known.values()]);
+  const draw = () => {
+    const shown = [...known.values()];
+    return cli.out.table([...sandboxColumns(), ...reasonColumns(shown)], shown);
+  };
   const isLive = process.stdout.isTTY && !cli.out.json && !cli.environment.dumbTerminal;
   using screen = isLive ? liveScreen(draw, redrawMs) : undefined;
   // An unknown id makes the first event `reset`, so that the stream is open before the list is read.

@@ -72,7 +72,7 @@ test("branch -n prints children and failures like fork", async () => {
   const input = { socket: daemon.socket, stdin: '[{"values":1}]' };
   const plain = await runCli(["branch", idA, ...options], input);
   assert.equal(plain.code, 6);
-  assert.match(plain.stdout, new RegExp(`^fan\nID +TAG .*\n${idB}  fan +running `));
+  assert.match(plain.stdout, new RegExp(`^fan\nID +TAG .*\n${idB}  fan +0 +running `));
   assert.match(plain.stderr, /forkd: child 1: no room\n {2}Pause or kill sandboxes/);
   assert.deepEqual(bodies(daemon), [
     { n: 2, env: { A: "b" }, labels: { k: "v" }, ttl_secs: 60, vary: [{ values: 1 }] },

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { idA, openFakeDaemon, sandbox, snapshot } from "../fake-daemon.ts";
+import { idA, idB, openFakeDaemon, sandbox, snapshot } from "../fake-daemon.ts";
 import { runCli } from "../run-cli.ts";
 
 const workspace = {
@@ -143,6 +143,127 @@ test("rmi sends --cascade and --force, and removes in the given order", async ()
     daemon.asked.map(({ path }) => path),
     ["/v1/snapshots/b?cascade=true", "/v1/snapshots/a?cascade=true", "/v1/snapshots/a?force=true"],
   );
+});
+
+test("rmi lists everything that it removed, and --dry-run what it would remove", async () => {
+  const answer = (dry_run: boolean) => ({
+    json: { removed: [{ tag: "cb" }, { tag: "ca" }], freed_bytes: 5 * 1024 * 1024, dry_run },
+  });
+  await using daemon = await openFakeDaemon({
+    "DELETE /v1/snapshots/ca": ({ path }) => answer(path.includes("dry_run=true")),
+  });
+  const removed = await runCli(["rmi", "--cascade", "ca"], daemon);
+  assert.deepEqual([removed.stdout, removed.stderr], ["cb\nca\n", "Freed 5.0 MiB.\n"]);
+  const would = await runCli(["rmi", "--cascade", "--dry-run", "ca"], daemon);
+  assert.deepEqual([would.stdout, would.stderr], ["cb\nca\n", "Would free 5.0 MiB.\n"]);
+  assert.equal(daemon.asked.at(-1)?.path, "/v1/snapshots/ca?cascade=true&dry_run=true");
+  const json = await runCli(["rmi", "--cascade", "ca", "--json"], daemon);
+  assert.deepEqual(JSON.parse(json.stdout), [
+    { tag: "ca", removed: true, snapshots: ["cb", "ca"], freed_bytes: 5 * 1024 * 1024 },
+  ]);
+  const dryJson = await runCli(["rmi", "-n", "ca", "--json"], daemon);
+  assert.match(dryJson.stdout, /"would_be_removed": true/);
+});
+
+test("kill, pause and resume do what they can and report each outcome", async () => {
+  const verbs = [
+    ["kill", "killed", `DELETE /v1/sandboxes/${idA}`],
+    ["pause", "paused", `POST /v1/sandboxes/${idA}/pause`],
+    ["resume", "resumed", `POST /v1/sandboxes/${idA}/resume`],
+  ] as const;
+  for (const [verb, done, route] of verbs) {
+    await using daemon = await openFakeDaemon({
+      "GET /v1/sandboxes": { json: [sandbox(idA)] },
+      [route]: { json: sandbox(idA) },
+    });
+    const text = await runCli([verb, "nosuch", "aa"], daemon);
+    assert.equal(text.code, 3, verb);
+    assert.equal(text.stdout, `${idA}\n`);
+    assert.equal(
+      text.stderr,
+      'forkd: No sandbox has an id that starts with "nosuch", and no workspace has that name\n' +
+        "  Run `forkd ls --all` to list sandboxes.\n",
+    );
+    const json = await runCli([verb, "aa", "nosuch", "--json"], daemon);
+    assert.equal(json.code, 3, verb);
+    const [first, second] = JSON.parse(json.stdout) as Record<string, unknown>[];
+    assert.deepEqual(first, { id: idA, [done]: true });
+    assert.deepEqual(
+      [second?.["id"], second?.[done], second?.["code"]],
+      ["nosuch", false, "sandbox_not_found"],
+    );
+  }
+});
+
+test("verbs for several sandboxes name each once, and the same remedy once", async () => {
+  const dead = (id: string) => ({
+    status: 409,
+    json: {
+      error: `Cannot use ${id}: it is dead`,
+      code: "sandbox_dead",
+      details: {},
+      remedy: { action: "fork_another", tag: "py", text: "" },
+    },
+  });
+  await using daemon = await openFakeDaemon({
+    [`POST /v1/sandboxes/${idA}/pause`]: dead(idA),
+    [`POST /v1/sandboxes/${idB}/pause`]: dead(idB),
+  });
+  const { code, stderr } = await runCli(["pause", idA, idB], daemon);
+  assert.equal(code, 4);
+  assert.equal(
+    stderr,
+    `forkd: Cannot use ${idA}: it is dead\n  Run \`forkd fork py\` to fork a new sandbox.\n` +
+      `forkd: Cannot use ${idB}: it is dead\n`,
+  );
+});
+
+test("ls shows reasons in the last column, and no such column without reasons", async () => {
+  const dead = {
+    ...sandbox(idB),
+    state: "dead",
+    reason: "out of memory: limit 150 MiB (guest has 1024 MiB)",
+  };
+  await using daemon = await openFakeDaemon({ "GET /v1/sandboxes": { json: [sandbox(idA), dead] } });
+  const [head, first, second] = (await runCli(["ls", "--all"], daemon)).stdout.split("\n");
+  assert.match(head ?? "", / STATE {4}READY MS .* LABELS +REASON$/);
+  assert.match(first ?? "", / running +12\.3 .* -$/);
+  assert.match(second ?? "", / dead +12\.3 .* out of memory: limit 150 MiB \(guest has 1024 MiB\)$/);
+  assert.doesNotMatch((await runCli(["ls"], daemon)).stdout, /REASON/);
+});
+
+test("images and info show what a snapshot takes and what removing it would free", async () => {
+  const sizes = { total_bytes: 1_825_361_100, own_bytes: 376 * 1024 * 1024 };
+  await using daemon = await openFakeDaemon({
+    "GET /v1/snapshots": { json: [{ ...snapshot("ds"), ...sizes }, snapshot("old")] },
+    "GET /v1/snapshots/ds/info": {
+      json: {
+        ...snapshot("ds"),
+        ...sizes,
+        id: "sha256:abc",
+        ancestors: [],
+        dependents: [],
+        sandboxes: [],
+        memory_logical_bytes: 1024,
+        memory_physical_bytes: 1024,
+        vmstate_bytes: 1,
+        disk_bytes: 1,
+        chain_depth: 0,
+        layer_bytes: 0,
+        flat_cache_bytes: 0,
+        rootfs_bytes: 4 * 1024 ** 3,
+        rootfs_physical_bytes: 1024 ** 3,
+      },
+    },
+  });
+  const [head, ds, old] = (await runCli(["images"], daemon)).stdout.split("\n");
+  assert.match(head ?? "", / SIZE +OWN +LANGUAGES /);
+  assert.match(ds ?? "", / 1\.7 GiB +376 MiB /);
+  assert.match(old ?? "", / - +1\.0 KiB /);
+  const { stdout } = await runCli(["info", "ds"], daemon);
+  assert.match(stdout, /^rootfs +1\.0 GiB of 4\.0 GiB$/m);
+  assert.match(stdout, /^size +1\.7 GiB$/m);
+  assert.match(stdout, /^own +376 MiB, which removing it would free$/m);
 });
 
 test("images shows parents and the reason why a snapshot is not ready", async () => {

@@ -29,16 +29,18 @@ function runUntil(args: readonly string[], socket: string, lines: number) {
 test("events prints a line per event, with --json the raw events", async () => {
   const died = ofSandbox(1, "sandbox.died", sandbox(idA), { reason: "VMM\u001b[2J killed" });
   const ready = event(2, "snapshot.ready", { tag: "b", status: "ready" });
+  const killed = ofSandbox(3, "sandbox.killed", sandbox(idB), { reason: "killed" });
   await using daemon = await openFakeDaemon({
     ...two,
-    "GET /v1/events": { bytes: frames(died, ready), hold: true },
+    "GET /v1/events": { bytes: frames(died, ready, killed), hold: true },
   });
-  const text = await runUntil(["events"], daemon.socket, 2);
+  const text = await runUntil(["events"], daemon.socket, 3);
   assert.deepEqual([text.code, text.stderr], [130, ""]);
   assert.equal(
     text.stdout,
     `2023-11-14T22:13:21.000Z  sandbox.died      ${idA}  py  (VMM [2J killed)\n` +
-      "2023-11-14T22:13:22.000Z  snapshot.ready    -  b\n",
+      `2023-11-14T22:13:22.000Z  snapshot.ready    -${" ".repeat(26)}  b\n` +
+      `2023-11-14T22:13:23.000Z  sandbox.killed    ${idB}  py\n`,
   );
   const args = [
     "events",
@@ -52,13 +54,13 @@ test("events prints a line per event, with --json the raw events", async () => {
     "--label",
     "a=1",
   ];
-  const json = await runUntil(args, daemon.socket, 2);
+  const json = await runUntil(args, daemon.socket, 3);
   assert.deepEqual(
     json.stdout
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line) as unknown),
-    [died, ready],
+    [died, ready, killed],
   );
   assert.equal(
     daemon.asked.at(-1)?.path,

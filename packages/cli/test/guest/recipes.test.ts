@@ -17,6 +17,7 @@ test("findRecipe() finds a bundled name or a directory, and otherwise lists the 
   assert.deepEqual(await bundledRecipes(dir), ["a", "b"]);
   assert.deepEqual(await findRecipe("a", dir), { name: "a", dir: join(dir, "a") });
   assert.deepEqual(await findRecipe(join(dir, "b"), "/nonexistent"), { name: "b", dir: join(dir, "b") });
+  assert.deepEqual(await findRecipe(join(dir, "b", "recipe.json"), dir), { name: "b", dir: join(dir, "b") });
   await assert.rejects(findRecipe("c", dir), { code: "recipe_not_found", message: /Bundled recipes: a, b/ });
 });
 

@@ -8,4 +8,5 @@ export { eventTypes } from "./event-types.ts";
 export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
 export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
+export { plural } from "./plural.ts";
 export { wireRoutes } from "./routes.gen.ts";

@@ -4,11 +4,13 @@ import { createLogger } from "@forkd/base";
 import { AppError, openapi, routes, type Route } from "@forkd/contract";
 import { post, sandboxId, send, startServer } from "../support.ts";
 
+const removedPy = { removed: [{ tag: "py" }], freed_bytes: 4096, dry_run: false };
+
 test("requestListener() passes checked input of path, query and body to the handler and returns its result", async () => {
   await using server = await startServer({
     removeSnapshot: (input) => {
       assert.deepEqual(input, { tag: "py", force: true });
-      return undefined;
+      return removedPy;
     },
     fork: async (input) => {
       assert.equal(input.n, 3);
@@ -20,8 +22,8 @@ test("requestListener() passes checked input of path, query and body to the hand
     },
   });
   const removed = await send(server.socket, "/v1/snapshots/py?force=1", { method: "DELETE" });
-  assert.equal(removed.status, 204);
-  assert.equal(removed.text, "");
+  assert.equal(removed.status, 200);
+  assert.deepEqual(removed.json, removedPy);
   const forked = await post(server.socket, "/v1/sandboxes", { snapshot_tag: "py", n: 3 });
   assert.equal(forked.status, 201);
   assert.equal(forked.json[0].code, "engine_failed");

@@ -19,6 +19,8 @@ const snapshot: SnapshotInfo = {
   accelerator: "tcg",
   languages: [],
   physical_bytes: 0,
+  own_bytes: 0,
+  total_bytes: 0,
 };
 
 test("fork() gives sandboxes and errors, over the unix socket and over fetch", async () => {

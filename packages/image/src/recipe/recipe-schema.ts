@@ -43,7 +43,14 @@ const packageName = z
 
 const fileMode = z.string().regex(/^[0-7]{3,4}$/, 'must be three or four octal digits, e.g. "0644"');
 
-const kernel = z.strictObject({ warmup: line.max(1 << 20).default("") });
+export const maxWarmupBytes = 1 << 20;
+
+const kernel = z
+  .strictObject({ warmup: line.max(maxWarmupBytes).optional(), warmup_file: recipePath.optional() })
+  .refine(
+    ({ warmup, warmup_file }) => warmup === undefined || warmup_file === undefined,
+    "has both warmup and warmup_file; give one of them",
+  );
 
 const service = z.strictObject({
   argv,
@@ -85,7 +92,12 @@ export const recipeSchema = z.strictObject({
     .default({}),
 });
 
-export type RecipeSpec = z.output<typeof recipeSchema>;
+export type ParsedRecipe = z.output<typeof recipeSchema>;
+
+/** A recipe with the content of its warm-up files. */
+export type RecipeSpec = Omit<ParsedRecipe, "languages"> & {
+  languages: Partial<Record<keyof ParsedRecipe["languages"], { warmup: string }>>;
+};
 
 /** One file, directory or link that a recipe adds to the guest. */
 export type RecipeFile = {
@@ -117,22 +129,4 @@ export function recipeDigest(spec: RecipeSpec, rootfs: string): string {
 /** Each package once, sorted. */
 export function sortedPackages(spec: RecipeSpec): string[] {
   return [...new Set(spec.base.packages)].sort();
-}
-
-/** One readable line: `base.packages[2]: is not the name of a Debian package`. */
-export function describeIssues(error: z.ZodError): string {
-  return error.issues
-    .slice(0, 5)
-    .map((issue) => {
-      const path = issue.path
-        .map((key) => (typeof key === "number" ? `[${key}]` : `.${String(key)}`))
-        .join("");
-      const where = path.replace(/^\./, "");
-      if (issue.code === "unrecognized_keys") {
-        const keys = issue.keys.map((key) => `"${key}"`).join(", ");
-        return `unknown key ${keys}${where === "" ? "" : ` in ${where}`}`;
-      }
-      return `${where === "" ? "recipe.json" : where}: ${issue.message}`;
-    })
-    .join("; ");
 }

@@ -1,14 +1,17 @@
 /** Reads a recipe: recipe.json and the files it names, which must all be inside its directory. */
+import { isUtf8 } from "node:buffer";
 import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
-import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
+import { basename, dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
 import { isErrno } from "@forkd/base";
-import { advice, AppError, errorMessage, type AppErrorOptions } from "@forkd/contract";
+import { advice, AppError, type AppErrorOptions } from "@forkd/contract";
 import { sha256File } from "../files/digest.ts";
+import { describeIssues, describeJsonFault, wordIssue } from "./recipe-issues.ts";
 import {
-  describeIssues,
+  maxWarmupBytes,
   recipeDigest,
   recipeSchema,
   rootfsDigest,
+  type ParsedRecipe,
   type RecipeFile,
   type RecipeSpec,
 } from "./recipe-schema.ts";
@@ -24,43 +27,66 @@ export type Recipe = {
   digest: string;
 };
 
+const recipeFile = "recipe.json";
 const maxRecipeBytes = 4 << 20;
 const maxFiles = 20_000;
 
-/** Throws `recipe_not_found` or `invalid_recipe`. */
-export async function readRecipe(dir: string): Promise<Recipe> {
+/** Reads the recipe in a directory, or the one of a recipe.json. Throws `recipe_not_found` or `invalid_recipe`. */
+export async function readRecipe(path: string): Promise<Recipe> {
+  const dir = basename(path) === recipeFile ? dirname(path) : path;
   const root = await realpath(dir).catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR")) throw error;
     throw notFound(dir, error);
   });
-  const spec = parseRecipe(await readRecipeJson(root));
+  try {
+    return await readFrom(root);
+  } catch (error) {
+    if (!(error instanceof Invalid)) throw error;
+    const message = `Cannot read the recipe "${join(root, recipeFile)}": ${error.message}`;
+    throw new AppError("invalid_recipe", message, error.options);
+  }
+}
+
+/** What is wrong with a recipe; readRecipe() adds its path. */
+class Invalid extends Error {
+  readonly options: AppErrorOptions;
+
+  constructor(message: string, options: AppErrorOptions = {}) {
+    super(message);
+    this.options = options;
+  }
+}
+
+async function readFrom(root: string): Promise<Recipe> {
+  const parsed = parseRecipe(await readRecipeJson(root));
   const files: RecipeFile[] = [];
-  for (const [index, entry] of spec.files.entries()) {
+  for (const [index, entry] of parsed.files.entries()) {
     await addEntry(files, { root, index, entry });
   }
+  const spec: RecipeSpec = { ...parsed, languages: await readWarmups(root, parsed) };
   const rootfs = rootfsDigest(spec, files);
   return { dir: root, spec, files, rootfsDigest: rootfs, digest: recipeDigest(spec, rootfs) };
 }
 
-/** Parses the text of a recipe.json. Throws `invalid_recipe`. */
-function parseRecipe(text: string): RecipeSpec {
+/** Parses the text of a recipe.json. */
+function parseRecipe(text: string): ParsedRecipe {
   let json: unknown;
   try {
     json = JSON.parse(text);
   } catch (error) {
-    throw invalid(`recipe.json is not JSON: ${errorMessage(error)}`, { cause: error });
+    throw new Invalid(`it is not JSON: ${describeJsonFault(text)}`, { cause: error });
   }
-  const parsed = recipeSchema.safeParse(json);
-  if (!parsed.success) throw invalid(describeIssues(parsed.error), { cause: parsed.error });
+  const parsed = recipeSchema.safeParse(json, { error: wordIssue });
+  if (!parsed.success) throw new Invalid(describeIssues(parsed.error), { cause: parsed.error });
   return parsed.data;
 }
 
 async function readRecipeJson(root: string): Promise<string> {
-  const path = join(root, "recipe.json");
+  const path = join(root, recipeFile);
   try {
     const info = await stat(path);
-    if (!info.isFile()) throw invalid("recipe.json is not a file");
-    if (info.size > maxRecipeBytes) throw invalid(`recipe.json is larger than ${maxRecipeBytes} bytes`);
+    if (!info.isFile()) throw new Invalid("it is not a file");
+    if (info.size > maxRecipeBytes) throw new Invalid(`it is larger than ${maxRecipeBytes} bytes`);
     return await readFile(path, "utf8");
   } catch (error) {
     if (isErrno(error, "ENOENT", "ENOTDIR")) throw notFound(root, error);
@@ -68,18 +94,48 @@ async function readRecipeJson(root: string): Promise<string> {
   }
 }
 
-type Entry = { root: string; index: number; entry: RecipeSpec["files"][number] };
+/** The code of each language, from the recipe itself or from the file that it names. */
+async function readWarmups(root: string, { languages }: ParsedRecipe): Promise<RecipeSpec["languages"]> {
+  const read: RecipeSpec["languages"] = {};
+  for (const language of Object.keys(languages) as (keyof typeof languages)[]) {
+    const kernel = languages[language];
+    if (kernel === undefined) continue;
+    const { warmup = "", warmup_file: file } = kernel;
+    const field = `languages.${language}.warmup_file`;
+    read[language] = { warmup: file === undefined ? warmup : await readWarmup(root, field, file) };
+  }
+  return read;
+}
+
+async function readWarmup(root: string, field: string, path: string): Promise<string> {
+  const source = await pathInRecipe(root, field, path);
+  const info = await stat(source);
+  if (!info.isFile()) throw new Invalid(`${field}: "${path}" is not a file`);
+  if (info.size > maxWarmupBytes)
+    throw new Invalid(`${field}: "${path}" is larger than ${maxWarmupBytes} bytes`);
+  const bytes = await readFile(source);
+  if (!isUtf8(bytes) || bytes.includes(0)) throw new Invalid(`${field}: "${path}" is not text in UTF-8`);
+  return bytes.toString("utf8");
+}
+
+/** The real path of a file that the recipe names. */
+async function pathInRecipe(root: string, field: string, path: string): Promise<string> {
+  const source = await realpath(join(root, path)).catch((error: unknown) => {
+    if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
+    throw new Invalid(`${field}: "${path}" is not in the recipe`, { cause: error });
+  });
+  if (!isInside(root, source)) throw new Invalid(`${field}: "${path}" is outside of the recipe`);
+  return source;
+}
+
+type Entry = { root: string; index: number; entry: ParsedRecipe["files"][number] };
 
 async function addEntry(files: RecipeFile[], { root, index, entry }: Entry): Promise<void> {
   const field = `files[${index}]`;
-  const source = await realpath(join(root, entry.from)).catch((error: unknown) => {
-    if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
-    throw invalid(`${field}.from: "${entry.from}" is not in the recipe`, { cause: error });
-  });
-  if (!isInside(root, source)) throw invalid(`${field}.from: "${entry.from}" is outside of the recipe`);
+  const source = await pathInRecipe(root, `${field}.from`, entry.from);
   const info = await lstat(source);
   if (info.isDirectory() && entry.mode !== undefined) {
-    throw invalid(`${field}.mode: "${entry.from}" is a directory, whose files keep their own modes`, {
+    throw new Invalid(`${field}.mode: "${entry.from}" is a directory, whose files keep their own modes`, {
       remedy: advice('Remove "mode".'),
     });
   }
@@ -92,7 +148,7 @@ async function addEntry(files: RecipeFile[], { root, index, entry }: Entry): Pro
 type Path = { root: string; field: string; source: string; to: string };
 
 async function addPath(files: RecipeFile[], { root, field, source, to }: Path): Promise<void> {
-  if (files.length >= maxFiles) throw invalid(`files: more than ${maxFiles} files and directories`);
+  if (files.length >= maxFiles) throw new Invalid(`files: more than ${maxFiles} files and directories`);
   const info = await lstat(source);
   const name = relative(root, source);
   if (info.isFile()) {
@@ -101,7 +157,7 @@ async function addPath(files: RecipeFile[], { root, field, source, to }: Path): 
   } else if (info.isSymbolicLink()) {
     const target = await readlink(source);
     const inside = !isAbsolute(target) && isInside(root, resolve(dirname(source), target));
-    if (!inside) throw invalid(`${field}.from: the link "${name}" points outside of the recipe`);
+    if (!inside) throw new Invalid(`${field}.from: the link "${name}" points outside of the recipe`);
     files.push({ source, to, mode: 0o777, type: "link", target });
   } else if (info.isDirectory()) {
     files.push({ source, to, mode: 0o755, type: "directory" });
@@ -109,16 +165,12 @@ async function addPath(files: RecipeFile[], { root, field, source, to }: Path): 
       await addPath(files, { root, field, source: join(source, each), to: posix.join(to, each) });
     }
   } else {
-    throw invalid(`${field}.from: "${name}" is neither a file, a directory nor a link`);
+    throw new Invalid(`${field}.from: "${name}" is neither a file, a directory nor a link`);
   }
 }
 
 function isInside(root: string, path: string): boolean {
   return path === root || path.startsWith(root.endsWith(sep) ? root : root + sep);
-}
-
-function invalid(message: string, options?: AppErrorOptions): AppError {
-  return new AppError("invalid_recipe", `Cannot read the recipe: ${message}`, options);
 }
 
 function notFound(dir: string, cause: unknown): AppError {

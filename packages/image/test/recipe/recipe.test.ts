@@ -6,10 +6,25 @@ import { readRecipe } from "../../src/recipe/recipe.ts";
 import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
 
 const wrong: [string, unknown, RegExp][] = [
-  ["no version", {}, /version: /],
-  ["version 2", { version: 2 }, /version: /],
-  ["unknown key", { version: 1, packges: [] }, /unknown key "packges"/],
-  ["unknown key inside", { version: 1, base: { suit: "sid" } }, /unknown key "suit" in base/],
+  ["no version", {}, /version: is missing; write 1$/],
+  ["version 2", { version: 2 }, /version: must be 1$/],
+  [
+    "unknown key",
+    { version: 1, pip: [] },
+    /unknown key "pip"\. Known keys: version, description, base, files/,
+  ],
+  [
+    "misspelt keys",
+    { version: 1, langauges: {}, sevices: [] },
+    /unknown keys "langauges", "sevices"\. Did you mean "languages", "services"\?/,
+  ],
+  [
+    "unknown key inside",
+    { version: 1, base: { suit: "sid" } },
+    /unknown key "suit" in base\. Did you mean "suite"\? Known keys: suite, packages$/,
+  ],
+  ["no from", { version: 1, files: [{ to: "/a" }] }, /files\[0\]\.from: is missing/],
+  ["packages in one string", { version: 1, base: { packages: "a b" } }, /base\.packages: must be a list/],
   [
     "package name",
     { version: 1, base: { packages: ["python3", "a b"] } },
@@ -17,9 +32,9 @@ const wrong: [string, unknown, RegExp][] = [
   ],
   ["package option", { version: 1, base: { packages: ["-oDir=/"] } }, /base\.packages\[0\]/],
   ["suite", { version: 1, base: { suite: "../x" } }, /base\.suite/],
-  ["memory too small", { version: 1, memory_mib: 63 }, /memory_mib/],
-  ["memory too large", { version: 1, memory_mib: 65_537 }, /memory_mib/],
-  ["half a vcpu", { version: 1, vcpus: 0.5 }, /vcpus/],
+  ["memory too small", { version: 1, memory_mib: 63 }, /memory_mib: must be at least 64$/],
+  ["memory too large", { version: 1, memory_mib: 65_537 }, /memory_mib: must be at most 65536$/],
+  ["half a vcpu", { version: 1, vcpus: 0.5 }, /vcpus: must be a whole number$/],
   ["65 vcpus", { version: 1, vcpus: 65 }, /vcpus/],
   ["disk too small", { version: 1, disk_mib: 1 }, /disk_mib/],
   [
@@ -57,8 +72,23 @@ const wrong: [string, unknown, RegExp][] = [
   ["NUL in argv", { version: 1, run: [["a", "b\0c"]] }, /run\[0\]\[1\]: must not contain a NUL/],
   ["unknown language", { version: 1, languages: { cobol: {} } }, /unknown key "cobol" in languages/],
   ["port", { version: 1, services: [{ argv: ["x"], ready: { port: 0 } }] }, /services\[0\]\.ready\.port/],
-  ["variable name", { version: 1, env: { "A=B": "x" } }, /env/],
-  ["not an object", [], /recipe\.json: /],
+  ["variable name", { version: 1, env: { "A=B": "x" } }, /env\.A=B: is not the name of a variable$/],
+  ["not an object", [], /recipe\.json": must be an object$/],
+  [
+    "warmup twice",
+    { version: 1, languages: { python: { warmup: "1", warmup_file: "w.py" } } },
+    /languages\.python: has both warmup and warmup_file/,
+  ],
+  [
+    "missing warmup_file",
+    { version: 1, languages: { python: { warmup_file: "w.py" } } },
+    /languages\.python\.warmup_file: "w\.py" is not in the recipe/,
+  ],
+  [
+    "warmup_file elsewhere",
+    { version: 1, languages: { node: { warmup_file: "../w.js" } } },
+    /languages\.node\.warmup_file: must be a path inside/,
+  ],
 ];
 
 for (const [name, recipe, message] of wrong) {
@@ -75,6 +105,52 @@ test("readRecipe() refuses a file that is not JSON, and names a directory withou
   await rejectsWith(readRecipe(join(dir, "none")), "recipe_not_found", /no recipe\.json/);
   await writeFile(join(dir, "recipe.json"), "{");
   await rejectsWith(readRecipe(dir), "invalid_recipe", /is not JSON/);
+});
+
+test("readRecipe() names the file, the line and the column of what is not JSON", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const path = join(dir, "recipe.json");
+  const cases: [string, string][] = [
+    ['{\n  "version": 1,\n  "env": { "É": x }\n}', "line 3, column 17: expected a value"],
+    ['{\n  "version": 1,\n}', "line 3, column 1: expected a name in double quotes"],
+    ['{ "version": 1', "line 1, column 15: expected a comma or the end, but the file ends"],
+  ];
+  for (const [text, message] of cases) {
+    await writeFile(path, text);
+    await assert.rejects(readRecipe(dir), {
+      code: "invalid_recipe",
+      message: `Cannot read the recipe "${path}": it is not JSON: ${message}`,
+    });
+  }
+});
+
+test("readRecipe() takes the path of a recipe.json", async (t) => {
+  const dir = await temporaryDirectory(t);
+  await writeFile(join(dir, "recipe.json"), JSON.stringify({ version: 1 }));
+  assert.equal((await readRecipe(join(dir, "recipe.json"))).dir, dir);
+});
+
+test("readRecipe() reads the warm-up from a file of the recipe", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const code = 'import json\n\njson.dumps("é")\n';
+  await mkdir(join(dir, "src"));
+  await writeFile(join(dir, "src", "warm.py"), code);
+  const write = (python: object) =>
+    writeFile(join(dir, "recipe.json"), JSON.stringify({ version: 1, languages: { python } }));
+  await write({ warmup: code });
+  const inline = await readRecipe(dir);
+  await write({ warmup_file: "src/warm.py" });
+  const fromFile = await readRecipe(dir);
+  assert.deepEqual(fromFile.spec.languages, { python: { warmup: code } });
+  assert.equal(fromFile.digest, inline.digest, "the digest is made from the content");
+
+  await writeFile(join(dir, "src", "warm.py"), Buffer.from([0x61, 0xff]));
+  await rejectsWith(readRecipe(dir), "invalid_recipe", /"src\/warm\.py" is not text in UTF-8/);
+  await write({ warmup_file: "src" });
+  await rejectsWith(readRecipe(dir), "invalid_recipe", /"src" is not a file/);
+  await symlink("/etc/passwd", join(dir, "link.py"));
+  await write({ warmup_file: "link.py" });
+  await rejectsWith(readRecipe(dir), "invalid_recipe", /"link\.py" is outside of the recipe/);
 });
 
 test("readRecipe() applies the defaults of the spec", async (t) => {

@@ -1,5 +1,5 @@
 /** Branches in progress, by tag. A tag in this list cannot be used as a snapshot yet. */
-import { AppError, type BranchMode } from "@forkd/contract";
+import { AppError, plural, type BranchMode } from "@forkd/contract";
 import type { EventBus } from "../observe/events.ts";
 
 type BranchFacts = {
@@ -43,7 +43,7 @@ export class OpenBranches {
     if (this.#open.size >= this.limit) {
       throw new AppError(
         "capacity_exhausted",
-        `Cannot branch ${facts.sandbox}: ${this.#open.size} branches are in progress and the limit is ${this.limit}`,
+        `Cannot branch ${facts.sandbox}: ${plural(this.#open.size, "branch")} ${this.#open.size === 1 ? "is" : "are"} in progress and the limit is ${this.limit}`,
         {
           details: { under_way: this.#open.size, limit: this.limit },
           remedy: { action: "retry_later", setting: "branch_concurrency" },

@@ -1,7 +1,8 @@
 /**
- * Memory for data of guests that is collected for answers: listings, values of evals, lists of commands. A
- * guest decides how much it sends, so there is a limit for each sandbox, for each caller and for all together.
- * The call that exceeds one fails; others are not affected.
+ * Memory for data of guests that is collected for answers: output, listings, values of evals, lists of
+ * commands. A guest decides how much it sends, so there is a limit for each sandbox, for each caller and for
+ * all together. Beyond one, output is cut, and a call that collects anything else fails; other calls are not
+ * affected.
  */
 import { AppError } from "@forkd/contract";
 
@@ -12,7 +13,7 @@ type GuestBytesLimits = {
 };
 
 const mib = 1024 * 1024;
-export const guestBytesLimits: GuestBytesLimits = { sandbox: 64 * mib, caller: 96 * mib, total: 128 * mib };
+export const guestBytesLimits: GuestBytesLimits = { sandbox: 32 * mib, caller: 64 * mib, total: 96 * mib };
 
 /** When a refused call may be repeated: most answers have been sent by then. */
 const retryAfterSecs = 1;
@@ -21,9 +22,11 @@ type Limit = keyof GuestBytesLimits;
 const which = { sandbox: "sandbox_guest_bytes", caller: "key_guest_bytes", total: "guest_bytes" } as const;
 
 /** Bytes of one call. Disposing it releases them. */
-type HeldBytes = Disposable & {
+export type HeldBytes = Disposable & {
   /** Throws `capacity_exhausted` beyond a limit. */
-  hold(bytes: number): void;
+  readonly hold: (bytes: number) => void;
+  /** Holds as many of the bytes as fit, and returns how many. */
+  readonly take: (bytes: number) => number;
 };
 
 export class GuestBytes {
@@ -41,7 +44,7 @@ export class GuestBytes {
 
   /** Bytes of all calls. */
   get total(): number {
-    return this.#inUse.total.get("") ?? 0;
+    return this.#sum("total", "");
   }
 
   /** For one call into the sandbox `id`. */
@@ -54,24 +57,33 @@ export class GuestBytes {
     ];
     let held = 0;
     let isReleased = false;
+    const add = (bytes: number) => {
+      held += bytes;
+      for (const [limit, key] of keys) this.#add(limit, key, bytes);
+    };
     return {
       hold: (bytes) => {
         // Data that arrives after the call gave up must not be counted, because nothing releases it.
         if (isReleased) throw new AppError("cancelled", "Cannot collect this answer: its call has ended");
         for (const [limit, key] of keys) this.#check(limit, key, bytes);
-        held += bytes;
-        for (const [limit, key] of keys) this.#add(limit, key, bytes);
+        add(bytes);
+      },
+      take: (bytes) => {
+        if (isReleased) return 0;
+        const room = keys.map(([limit, key]) => this.#limits[limit] - this.#sum(limit, key));
+        const taken = Math.min(bytes, ...room);
+        add(taken);
+        return taken;
       },
       [Symbol.dispose]: () => {
         isReleased = true;
-        for (const [limit, key] of keys) this.#add(limit, key, -held);
-        held = 0;
+        add(-held);
       },
     };
   }
 
   #check(limit: Limit, key: string, asked: number): void {
-    const inUse = this.#inUse[limit].get(key) ?? 0;
+    const inUse = this.#sum(limit, key);
     const max = this.#limits[limit];
     if (inUse + asked <= max) return;
     const whose = { sandbox: `sandbox ${key}`, caller: `the key "${key}"`, total: "all sandboxes" }[limit];
@@ -85,9 +97,13 @@ export class GuestBytes {
     );
   }
 
+  #sum(limit: Limit, key: string): number {
+    return this.#inUse[limit].get(key) ?? 0;
+  }
+
   #add(limit: Limit, key: string, bytes: number): void {
     const sums = this.#inUse[limit];
-    const sum = (sums.get(key) ?? 0) + bytes;
+    const sum = this.#sum(limit, key) + bytes;
     if (sum > 0) sums.set(key, sum);
     else sums.delete(key);
   }

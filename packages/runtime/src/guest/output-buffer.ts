@@ -1,46 +1,27 @@
 /**
- * Output that is collected for a response. There is a limit for each call and one for all calls together, so
- * that guests cannot use up the daemon's memory. Output above either limit is dropped, and the response says
- * so.
+ * Output that is collected for a response. There is a limit for each call, and the limits of GuestBytes for
+ * calls together, so that guests cannot use up the daemon's memory. Output above any of them is dropped, and
+ * the response says so.
  */
+import type { HeldBytes } from "./guest-bytes.ts";
 
-/** Memory for output, shared by all calls. */
-export class OutputRoom {
-  #left: number;
-
-  constructor(bytes: number) {
-    this.#left = bytes;
-  }
-
-  get left(): number {
-    return this.#left;
-  }
-
-  /** Returns how many of the bytes fit. */
-  take(bytes: number): number {
-    const taken = Math.min(bytes, this.#left);
-    this.#left -= taken;
-    return taken;
-  }
-
-  release(bytes: number): void {
-    this.#left += bytes;
-  }
-}
+/** Output is in memory as bytes and as text. */
+const copies = 2;
 
 const firstBytes = 4096;
 
 /** One buffer that doubles, so that a guest that sends single bytes does not cost an object for each. */
-export class OutputBuffer implements Disposable {
+export class OutputBuffer {
   readonly #limit: number;
-  readonly #room: OutputRoom;
+  readonly #held: Pick<HeldBytes, "take">;
   #buffer = Buffer.alloc(0);
   #bytes = 0;
   #cut = false;
 
-  constructor(limit: number, room: OutputRoom) {
+  /** `held` counts the output until the answer is encoded. */
+  constructor(limit: number, held: Pick<HeldBytes, "take">) {
     this.#limit = limit;
-    this.#room = room;
+    this.#held = held;
   }
 
   get isCut(): boolean {
@@ -50,7 +31,8 @@ export class OutputBuffer implements Disposable {
   push(bytes: Uint8Array): void {
     // Output after a gap would be misleading.
     if (this.#cut) return;
-    const kept = this.#room.take(Math.min(bytes.length, this.#limit - this.#bytes));
+    const fitting = Math.min(bytes.length, this.#limit - this.#bytes);
+    const kept = Math.floor(this.#held.take(fitting * copies) / copies);
     if (kept < bytes.length) this.#cut = true;
     const need = this.#bytes + kept;
     if (need > this.#buffer.length) {
@@ -67,11 +49,5 @@ export class OutputBuffer implements Disposable {
   /** As UTF-8, with replacement characters for invalid bytes. */
   text(): string {
     return this.#buffer.toString("utf8", 0, this.#bytes);
-  }
-
-  [Symbol.dispose](): void {
-    this.#room.release(this.#bytes);
-    this.#bytes = 0;
-    this.#buffer = Buffer.alloc(0);
   }
 }

@@ -25,6 +25,8 @@ type ChildRequest = {
   timeouts?: SandboxTimeouts | undefined;
   /** when the caller asked, for ready_ms */
   askedAt: number;
+  /** default: now */
+  createdAt?: number | undefined;
   pooled: boolean;
 };
 
@@ -52,7 +54,7 @@ export async function startChild(
     env: request.env,
     labels: request.labels,
     index: request.index,
-    createdAt: Date.now() / 1000,
+    createdAt: request.createdAt ?? Date.now() / 1000,
     workspace: request.workspace,
     owner: request.owner,
     limits: request.limits,

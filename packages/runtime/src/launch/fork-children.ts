@@ -83,10 +83,13 @@ export async function forkChildren(
   }
   // One object for all children: the semaphore takes turns between calls by identity.
   const call = { caller: context.caller?.name ?? "", signal };
+  // Later than that of the child before: lists, which are ordered by age, have the children by index.
+  let createdAt = 0;
+  const nextTime = () => (createdAt = Math.max(Date.now() / 1000, createdAt + 1e-6));
   const one = async (index: number): Promise<ForkEntry> => {
     try {
       using _start = await runtime.starts.take(call);
-      return await forkChild(runtime, plan, { ...context, index, askedAt });
+      return await forkChild(runtime, plan, { ...context, index, askedAt, createdAt: nextTime() });
     } catch (thrown) {
       const error = await explainMissingSnapshot(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
@@ -115,11 +118,14 @@ export async function forkChildren(
   return entries;
 }
 
+/** Which child of its call, and when it began. */
+type Place = { index: number; askedAt: number; createdAt: number };
+
 /** The child is registered and announced when its record is committed, not before. */
 async function forkChild(
   runtime: Runtime,
   { snapshot, request, limits }: ForkPlan,
-  { index, askedAt, signal, caller }: Context & { index: number; askedAt: number },
+  { index, askedAt, createdAt, signal, caller }: Context & Place,
 ): Promise<SandboxInfo> {
   const pooled = await runtime.pool.take(snapshot);
   const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
@@ -135,6 +141,7 @@ async function forkChild(
     limits,
     timeouts: timeoutsOf(request),
     askedAt,
+    createdAt,
     pooled: pooled !== undefined,
   });
   await commitRecord(runtime, sandbox);

@@ -12,6 +12,7 @@ import {
   type EventType,
   type ForkdEvent,
   type SandboxInfo,
+  plural,
 } from "@forkd/contract";
 import { Wakeup } from "@forkd/base";
 import { hasLabels } from "./label-filter.ts";
@@ -152,10 +153,12 @@ export class EventBus {
 
   #requireRoom(owner: string | undefined): void {
     const all = this.#listeners.size;
-    if (all >= this.#maxListeners) throw tooMany(`${all} streams are open`, all, this.#maxListeners);
+    if (all >= this.#maxListeners)
+      throw tooMany(`${plural(all, "stream")} ${all === 1 ? "is" : "are"} open`, all, this.#maxListeners);
     if (owner === undefined) return;
     const own = [...this.#listeners].filter((listener) => listener.owner === owner).length;
-    if (own >= this.#maxPerOwner) throw tooMany(`"${owner}" has ${own} streams open`, own, this.#maxPerOwner);
+    if (own >= this.#maxPerOwner)
+      throw tooMany(`"${owner}" has ${plural(own, "stream")} open`, own, this.#maxPerOwner);
   }
 
   async *#follow(

@@ -26,13 +26,13 @@ type OnOutput = (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
 /** The operation of the route `eval`; that name is reserved in strict mode. */
 export function evaluate(runtime: Runtime, request: EvalInput, context: Context): Promise<EvalResult> {
   const { signal } = context;
-  return collectFromGuest(runtime, { ...context, id: request.id }, async (sandbox, hold) => {
+  return collectFromGuest(runtime, { ...context, id: request.id }, async (sandbox, held) => {
     const startedAt = performance.now();
-    using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
-    using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
+    const stdout = new OutputBuffer(maxBufferedOutput, held);
+    const stderr = new OutputBuffer(maxBufferedOutput, held);
     const ready = await readyKernel(sandbox, request, signal);
     const onOutput: OnOutput = (stream, bytes) => (stream === 1 ? stdout : stderr).push(bytes);
-    const done = await evaluateWith(ready, request, { signal, onOutput, hold });
+    const done = await evaluateWith(ready, request, { signal, onOutput, hold: held.hold });
     const durationMs = performance.now() - startedAt;
     runtime.metrics.evalSeconds.observe(durationMs / 1000);
     return toResult(request, done, { stdout, stderr }, durationMs);
@@ -61,7 +61,7 @@ type StreamedEval = {
 };
 
 async function* streamEvents(
-  { metrics, outputRoom, guestBytes }: Pick<Runtime, "metrics" | "outputRoom" | "guestBytes">,
+  { metrics, guestBytes }: Pick<Runtime, "metrics" | "guestBytes">,
   { ready, request, askedAt, caller }: StreamedEval,
   outer: AbortSignal | undefined,
 ): AsyncGenerator<EvalEvent> {
@@ -80,7 +80,7 @@ async function* streamEvents(
   const done = evaluateWith(ready, request, {
     signal,
     onOutput,
-    hold: (bytes) => held.hold(bytes),
+    hold: held.hold,
   }).finally(() => {
     durationMs = performance.now() - startedAt;
     queue.end();
@@ -92,7 +92,7 @@ async function* streamEvents(
       yield event;
       for (const resume of taken) resume();
     }
-    const none = { stdout: new OutputBuffer(0, outputRoom), stderr: new OutputBuffer(0, outputRoom) };
+    const none = { stdout: new OutputBuffer(0, held), stderr: new OutputBuffer(0, held) };
     const result = toResult(request, await done, none, durationMs);
     metrics.evalSeconds.observe((performance.now() - askedAt) / 1000);
     yield { type: "result", result };

@@ -12,6 +12,7 @@ import {
 import { GuestProgress, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
+import type { HeldBytes } from "../guest/guest-bytes.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent } from "../guest/output-event.ts";
 import type { Runtime } from "../runtime.ts";
@@ -74,21 +75,21 @@ function killOnAbort(
 }
 
 export function exec(runtime: Runtime, request: ExecInput, context: Context): Promise<ExecResult> {
-  return intoGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
-    const result = await runCommand(runtime, sandbox, { request, signal: context.signal });
+  return collectFromGuest(runtime, { ...context, id: request.id }, async (sandbox, held) => {
+    const result = await runCommand(runtime, sandbox, { request, signal: context.signal, held });
     runtime.metrics.execSeconds.observe(result.duration_ms / 1000);
     return result;
   });
 }
 
 async function runCommand(
-  runtime: Pick<Runtime, "outputRoom" | "work">,
+  runtime: Pick<Runtime, "work">,
   sandbox: Sandbox,
-  { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
+  { request, signal, held }: { request: ExecInput; signal: AbortSignal | undefined; held: HeldBytes },
 ): Promise<ExecResult> {
   const startedAt = performance.now();
-  using stdout = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
-  using stderr = new OutputBuffer(maxBufferedOutput, runtime.outputRoom);
+  const stdout = new OutputBuffer(maxBufferedOutput, held);
+  const stderr = new OutputBuffer(maxBufferedOutput, held);
   const spec = startSpec(sandbox, request, defaultTimeoutSecs);
   const process = sandbox.agent.start(spec, {
     onOutput: ({ stream, bytes }) => (stream === 1 ? stdout : stderr).push(bytes),
@@ -246,7 +247,7 @@ function noSuchExec(execId: number, cause?: unknown): AppError {
 }
 
 export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Context): Promise<ExecInfo[]> {
-  const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, hold) =>
+  const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, { hold }) =>
     withReplyDeadline(agent, "its commands cannot be listed", agent.list(hold)),
   );
   return listings

@@ -41,7 +41,7 @@ export function listFiles(
   context: Context,
 ): Promise<FileEntry[]> {
   const { signal } = context;
-  return collectFromGuest(runtime, { ...context, id }, ({ agent }, hold) =>
+  return collectFromGuest(runtime, { ...context, id }, ({ agent }, { hold }) =>
     guest.listFiles(agent, path, { user, signal, hold }),
   );
 }

@@ -85,6 +85,7 @@ async function detailsOf(
     vmstate_bytes: files.devices.bytes,
     disk_bytes: disks.reduce<number>((sum, bytes) => sum + (bytes ?? 0), 0),
     rootfs_bytes: rootfs.size,
+    rootfs_physical_bytes: rootfs.blocks * 512,
     chain_depth: chain.length - 1,
     ancestors: chain.slice(1).map((each) => each.tag),
     dependents,

@@ -5,6 +5,7 @@
  */
 import { AppError } from "@forkd/contract";
 import type { Context } from "../context.ts";
+import type { HeldBytes } from "../guest/guest-bytes.ts";
 import { resumeSandbox } from "../launch/resume-sandbox.ts";
 import type { Runtime } from "../runtime.ts";
 import { explainEnd } from "./exit-reason.ts";
@@ -27,19 +28,16 @@ export async function intoGuest<T>(
   }
 }
 
-/**
- * Runs a call that collects data of the guest for its result. `hold` counts the bytes until the answer is
- * encoded, and throws `capacity_exhausted` when there are too many.
- */
+/** Runs a call that collects data of the guest for its result. `held` counts it until the answer is sent. */
 export async function collectFromGuest<T>(
   runtime: Runtime,
   call: GuestCall,
-  work: (sandbox: Sandbox, hold: (bytes: number) => void) => Promise<T>,
+  work: (sandbox: Sandbox, held: HeldBytes) => Promise<T>,
 ): Promise<T> {
   const held = runtime.guestBytes.open(call.id, call.caller?.name);
   let isKept = false;
   try {
-    const result = await intoGuest(runtime, call, (sandbox) => work(sandbox, (bytes) => held.hold(bytes)));
+    const result = await intoGuest(runtime, call, (sandbox) => work(sandbox, held));
     isKept = call.untilAnswered !== undefined;
     call.untilAnswered?.(held);
     return result;

@@ -18,7 +18,7 @@ export async function describeSnapshot(
   snapshot: StoredSnapshot,
 ): Promise<SnapshotInfo> {
   const { manifest, tag, dir } = snapshot;
-  const { ownPhysicalBytes } = await runtime.store.sizes(snapshot);
+  const { ownPhysicalBytes, ownBytes, totalBytes } = await runtime.store.sizes(snapshot);
   const problems = differences(manifest, runtime.host);
   return {
     tag,
@@ -33,6 +33,8 @@ export async function describeSnapshot(
     languages: manifest.kernels.map((kernel) => kernel.language),
     ...(manifest.recipe && { recipe: manifest.recipe.name }),
     physical_bytes: ownPhysicalBytes,
+    own_bytes: ownBytes,
+    total_bytes: totalBytes,
     ...(manifest.parent && { parent_tag: manifest.parent.tag }),
     ...originFields(snapshot),
   };
@@ -54,6 +56,8 @@ function unusable(
     accelerator: runtime.accelerator.accelerator,
     languages: [],
     physical_bytes: 0,
+    own_bytes: 0,
+    total_bytes: 0,
   };
 }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError, isSandbox } from "@forkd/contract";
 import { GuestBytes, guestBytesLimits } from "../../src/guest/guest-bytes.ts";
+import { exec } from "../../src/operations/exec.ts";
 import { listFiles } from "../../src/operations/files.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { collectFromGuest } from "../../src/sandbox/into-guest.ts";
@@ -54,6 +55,16 @@ test("GuestBytes counts calls into one sandbox together, and a refused call noth
   assert.equal(bytes.total, 6);
 });
 
+test("GuestBytes gives a part where not everything fits", () => {
+  const bytes = new GuestBytes(limits);
+  const a = bytes.open("sb-a", "alice");
+  using b = bytes.open("sb-b", "alice");
+  using c = bytes.open("sb-c", "bob");
+  assert.deepEqual([a.take(12), b.take(12), c.take(12), bytes.total], [10, 5, 3, 18]);
+  a[Symbol.dispose]();
+  assert.deepEqual([a.take(1), c.take(12), bytes.total], [0, 7, 15]);
+});
+
 test("a call that ended releases its bytes once and takes no more", () => {
   const bytes = new GuestBytes(limits);
   const held = bytes.open("sb-a", "alice");
@@ -81,23 +92,55 @@ test("a listing without room fails with capacity_exhausted; the next one works",
   assert.ok(guest);
   guest.script.stdout = Buffer.concat([record("b"), record("a")]);
   const request = { id: entry.id, path: "/" };
-  const other = runtime.guestBytes.open("sb-other", "other");
-  other.hold(Math.min(guestBytesLimits.caller, guestBytesLimits.sandbox));
-  const more = runtime.guestBytes.open("sb-more", "more");
-  more.hold(guestBytesLimits.total - runtime.guestBytes.total);
+  const others: Disposable[] = [];
+  while (runtime.guestBytes.total < guestBytesLimits.total) {
+    const other = runtime.guestBytes.open(`sb-${others.length}`, `other-${others.length}`);
+    other.take(guestBytesLimits.total);
+    others.push(other);
+  }
   const error = await rejectsWith(
     listFiles(runtime, request, context),
     "capacity_exhausted",
     /guests for all sandboxes/,
   );
   assert.deepEqual([error.details["which"], error.remedy?.action], ["guest_bytes", "retry_later"]);
-  more[Symbol.dispose]();
+  others.pop()?.[Symbol.dispose]();
   assert.deepEqual(
     (await listFiles(runtime, request, context)).map(({ name }) => name),
     ["a", "b"],
   );
-  other[Symbol.dispose]();
+  for (const other of others) other[Symbol.dispose]();
   assert.equal(runtime.guestBytes.total, 0);
+});
+
+test("exec cuts output beyond what its caller may hold; other callers get theirs", async (t) => {
+  const { runtime, engine } = await forkableRuntime(t);
+  const [entry] = await fork(runtime, forkRequest({}), context);
+  assert.ok(entry && isSandbox(entry));
+  const guest = engine.machines.at(-1)?.guest;
+  assert.ok(guest);
+  guest.script.stdout = Buffer.from("0123456789");
+  const request = {
+    id: entry.id,
+    args: ["yes"],
+    env: {},
+    stdin_open: false,
+    background: false,
+    stream: false,
+  };
+  const kept: Disposable[] = [];
+  const untilAnswered = (held: Disposable) => void kept.push(held);
+  const as = (name: string) => exec(runtime, request, { ...context, caller: { name }, untilAnswered });
+  using first = runtime.guestBytes.open("sb-first", "alice");
+  using second = runtime.guestBytes.open("sb-second", "alice");
+  first.take(guestBytesLimits.sandbox);
+  // Output is counted twice: as bytes and as text.
+  second.take(guestBytesLimits.caller - guestBytesLimits.sandbox - 8);
+  const { stdout, truncated } = await as("alice");
+  assert.deepEqual([stdout, truncated], ["0123", true]);
+  const other = await as("bob");
+  assert.deepEqual([other.stdout, other.truncated], ["0123456789", false]);
+  assert.equal(kept.length, 2, "both are counted until they are answered");
 });
 
 test("collectFromGuest() keeps the bytes until the answer is encoded", async (t) => {
@@ -106,10 +149,10 @@ test("collectFromGuest() keeps the bytes until the answer is encoded", async (t)
   assert.ok(entry && isSandbox(entry));
   const kept: Disposable[] = [];
   const call = { ...context, id: entry.id, untilAnswered: (held: Disposable) => void kept.push(held) };
-  await collectFromGuest(runtime, call, async (_sandbox, hold) => hold(5));
+  await collectFromGuest(runtime, call, async (_sandbox, { hold }) => hold(5));
   assert.equal(runtime.guestBytes.total, 5);
   for (const held of kept) held[Symbol.dispose]();
-  const failing = collectFromGuest(runtime, call, async (_sandbox, hold) => {
+  const failing = collectFromGuest(runtime, call, async (_sandbox, { hold }) => {
     hold(5);
     throw new AppError("guest_refused", "no");
   });

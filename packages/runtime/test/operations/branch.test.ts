@@ -343,8 +343,20 @@ test("removeSnapshot() refuses to orphan, and cascades leaf first", async (t) =>
   await branch(runtime, request(sandbox.id, { tag: "b" }), context);
   await runtime.registry.remove(sandbox.id);
   await rejectsWith(removeSnapshot(runtime, { tag: "py" }), "snapshot_in_use", /b would be orphaned/);
-  await removeSnapshot(runtime, { tag: "py", cascade: true });
+  const would = await removeSnapshot(runtime, { tag: "py", cascade: true, dry_run: true });
+  assert.deepEqual(would.removed, [{ tag: "b" }, { tag: "py" }]);
+  assert.deepEqual(
+    (await listSnapshots(runtime)).map(({ tag }) => tag),
+    ["b", "py"],
+  );
+  // The root file system that both share is freed only by removing both.
+  const sizes = (await listSnapshots(runtime)).map(({ own_bytes: own }) => own);
+  assert.ok(would.freed_bytes > sizes.reduce((sum, own) => sum + own, 0));
+  const removed = await removeSnapshot(runtime, { tag: "py", cascade: true });
+  assert.deepEqual(removed, { ...would, dry_run: false });
   assert.deepEqual(await listSnapshots(runtime), []);
+  const gone = { tag: "py", dry_run: true };
+  await rejectsWith(removeSnapshot(runtime, gone), "snapshot_not_found", /Cannot find/);
 });
 
 test("rewind() goes back to where the sandbox once was, also after a restart and a pause of all memory", async (t) => {

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { isSandbox, type ForkEntry, type SandboxInfo } from "@forkd/contract";
 import { fork } from "../../src/operations/fork.ts";
+import { listSandboxes } from "../../src/operations/sandboxes.ts";
 import { sandboxHome } from "../../src/sandbox/paths.ts";
 import { RecordFile } from "../../src/sandbox/record-file.ts";
 import type { Script } from "../fakes/engine.ts";
@@ -45,6 +46,17 @@ test("fork() hands out n sandboxes in order, each with its own directories and i
     assert.equal(new Set(given.map((identity) => identity?.[part])).size, 5, `${part} is shared`);
   }
   assert.ok(given.every((identity) => identity?.entropy.length === 128));
+});
+
+test("sandboxes are listed in the order of their indexes, call by call", async (t) => {
+  const { runtime } = await forkableRuntime(t, { forkParallelism: 16 });
+  await fork(runtime, forkRequest({ n: 16 }), context);
+  await fork(runtime, forkRequest({ n: 3 }), context);
+  const indexes = [...Array(16).keys(), 0, 1, 2];
+  assert.deepEqual(
+    listSandboxes(runtime, {}).map(({ index }) => index),
+    indexes,
+  );
 });
 
 test("fork() has said HELLO when the guest runs, and the after-fork step is the next word", async (t) => {

@@ -13,7 +13,10 @@ import { addSnapshot, assertOnly, context, forkableRuntime, forkRequest } from "
 const force = { tag: "py", cascade: undefined, force: true };
 
 /** Outcomes of calls that run beside a removal, at every distance from it. */
-async function codesBeside(work: () => Promise<unknown>, remove: () => Promise<void>): Promise<Set<string>> {
+async function codesBeside(
+  work: () => Promise<unknown>,
+  remove: () => Promise<unknown>,
+): Promise<Set<string>> {
   const codes = new Set<string>();
   const call = () =>
     work().then(

@@ -1,4 +1,6 @@
 /** A guest whose state can be checked: tests/src/guest/ledger.c, and what the chain in it must be. */
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { runProgram } from "@forkd/base";
@@ -23,6 +25,12 @@ export class TornState extends Error {}
 /** The guest's disk failed; its host may have had no space. */
 export class GuestDiskFailed extends Error {}
 
+/** The library is not needed for anything else, so a host may lack it. */
+export function hasSqlite(): boolean {
+  const { stdout } = spawnSync("gcc", ["-print-file-name=libsqlite3.a"], { encoding: "utf8" });
+  return existsSync("/usr/include/sqlite3.h") && existsSync(stdout.trim());
+}
+
 /** Makes the snapshot `tag` with an empty ledger. */
 export async function makeLedger(
   forkd: Forkd,
@@ -30,10 +38,13 @@ export async function makeLedger(
 ): Promise<void> {
   const path = join(options.dir, "ledger");
   const source = join(repository, "tests/src/guest/ledger.c");
-  await runProgram("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-o", path, source]);
+  const flags = ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-o", path, source];
+  const sqlite = hasSqlite() ? ["-DLEDGER_SQLITE", "-lsqlite3", "-lm", "-lpthread", "-ldl"] : [];
+  await runProgram("gcc", [...flags, ...sqlite]);
   await using sandbox = await forkd.forkOne(options.base);
   await sandbox.files.write(program, await readFile(path), { mode: "0755" });
   await sandbox.commands.run([program, "serve"], { check: true });
+  await look(sandbox);
   await sandbox.branch({ tag: options.tag, mode: "full" });
 }
 
@@ -49,7 +60,7 @@ export function put(sandbox: Sandbox, token: bigint): Promise<Chain> {
   return ask(sandbox, "put", token.toString(16));
 }
 
-/** Compares memory, journal and file in the guest. */
+/** Compares memory, journal, file and database in the guest. */
 export function look(sandbox: Sandbox): Promise<Chain> {
   return ask(sandbox, "look");
 }

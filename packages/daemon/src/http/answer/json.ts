@@ -3,14 +3,16 @@ import type { ServerResponse } from "node:http";
 import { nextTurn, stringifyJson } from "@forkd/base";
 import { advice } from "@forkd/contract";
 import { ByteBudget } from "../body/byte-budget.ts";
+import { isOnePiece, jsonPieces } from "./json-pieces.ts";
+import { drained } from "./lines.ts";
 
-/** Entries of a list that one turn of the event loop encodes */
-const entriesPerTurn = 1000;
+/** How long a client may leave a large answer unread, which keeps data of a guest in memory */
+const stalledMs = 120_000;
 
 export async function sendJson(outgoing: ServerResponse, status: number, value: unknown): Promise<void> {
   if (status === 204) outgoing.writeHead(status).end();
-  else if (Array.isArray(value) && value.length > entriesPerTurn) await sendList(outgoing, status, value);
-  else sendText(outgoing, stringifyJson(value), { status });
+  else if (isOnePiece(value)) sendText(outgoing, stringifyJson(value), { status });
+  else await sendPieces(outgoing, status, value);
 }
 
 const largeBytes = 1024 * 1024;
@@ -33,25 +35,30 @@ export function sendText(
   outgoing.end(text);
 }
 
-/** Encodes a long list in several turns and counts its bytes as they are made. */
-async function sendList(
-  outgoing: ServerResponse,
-  status: number,
-  entries: readonly unknown[],
-): Promise<void> {
-  const hold = unread.during(outgoing);
-  const pieces: Buffer[] = [];
-  for (let at = 0; at < entries.length; at += entriesPerTurn) {
-    const text = stringifyJson(entries.slice(at, at + entriesPerTurn));
-    const piece = Buffer.from(`${at === 0 ? "[" : ","}${text.slice(1, -1)}`);
-    hold(piece.length);
-    pieces.push(piece);
+/**
+ * Encodes the value twice, in short turns: for the length, and while the client reads. The memory that it takes
+ * is that of the value, however long its JSON is.
+ */
+async function sendPieces(outgoing: ServerResponse, status: number, value: unknown): Promise<void> {
+  let length = 0;
+  for (const piece of jsonPieces(value)) {
+    length += Buffer.byteLength(piece);
     await nextTurn();
     if (outgoing.destroyed) return;
   }
-  pieces.push(Buffer.from("]"));
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  unread.during(outgoing)(length);
   outgoing.writeHead(status, { "content-type": "application/json", "content-length": length });
-  for (const piece of pieces) outgoing.write(piece);
+  for (const piece of jsonPieces(value)) {
+    if (outgoing.write(piece)) await nextTurn();
+    else await readOn(outgoing);
+    if (outgoing.destroyed) return;
+  }
   outgoing.end();
+}
+
+/** Resolves when the client has read, or has gone. One that reads nothing is cut off. */
+async function readOn(outgoing: ServerResponse): Promise<void> {
+  const cut = setTimeout(() => outgoing.destroy(), stalledMs).unref();
+  await drained(outgoing);
+  clearTimeout(cut);
 }

@@ -86,7 +86,8 @@ async function pump<T>(
   }
 }
 
-function drained(outgoing: ServerResponse): Promise<void> {
+/** Resolves when the client has read what waits for it, or has gone. */
+export function drained(outgoing: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
       outgoing.off("drain", done);
