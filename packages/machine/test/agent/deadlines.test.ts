@@ -83,7 +83,7 @@ test("an operation that makes no progress ends although the agent answers", asyn
 });
 
 test("writeFile() waits for a slow caller without asking the guest", async () => {
-  await using guest = await FakeGuest.ready({ deadlines: short });
+  await using guest = await FakeGuest.ready({ deadlines: { ...patient, quietMs: 10 } });
   const slow = createDeferred<void>();
   const content = async function* (): AsyncGenerator<Uint8Array> {
     await slow.promise;
