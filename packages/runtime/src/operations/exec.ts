@@ -1,6 +1,7 @@
 /** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
 import { constants } from "node:os";
 import {
+  advice,
   AppError,
   maxBufferedOutput,
   type ExecEvent,
@@ -9,7 +10,7 @@ import {
   type ExecResult,
   type ParsedOf,
 } from "@forkd/contract";
-import { GuestProgress, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
+import { GuestProgress, startFlag, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import type { HeldBytes } from "../guest/guest-bytes.ts";
@@ -181,8 +182,9 @@ export function attachExec(
 ): Promise<AsyncIterable<ExecEvent>> {
   const { signal } = context;
   return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    if (sandbox.current.followed(request.exec_id)) throw alreadyFollowed(request.exec_id);
     const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
-    await started(sandbox, process, request.exec_id);
+    await started(sandbox, process);
     const detach = () => void process.detach().catch(() => undefined);
     if (signal?.aborted) detach();
     signal?.addEventListener("abort", detach, { once: true });
@@ -230,18 +232,28 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   }
 }
 
-async function started({ agent }: Sandbox, process: AgentProcess, execId: number): Promise<void> {
+async function started({ id, agent }: Sandbox, process: AgentProcess): Promise<void> {
+  const execId = process.id;
   try {
     await withReplyDeadline(agent, "the command cannot be attached to", process.started);
   } catch (error) {
-    if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(execId, error);
+    if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(id, execId, error);
     throw error;
   }
 }
 
-function noSuchExec(execId: number, cause?: unknown): AppError {
+/** The agent sends the output of a process once. */
+function alreadyFollowed(execId: number): AppError {
+  return new AppError("wrong_state", `Cannot attach to command ${execId}: another client follows it`, {
+    details: { exec_id: execId },
+    remedy: advice("Detach the other client first."),
+  });
+}
+
+function noSuchExec(id: string, execId: number, cause?: unknown): AppError {
   return new AppError("exec_not_found", `Cannot find command ${execId}: it never ran or was forgotten`, {
     details: { exec_id: execId },
+    remedy: { action: "list_commands", id },
     cause,
   });
 }
@@ -257,6 +269,10 @@ export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Co
       pid: each.pid,
       state: each.finished ? ("finished" as const) : ("running" as const),
       command: each.command,
+      ...(each.args && { args: [...each.args] }),
+      ...(each.ageMs !== undefined && { age_secs: each.ageMs / 1000 }),
+      stdin_open: (each.flags & startFlag.stdin) !== 0,
+      pty: (each.flags & startFlag.pty) !== 0,
       stdout_bytes: each.offsets[0],
       stderr_bytes: each.offsets[1],
       ...(each.finished && { exit_code: each.signal === undefined ? (each.code ?? 0) : 128 + each.signal }),
@@ -285,10 +301,10 @@ async function withProcess<T>(
       sandbox.agent.list(),
     );
     const listing = listings.find((each) => each.id === execId);
-    if (!listing || listing.finished) throw noSuchExec(execId);
+    if (!listing || listing.finished) throw noSuchExec(sandbox.id, execId);
     const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
     try {
-      await started(sandbox, process, execId);
+      await started(sandbox, process);
       return await withReplyDeadline(
         sandbox.agent,
         "the command takes no input",
