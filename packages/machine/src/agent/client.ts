@@ -123,7 +123,7 @@ export class AgentClient implements AsyncDisposable {
         this.#processes.delete(id);
         if (inputUsed?.some((bytes) => bytes > 0)) this.#inputUsed.set(id, inputUsed);
       },
-      ping: () => this.ping(),
+      answered: () => this.#request("detach", (id) => encodeFrame(frameType.ping, id), readOk, Infinity),
       deadlines: this.deadlines,
     };
     const helloTimeoutMs = options.helloTimeoutMs ?? defaultHelloTimeoutMs;
@@ -318,7 +318,10 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  /** An answer after the deadline is still read, so that it does not break the protocol. */
+  /**
+   * An answer after the deadline is still read, so that it does not break the protocol. Without a deadline
+   * (Infinity) the answer or the end of the connection settles it.
+   */
   #request<T>(
     action: string,
     encode: (id: number) => Buffer,
@@ -338,7 +341,7 @@ export class AgentClient implements AsyncDisposable {
     };
     this.#requests.set(id, { action, receive, fail: (error) => done.reject(error) });
     this.#channel.send(frame);
-    return withDeadline(done.promise, ms, () => silentGuest(action, ms));
+    return ms === Infinity ? done.promise : withDeadline(done.promise, ms, () => silentGuest(action, ms));
   }
 
   /** Returns an unused id. Counting starts at a random id, to avoid the ids of earlier connections. */
