@@ -125,6 +125,7 @@ test("an error has one remedy, in the words of the command line", async () => {
 test("build sends the absolute path of the recipe and prints events with --json", async () => {
   const lines = [
     { type: "progress", step: "boot", message: "booting", elapsed_ms: 1 },
+    { type: "step", step: "boot", message: "booting", duration_ms: 2345 },
     { type: "snapshot", snapshot: snapshot("mine") },
   ];
   await using daemon = await openFakeDaemon({ "POST /v1/snapshots": { status: 201, lines } });
@@ -147,11 +148,13 @@ test("build sends the absolute path of the recipe and prints events with --json"
     recipe: join(daemon.dir, "mine"),
     force: false,
   });
+  const plain = await runCli(["build", "./mine"], { socket: daemon.socket, cwd: daemon.dir });
+  assert.match(plain.stderr, /^ {2}boot +2\.3 s {2}booting$/m);
   await runCli(["build", "./mine/recipe.json", "--no-cache", "--force"], {
     socket: daemon.socket,
     cwd: daemon.dir,
   });
-  assert.deepEqual(JSON.parse(daemon.asked[1]?.body ?? ""), {
+  assert.deepEqual(JSON.parse(daemon.asked[2]?.body ?? ""), {
     tag: "mine",
     recipe: join(daemon.dir, "mine"),
     force: true,
@@ -172,6 +175,7 @@ test("eval prints only the value to stdout", async () => {
     interrupted: false,
     timed_out: false,
     truncated: false,
+    restarted: false,
     language: "python",
     context: "default",
     duration_ms: 1,

@@ -1,4 +1,4 @@
-/** Finds and removes images that no snapshot and no build uses, and what ended builds have left. */
+/** Finds and removes images that no snapshot and no build uses, cached packages, and what ended builds have left. */
 import type { Dirent } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -11,7 +11,9 @@ const kinds = ["rootfs", "kernel", "initramfs"] as const;
 type ImageKind = (typeof kinds)[number];
 
 export type UnusedImage = {
-  /** `rootfs/` and the beginning of its digest */
+  /** packages: package files for later builds */
+  kind: ImageKind | "packages";
+  /** its kind and the beginning of its digest */
   name: string;
   /** the recipe, file or package that it was made from; absent if it is unknown */
   source?: string | undefined;
@@ -46,6 +48,13 @@ export async function removeUnusedImages(
       if (dryRun || (await removeEntry(directory))) removed.push(image);
     }
   }
+  for (const name of await namesIn(join(imageDir, "packages"))) {
+    const directory = join(imageDir, "packages", name);
+    const { bytes } = await contentOf(directory);
+    if (isLeased(directory) || bytes === 0) continue;
+    if (dryRun || (await removeEntry(directory)))
+      removed.push({ kind: "packages", name: `packages/${name}`, bytes });
+  }
   return removed;
 }
 
@@ -58,14 +67,14 @@ async function unused(
   if (name.startsWith(".")) {
     if (!isAbandoned(name)) return undefined;
     const { bytes } = await contentOf(directory);
-    return { directory, name: `${kind}/${name}`, bytes };
+    return { directory, kind, name: `${kind}/${name}`, bytes };
   }
   const parsed = infoSchema.safeParse(await readJson(join(directory, "info.json")));
   const { isLinked, bytes } = await contentOf(directory);
   const isNeeded = parsed.success && isUsed(kind, parsed.data.digest);
   if (isNeeded || isLinked || isLeased(directory)) return undefined;
   const source = parsed.data?.source ?? parsed.data?.version;
-  return { directory, name: `${kind}/${name.slice(0, shownDigits)}`, bytes, ...(source && { source }) };
+  return { directory, kind, name: `${kind}/${name.slice(0, shownDigits)}`, bytes, ...(source && { source }) };
 }
 
 /** The bytes that removing a directory frees, and whether a file in it has another link. */

@@ -34,7 +34,7 @@ export { Forkd, Sandboxes } from "./forkd.ts";
 export type { ForkOptions } from "./fork.ts";
 export type { LifeOptions } from "./sandbox-options.ts";
 export { Snapshots } from "./snapshots.ts";
-export type { Progress } from "./snapshots.ts";
+export type { BuildStep, Progress } from "./snapshots.ts";
 export type { DeriveRequest, DiffRequest, OutputEvent } from "./derive.ts";
 export { Workspaces } from "./workspaces.ts";
 export { Keys } from "./keys.ts";

@@ -5,8 +5,10 @@ import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
 import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
 
-/** A step of a build. */
+/** Progress within a step of a build. */
 export type Progress = Extract<BuildEvent, { type: "progress" }>;
+/** A step of a build that has ended, and its time. */
+export type BuildStep = Extract<BuildEvent, { type: "step" }>;
 
 /** Builds, lists and removes snapshots. */
 export class Snapshots {
@@ -30,12 +32,15 @@ export class Snapshots {
   async build(
     request: RequestOf<"createSnapshot">,
     options: CallOptions & {
-      /** Receives each step; default: steps are not reported. */
+      /** Receives the progress within steps; default: it is not reported. */
       onProgress?: ((progress: Progress) => void) | undefined;
+      /** Receives each step when it has ended, with its time; default: steps are not reported. */
+      onStep?: ((step: BuildStep) => void) | undefined;
     } = {},
   ): Promise<SnapshotInfo> {
     for await (const event of await this.#client.lines("createSnapshot", request, options)) {
       if (event.type === "progress") options.onProgress?.(event);
+      else if (event.type === "step") options.onStep?.(event);
       else if (event.type === "snapshot") return event.snapshot;
     }
     throw new AppError(

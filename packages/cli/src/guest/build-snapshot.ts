@@ -1,18 +1,32 @@
 /** Builds a snapshot and shows the progress; shared by `build`, `snapshot` and `quickstart`. */
 import type { RequestOf, SnapshotInfo } from "@forkd/contract";
+import type { BuildStep } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
-import { formatBytes } from "../terminal/table.ts";
+import { clean, formatBytes } from "../terminal/table.ts";
+
+const stepWidth = 9;
+const secondsWidth = 8;
 
 /** With --json it prints every event of the build, the snapshot last. */
 export async function buildSnapshot(cli: Cli, request: RequestOf<"createSnapshot">): Promise<SnapshotInfo> {
   const forkd = await cli.daemon();
   using progress = cli.progress(`Building ${request.tag}`);
   const startedAt = performance.now();
+  const printEvent = (event: object) => {
+    if (cli.out.json && !cli.out.quiet) void cli.out.event(event);
+  };
+  let step = "";
   const snapshot = await forkd.snapshots.build(request, {
     signal: cli.signal,
     onProgress: (event) => {
-      progress.update(`${request.tag}: ${event.message}`);
-      if (cli.out.json && !cli.out.quiet) void cli.out.event(event);
+      // Without a terminal a line per step is enough: the line at its end has the counts.
+      if (progress.isLive || event.step !== step) progress.update(`${request.tag}: ${event.message}`);
+      step = event.step;
+      printEvent(event);
+    },
+    onStep: (event) => {
+      if (!cli.out.json) cli.out.note(stepLine(event));
+      printEvent(event);
     },
   });
   progress[Symbol.dispose]();
@@ -25,4 +39,11 @@ export async function buildSnapshot(cli: Cli, request: RequestOf<"createSnapshot
     );
   }
   return snapshot;
+}
+
+/** `  install     64.1 s  set up 62 of 62 packages` */
+function stepLine({ step, message, duration_ms: ms }: BuildStep): string {
+  const seconds = `${(ms / 1000).toFixed(1)} s`;
+  // The message may contain a command or a file name of the recipe.
+  return clean(`  ${step.padEnd(stepWidth)} ${seconds.padStart(secondsWidth)}  ${message}`);
 }

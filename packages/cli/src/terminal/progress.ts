@@ -30,6 +30,11 @@ export class Progress implements Disposable {
     this.#timer.unref();
   }
 
+  /** One line is redrawn, so that frequent updates add no lines. */
+  get isLive(): boolean {
+    return this.#target.live;
+  }
+
   update(message: string): void {
     // The message may contain a file name of the guest.
     this.#message = clean(message);

@@ -20,11 +20,23 @@ export async function buildEvents(build: Build): Promise<AsyncIterable<BuildEven
     outcome = value;
     wake();
   };
+  let current: { step: string; message: string; startedAt: number } | undefined;
+  const endStep = () => {
+    if (!current) return;
+    const { step, message, startedAt: began } = current;
+    waiting.push({ type: "step", step, message, duration_ms: Math.round(performance.now() - began) });
+    current = undefined;
+  };
   void build((step, message) => {
+    if (current?.step !== step) endStep();
+    current = { step, message, startedAt: current?.startedAt ?? performance.now() };
     waiting.push({ type: "progress", step, message, elapsed_ms: Math.round(performance.now() - startedAt) });
     wake();
   }).then(
-    (snapshot) => settle({ snapshot }),
+    (snapshot) => {
+      endStep();
+      settle({ snapshot });
+    },
     (error: unknown) => settle({ error }),
   );
   const events = async function* (): AsyncGenerator<BuildEvent> {

@@ -3,7 +3,9 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { advice, AppError } from "@forkd/contract";
 import { throttleLines, type BuildContext } from "../context.ts";
+import { AptProgress } from "./apt-progress.ts";
 import { imageTime } from "./ext4.ts";
+import { limitPackageCache, openPackageCache, packageCacheOptions } from "./package-cache.ts";
 import { runAsRoot } from "../namespace.ts";
 import { runTool, ToolFailure } from "../tool.ts";
 
@@ -18,18 +20,21 @@ const pathRules = [
   "path-include=/usr/share/locale/locale.alias",
 ];
 
-type TreeInput = { suite: string; packages: readonly string[]; work: string };
+type TreeInput = { imageDir: string; suite: string; packages: readonly string[]; work: string };
 
 /** Builds the tree `<work>/tree`. Throws `invalid_recipe` (unknown package or suite) or `host_not_ready`. */
 export async function makeDebianTree(
-  { suite, packages, work }: TreeInput,
+  { imageDir, suite, packages, work }: TreeInput,
   context: BuildContext,
 ): Promise<string> {
   const tree = join(work, "tree");
   const settings = join(work, "apt.conf");
-  await writeFile(settings, await hostAptSettings(context.signal), { mode: 0o600 });
   const mirrors = parseMirrors(await hostIndexTargets(context.signal), suite);
-  const args = mmdebstrapArguments({ suite, packages, tree, settings, mirrors });
+  const cache = await openPackageCache(imageDir, { suite, mirrors });
+  context.lease?.hold(cache);
+  const caching = packageCacheOptions(cache, tree);
+  await writeFile(settings, (await hostAptSettings(context.signal)) + caching.settings, { mode: 0o600 });
+  const args = mmdebstrapArguments({ suite, packages, tree, settings, mirrors, more: caching.args });
   const report = lineReporter(context);
   try {
     await runAsRoot("mmdebstrap", args, {
@@ -40,6 +45,7 @@ export async function makeDebianTree(
   } catch (error) {
     throw error instanceof ToolFailure ? explain(error, suite) : error;
   }
+  await limitPackageCache(imageDir);
   return tree;
 }
 
@@ -49,6 +55,7 @@ export function mmdebstrapArguments(input: {
   tree: string;
   settings: string;
   mirrors: readonly string[];
+  more?: readonly string[];
 }): string[] {
   const include = input.packages.length > 0 ? [`--include=${input.packages.join(",")}`] : [];
   return [
@@ -61,6 +68,7 @@ export function mmdebstrapArguments(input: {
     ...pathRules.map((rule) => `--dpkgopt=${rule}`),
     // The host's settings, such as proxies, are only for the build.
     '--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"',
+    ...(input.more ?? []),
     ...include,
     input.suite,
     input.tree,
@@ -98,21 +106,27 @@ async function hostAptSettings(signal: AbortSignal | undefined): Promise<string>
     .join("");
 }
 
-/** Reports every step of mmdebstrap, and lines of apt and dpkg about once a second. */
+/** Reports every step of mmdebstrap, and counts about once a second and at the end of a step. */
 function lineReporter(context: BuildContext): (line: string) => void {
-  let step = "prepare";
-  const often = throttleLines((line) => context.onProgress?.(step, line.slice(0, 200)));
+  const progress = new AptProgress();
+  let step = "";
+  let pending: string | undefined;
+  const report = (message: string): void => {
+    pending = undefined;
+    context.onProgress?.(step, message);
+  };
+  const often = throttleLines(report);
   return (line) => {
-    const message = /^I: (.*)$/.exec(line)?.[1];
-    if (message === undefined) {
-      if (/^(Get|Unpacking|Setting up|Selecting|Preparing)/.test(line)) often(line);
+    const next = progress.read(line);
+    if (next === undefined) return;
+    if (next.step === step && !line.startsWith("I: ")) {
+      pending = next.message;
+      often(next.message);
       return;
     }
-    if (message.includes("download")) step = "download";
-    else if (message.includes("extracting")) step = "unpack";
-    else if (message.includes("installing")) step = "install";
-    else if (message.includes("clean")) step = "trim";
-    context.onProgress?.(step, message);
+    if (pending !== undefined) report(pending);
+    step = next.step;
+    report(next.message);
   };
 }
 

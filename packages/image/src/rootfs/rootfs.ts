@@ -51,7 +51,7 @@ export async function ensureRootfs(
       const work = join(directory, "work");
       await mkdir(work);
       const tree = await makeDebianTree(
-        { suite: spec.base.suite, packages: sortedPackages(spec), work },
+        { imageDir, suite: spec.base.suite, packages: sortedPackages(spec), work },
         context,
       );
       context.onProgress?.("files", `Copying ${recipe.files.length} files of the recipe`);

@@ -118,6 +118,11 @@ test("ensureRootfs() builds a recipe once, and leaves nothing behind when a buil
   const [made, same] = await Promise.all([ensureRootfs(images, recipe), ensureRootfs(images, recipe)]);
   assert.deepEqual(same, made);
   assert.deepEqual((await readdir(join(images, "rootfs", made.digest))).sort(), ["info.json", "rootfs.ext4"]);
+  assert.match(
+    (await namesIn(join(images, "packages"))).join(" "),
+    /libc6_[^ ]*\.deb/,
+    "kept for later builds",
+  );
   const steps: string[] = [];
   assert.deepEqual(await ensureRootfs(images, recipe, { onProgress: (step) => steps.push(step) }), made);
   assert.deepEqual(steps, []);

@@ -30,7 +30,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
     ...branches,
     ...leftovers.groups.map((name) => ({ kind: "group" as const, name, bytes: 0 })),
     ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
-    ...(request.images ? unused : []).map((image) => ({ kind: "image" as const, ...image })),
+    ...(request.images ? unused : []).map((image) => ({ ...image, kind: "image" as const })),
     ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
     ...leftovers.strays.map(({ kind, name }) => ({
       kind: kind === "process" ? ("process" as const) : ("directory" as const),
@@ -38,7 +38,8 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
       bytes: 0,
     })),
   ];
-  const keptBytes = request.images ? 0 : bytesOf(unused);
+  // Package files make the next build faster, so they do not count as unused.
+  const keptBytes = request.images ? 0 : bytesOf(unused.filter(({ kind }) => kind !== "packages"));
   return {
     removed,
     freed_bytes: bytesOf(removed),

@@ -220,17 +220,24 @@ test("an upload reaches the handler as it arrives, and the unread rest is droppe
   assert.ok((first?.length ?? 0) > 0);
 });
 
-test("buildEvents() yields progress, then the snapshot", async () => {
+test("buildEvents() yields progress and the time of each step, then the snapshot", async () => {
   const snapshot = { tag: "py" } as SnapshotInfo;
   const events = await buildEvents(async (onProgress) => {
     onProgress("a", "one");
     await Promise.resolve();
+    onProgress("a", "more");
     onProgress("b", "two");
     return snapshot;
   });
   const seen = [];
-  for await (const event of events) seen.push(event.type === "progress" ? event.step : event.type);
-  assert.deepEqual(seen, ["a", "b", "snapshot"]);
+  for await (const event of events) {
+    if (event.type === "progress") seen.push(event.step);
+    else if (event.type === "step") {
+      seen.push(`${event.step} ended: ${event.message}`);
+      assert.ok(Number.isInteger(event.duration_ms) && event.duration_ms >= 0);
+    } else seen.push(event.type);
+  }
+  assert.deepEqual(seen, ["a", "a", "a ended: more", "b", "b ended: two", "snapshot"]);
 });
 
 test("buildEvents() rejects before any progress and throws after it", async () => {
