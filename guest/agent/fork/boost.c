@@ -9,7 +9,8 @@
  * A poll of the port has a side effect: virtio_console takes the next buffer out of the virtqueue, and the
  * interrupt for that buffer then wakes no thread. If this thread polls just before the interrupt arrives, the
  * agent, which watches the port edge-triggered, would never learn of the buffer. So after each poll that found
- * input the thread also wakes the agent through an eventfd, which makes it read the port.
+ * input the thread also wakes the agent through an eventfd, which makes it read the port. In the same way a poll
+ * reclaims buffers that the host has consumed, so a poll that found space wakes an agent whose write is blocked.
  *
  * Only on a machine with one CPU. With several, another CPU can run the agent.
  *
@@ -19,6 +20,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -31,8 +33,8 @@
 
 static atomic_bool raised;
 static int port_ep = -1;
-static int input_fd = -1;
-static struct watch input_watch;
+static int wake_fd = -1;
+static struct watch wake_watch;
 
 static int set_policy(pid_t who, int policy)
 {
@@ -49,38 +51,40 @@ static void *boost_on_input(void *unused)
     for (;;) {
         if (epoll_wait(port_ep, &ev, 1, -1) <= 0)
             continue;
+        bool has_input = ev.events & ~(uint32_t)EPOLLOUT;
         /* In this order, so that the agent always notices that it must drop the priority. */
-        if (set_policy(getpid(), SCHED_RR) == 0)
+        if (has_input && set_policy(getpid(), SCHED_RR) == 0)
             atomic_store(&raised, true);
-        eventfd_write(input_fd, 1);
+        if (has_input || link_is_blocked())
+            eventfd_write(wake_fd, 1);
     }
 }
 
 /* The counter is never read: the watch is edge-triggered, so every write is one event. */
-static void on_input(struct watch *w, uint32_t events)
+static void on_wake(struct watch *w, uint32_t events)
 {
     (void)w, (void)events;
-    link_input();
+    link_retry();
 }
 
 void boost_start(int port)
 {
-    struct epoll_event ev = {.events = EPOLLIN | EPOLLET};
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
     pthread_attr_t attr;
     pthread_t thread;
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
         return;
     port_ep = epoll_create1(EPOLL_CLOEXEC);
-    input_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    input_watch.fn = on_input;
-    if (port_ep < 0 || input_fd < 0 || loop_add(input_fd, EPOLLIN | EPOLLET, &input_watch) < 0 ||
+    wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    wake_watch.fn = on_wake;
+    if (port_ep < 0 || wake_fd < 0 || loop_add(wake_fd, EPOLLIN | EPOLLET, &wake_watch) < 0 ||
         epoll_ctl(port_ep, EPOLL_CTL_ADD, port, &ev) < 0)
         return;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
     pthread_create(&thread, &attr, boost_on_input, NULL);
     pthread_attr_destroy(&attr);
-    link_input(); /* EPOLL_CTL_ADD polled the port, too */
+    link_retry(); /* EPOLL_CTL_ADD polled the port, too */
 }
 
 void boost_end(void)

@@ -8,6 +8,7 @@
 #include "wire/link.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,7 +25,7 @@
 static struct watch port_watch;
 static int port_fd = -1;
 static bool port_end_exits;
-static bool port_blocked; /* a write would block; EPOLLOUT is enabled */
+static atomic_bool port_blocked; /* a write would block; EPOLLOUT is enabled */
 static bool port_readable;
 static bool input_stalled; /* frames wait because the queue is full; the port sends no new event for them */
 
@@ -34,13 +35,19 @@ static struct parser parser = {.buf = parser_buf};
 static uint8_t *q;
 static uint32_t q_cap, q_head, q_tail;
 
+static void unblock(void)
+{
+    if (!port_blocked)
+        return;
+    port_blocked = false;
+    loop_mod(port_fd, EPOLLIN | EPOLLET, &port_watch);
+}
+
 static void on_port(struct watch *w, uint32_t events)
 {
     (void)w;
-    if ((events & EPOLLOUT) && port_blocked) {
-        port_blocked = false;
-        loop_mod(port_fd, EPOLLIN | EPOLLET, &port_watch);
-    }
+    if (events & EPOLLOUT)
+        unblock();
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP))
         port_readable = true;
     link_pump();
@@ -165,8 +172,11 @@ void link_pump(void)
     }
 }
 
-void link_input(void)
+void link_retry(void)
 {
+    unblock();
     port_readable = true;
     link_pump();
 }
+
+bool link_is_blocked(void) { return port_blocked; }

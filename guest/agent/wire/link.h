@@ -37,8 +37,11 @@ void link_flush(void);
 /* Handles whole frames that are already buffered, then reads while there is input. */
 void link_pump(void);
 
-/* As link_pump, and reads the port even if it sent no event. */
-void link_input(void);
+/* As link_pump, and uses the port in both directions even if it sent no event. */
+void link_retry(void);
+
+/* True while a write waits for space in the port. Any thread may ask. */
+bool link_is_blocked(void);
 
 /* Handles one frame (dispatch.c). */
 void dispatch(struct frame *f);

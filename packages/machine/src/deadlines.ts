@@ -1,6 +1,7 @@
 /**
  * How long the host waits for VMMs, guests and helpers. Every wait for one of them has a deadline from here;
- * tools/check-waits.mjs refuses waits that go around it. The side that misses a deadline bears the cost:
+ * tools/check-waits.mjs refuses waits that go around it. Two settings scale them (`vmm_timeout_secs`,
+ * `guest_timeout_secs`). The side that misses a deadline bears the cost:
  *
  *   VMM     It is killed, and its exit says why. The sandbox is dead or paused from its last saved state.
  *   guest   The call fails with `agent_unreachable`. The machine keeps running.
@@ -57,6 +58,23 @@ export const guestDeadlines: GuestDeadlines = {
   graceMs: 10_000,
   killMs: 5_000,
 };
+
+/** `commandMs` as set by the user, and the other deadlines in proportion. */
+export function vmmDeadlinesOf(commandMs: number): VmmDeadlines {
+  return scaled(vmmDeadlines, commandMs / vmmDeadlines.commandMs);
+}
+
+/** `replyMs` as set by the user, and the other deadlines in proportion. */
+export function guestDeadlinesOf(replyMs: number): GuestDeadlines {
+  return scaled(guestDeadlines, replyMs / guestDeadlines.replyMs);
+}
+
+function scaled<T extends Readonly<Record<string, number>>>(deadlines: T, factor: number): T {
+  // Cast: the same keys with other numbers.
+  return Object.fromEntries(
+    Object.entries(deadlines).map(([name, ms]) => [name, Math.max(1, Math.round(ms * factor))]),
+  ) as T;
+}
 
 /** ms for one answer of forkd-pages; the longest copies the whole memory of a machine to a slow disk */
 export const helperMs = 600_000;

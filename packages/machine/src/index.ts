@@ -1,4 +1,4 @@
-export { guestDeadlines } from "./deadlines.ts";
+export { guestDeadlinesOf, vmmDeadlinesOf, type GuestDeadlines, type VmmDeadlines } from "./deadlines.ts";
 export type {
   AttachSpec,
   BootSpec,
@@ -43,7 +43,7 @@ export {
   type ProcessId,
 } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
-export { GuestProgress } from "./agent/progress.ts";
+export { GuestProgress, whileAnswering } from "./agent/progress.ts";
 export { signalName } from "./agent/kernel/errors.ts";
 export { AgentProcess } from "./agent/process/process.ts";
 export type { AgentExit } from "./agent/wire/replies.ts";

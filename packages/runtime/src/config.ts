@@ -11,6 +11,7 @@ import {
   type DirectoryFacts,
   type LimitName,
 } from "@forkd/contract";
+import { guestDeadlinesOf, vmmDeadlinesOf, type GuestDeadlines, type VmmDeadlines } from "@forkd/machine";
 import { maxChainDepth } from "@forkd/store";
 import { z } from "zod";
 import {
@@ -138,6 +139,24 @@ export const runtimeSettings = {
     unit: "seconds",
     meaning: "Maximum time for the agent in a new child to answer.",
     becomes: (seconds) => ({ readyTimeoutMs: seconds * 1000 }),
+  }),
+  vmm_timeout_secs: setting({
+    schema: count(1, 3600),
+    default: 30,
+    unit: "seconds",
+    meaning:
+      "Maximum time for a VMM to answer a command; one that does not is killed. Its other deadlines follow in proportion.",
+    becomes: (seconds): { vmmDeadlines: VmmDeadlines } => ({ vmmDeadlines: vmmDeadlinesOf(seconds * 1000) }),
+  }),
+  guest_timeout_secs: setting({
+    schema: count(1, 3600),
+    default: 30,
+    unit: "seconds",
+    meaning:
+      "Maximum time for a guest agent to answer; then the call fails. Its other deadlines follow in proportion.",
+    becomes: (seconds): { guestDeadlines: GuestDeadlines } => ({
+      guestDeadlines: guestDeadlinesOf(seconds * 1000),
+    }),
   }),
   on_stop: setting({
     schema: z.enum(["keep", "stop"]),

@@ -86,7 +86,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
   const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
-    QemuEngine.open(config.qemuPath),
+    QemuEngine.open(config.qemuPath, config.vmmDeadlines),
     openStore(config, images, log, survivors.mappedImages),
     measureTscKhz(agentPath(config)),
   ]);

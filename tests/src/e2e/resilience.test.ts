@@ -13,8 +13,8 @@ import { connect } from "@forkd/sdk/node";
 import type { AppError, Sandbox } from "@forkd/sdk";
 import { assertNoDrafts } from "../support/branches.ts";
 import { endDaemon, startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { until } from "@forkd/test-support";
-import { residentBytes, sh } from "../support/sandboxes.ts";
+import { rejectsWith, until } from "@forkd/test-support";
+import { forkAll, residentBytes, sh } from "../support/sandboxes.ts";
 import { fillUp, ownDisk } from "../support/small-disk.ts";
 import { testDir } from "../support/test-dir.ts";
 
@@ -260,4 +260,44 @@ test("slow, stuck and disconnected clients do not affect the daemon", async (t) 
       assert.equal(await source.files.readText("/root/file"), "before");
     },
   );
+});
+
+test("stopped VMMs end the calls into them in time and cost no other sandbox its turn", async () => {
+  await using daemon = await startDaemon({
+    snapshots: ["tiny", "python"],
+    env: { FORKD_VMM_TIMEOUT_SECS: "3", FORKD_GUEST_TIMEOUT_SECS: "6", FORKD_BRANCH_CONCURRENCY: "3" },
+  });
+  const { forkd } = daemon;
+  const [healthy, branched, paused, followed, read] = await forkAll(forkd, "tiny", 5);
+  assert.ok(healthy && branched && paused && followed && read);
+  const evaluated = await forkd.forkOne("python");
+  const silent = [branched, paused, followed, read, evaluated];
+  const stream = await followed.commands.start(["sleep", "1000"]);
+  for (const { info } of silent) process.kill(info.pid ?? 0, "SIGSTOP");
+
+  const vmmLate = /the VMM did not answer ".*" within 3 s/;
+  const guestLate = /the guest did not answer within/;
+  const calls = [
+    rejectsWith(branched.branch({ tag: "b" }), "sandbox_dead", vmmLate),
+    rejectsWith(paused.pause(), "sandbox_dead", vmmLate),
+    rejectsWith(stream.wait(), "agent_unreachable", guestLate),
+    rejectsWith(read.files.read("/etc/hostname"), "agent_unreachable", guestLate),
+    rejectsWith(evaluated.eval("1", { timeoutSecs: 0 }), "agent_unreachable", guestLate),
+  ];
+  // Meanwhile the others work.
+  const branch = await healthy.branch({ tag: "healthy", n: 1 });
+  assert.equal(await sh(branch.children[0] as Sandbox, "echo child"), "child");
+  await Promise.all(calls);
+
+  // The places of the failed calls are free, and each machine has paid for its own silence only.
+  await Promise.all(["x", "y", "z"].map((tag) => healthy.branch({ tag })));
+  for (const { id } of [branched, paused]) {
+    const { state, reason } = (await forkd.sandboxes.get(id)).info;
+    assert.deepEqual([state, vmmLate.test(reason ?? "")], ["dead", true], reason);
+  }
+  process.kill(read.info.pid ?? 0, "SIGCONT");
+  assert.equal(await sh(read, "echo again"), "again");
+  await Promise.all([followed, evaluated].map((sandbox) => sandbox.kill()));
+  assert.equal(await sh(healthy, "echo healthy"), "healthy");
+  await assertNoDrafts(forkd, daemon.dataDir);
 });

@@ -95,6 +95,8 @@ export class AgentClient implements AsyncDisposable {
   #hello: AgentHello | undefined;
   #failure: AppError | undefined;
   #helloTimer: NodeJS.Timeout;
+  #heardAt = performance.now();
+  #probe: Promise<boolean> | undefined;
   readonly #lifetime = new AbortController();
 
   /** Takes over the socket and sends HELLO. Never throws: `ready` and `closed` report failures. */
@@ -121,7 +123,7 @@ export class AgentClient implements AsyncDisposable {
         this.#processes.delete(id);
         if (inputUsed?.some((bytes) => bytes > 0)) this.#inputUsed.set(id, inputUsed);
       },
-      ping: () => this.ping(),
+      answered: () => this.#request("detach", (id) => encodeFrame(frameType.ping, id), readOk, Infinity),
       deadlines: this.deadlines,
     };
     const helloTimeoutMs = options.helloTimeoutMs ?? defaultHelloTimeoutMs;
@@ -170,6 +172,25 @@ export class AgentClient implements AsyncDisposable {
     await this.#request("ping", (id) => encodeFrame(frameType.ping, id), readOk, ms);
   }
 
+  /**
+   * Whether the agent has sent something lately, or answers now. Rejects if the connection has ended. Callers
+   * share one ping, so that many idle streams do not keep a guest awake.
+   */
+  async isAnswering(): Promise<boolean> {
+    const { quietMs, pingMs } = this.deadlines;
+    if (performance.now() - this.#heardAt < quietMs) return true;
+    this.#probe ??= this.ping(pingMs)
+      .then(
+        () => true,
+        (error: unknown) => {
+          if (this.#failure) throw error;
+          return false;
+        },
+      )
+      .finally(() => (this.#probe = undefined));
+    return this.#probe;
+  }
+
   /** Calls sync(2) in the guest. */
   async sync(): Promise<void> {
     const { syncMs } = this.deadlines;
@@ -177,8 +198,8 @@ export class AgentClient implements AsyncDisposable {
   }
 
   /** Gives the guest its own entropy, clock and identity. A `guest_refused` error names the failed step. */
-  async afterFork(spec: AfterForkSpec): Promise<void> {
-    await this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec), readOk);
+  async afterFork(spec: AfterForkSpec, ms = this.deadlines.replyMs): Promise<void> {
+    await this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec), readOk, ms);
   }
 
   /**
@@ -297,7 +318,10 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  /** An answer after the deadline is still read, so that it does not break the protocol. */
+  /**
+   * An answer after the deadline is still read, so that it does not break the protocol. Without a deadline
+   * (Infinity) the answer or the end of the connection settles it.
+   */
   #request<T>(
     action: string,
     encode: (id: number) => Buffer,
@@ -317,7 +341,7 @@ export class AgentClient implements AsyncDisposable {
     };
     this.#requests.set(id, { action, receive, fail: (error) => done.reject(error) });
     this.#channel.send(frame);
-    return withDeadline(done.promise, ms, () => silentGuest(action, ms));
+    return ms === Infinity ? done.promise : withDeadline(done.promise, ms, () => silentGuest(action, ms));
   }
 
   /** Returns an unused id. Counting starts at a random id, to avoid the ids of earlier connections. */
@@ -332,6 +356,7 @@ export class AgentClient implements AsyncDisposable {
   }
 
   #receive(frame: Frame): void {
+    this.#heardAt = performance.now();
     if (this.#hello === undefined) {
       // The parser guarantees that the first frame is HELLO_OK.
       this.#hello = decodeHelloOk(frame.payload);

@@ -1,21 +1,32 @@
 /**
  * Waits for an operation in the guest that has no timeout, such as copying a file. It may continue as long as
  * it makes progress. A guest that shows none for a while is asked whether it still answers: a busy one does,
- * a silent one fails the operation with `agent_unreachable`.
+ * a silent one fails the operation with `agent_unreachable`. A VMM that hangs or was stopped is silent, too.
  */
 import { within } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { AgentClient } from "./client.ts";
+import { silentGuest } from "./errors.ts";
+
+type Asked = Pick<AgentClient, "deadlines" | "isAnswering" | "isHeld">;
+
+/** Waits for work that may rightly take any time without a sign of it, such as a command that sleeps. */
+export function whileAnswering<T>(client: Asked, action: string, work: Promise<T>): Promise<T> {
+  return new GuestProgress(client, action, { mayIdle: true }).next(work);
+}
 
 export class GuestProgress {
-  readonly #client: Pick<AgentClient, "deadlines" | "isHeld" | "ping">;
+  readonly #client: Asked;
   readonly #action: string;
+  readonly #stallMs: number;
   #movedAt = performance.now();
   #isCallersTurn = false;
 
-  constructor(client: Pick<AgentClient, "deadlines" | "isHeld" | "ping">, action: string) {
+  /** `mayIdle`: the operation needs no progress as long as the agent answers. */
+  constructor(client: Asked, action: string, { mayIdle = false } = {}) {
     this.#client = client;
     this.#action = action;
+    this.#stallMs = mayIdle ? Infinity : client.deadlines.stallMs;
   }
 
   /** The guest has done a step, and now waits for the caller, for example for the next bytes to write. */
@@ -30,7 +41,7 @@ export class GuestProgress {
 
   /** Waits for the next step of the guest. */
   async next<T>(step: Promise<T>): Promise<T> {
-    const { quietMs, pingMs, stallMs } = this.#client.deadlines;
+    const { quietMs, pingMs } = this.#client.deadlines;
     this.#movedAt = performance.now();
     // Used again and again below; a failure is reported by the step itself.
     const done = step.then((value) => ({ value }));
@@ -40,8 +51,8 @@ export class GuestProgress {
       if (result) return result.value;
       // Nothing reaches a guest that is being captured.
       if (this.#isCallersTurn || this.#client.isHeld) this.#movedAt = performance.now();
-      else if (performance.now() - this.#movedAt >= stallMs) throw this.#stalled(stallMs);
-      else await this.#client.ping(pingMs);
+      else if (performance.now() - this.#movedAt >= this.#stallMs) throw this.#stalled(this.#stallMs);
+      else if (!(await this.#client.isAnswering())) throw silentGuest(this.#action, quietMs + pingMs);
     }
   }
 

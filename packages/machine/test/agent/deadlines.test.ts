@@ -15,9 +15,9 @@ import {
   writeFile,
 } from "../../src/agent/files.ts";
 import type { AgentClient } from "../../src/agent/client.ts";
-import { frameType } from "../../src/agent/wire/frames.ts";
+import { encodeField, frameType } from "../../src/agent/wire/frames.ts";
 import { guestDeadlines } from "../../src/deadlines.ts";
-import { FakeGuest } from "./support/fake-guest.ts";
+import { FakeGuest, u32 } from "./support/fake-guest.ts";
 
 const short = { ...guestDeadlines, replyMs: 20, syncMs: 20, quietMs: 10, pingMs: 20, killMs: 20 };
 /** A guest that answers these pings is alive; the operation may take as long as it likes. */
@@ -83,7 +83,7 @@ test("an operation that makes no progress ends although the agent answers", asyn
 });
 
 test("writeFile() waits for a slow caller without asking the guest", async () => {
-  await using guest = await FakeGuest.ready({ deadlines: short });
+  await using guest = await FakeGuest.ready({ deadlines: { ...patient, quietMs: 10 } });
   const slow = createDeferred<void>();
   const content = async function* (): AsyncGenerator<Uint8Array> {
     await slow.promise;
@@ -117,3 +117,22 @@ test("a call fails when the connection is closed", async () => {
   await closed;
   await rejectsWith(statFile(guest.client, "/a"), "agent_unreachable");
 });
+
+for (const name of ["readFile", "writeFile", "removeFile", "statFile"] as const) {
+  test(`a guest that answers after ${name} was given up keeps its connection`, async () => {
+    await using guest = await FakeGuest.ready({ deadlines: short });
+    await rejectsWith(calls[name]?.(guest.client) ?? Promise.resolve(), "agent_unreachable");
+    const late = guest.client.ping(60_000);
+    // The guest continues, and handles what has waited for it in order.
+    const answer = async (): Promise<void> => {
+      for (;;) {
+        const { type, id } = await guest.next();
+        if (type === frameType.start) guest.send(frameType.started, id, encodeField(1, u32(7)));
+        if (type === frameType.ping) guest.send(frameType.ok, id);
+      }
+    };
+    answer().catch(() => undefined);
+    await late;
+    assert.equal(guest.client.isClosed, false);
+  });
+}

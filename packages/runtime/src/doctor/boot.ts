@@ -70,7 +70,7 @@ async function tryBoot(
 ): Promise<string | undefined> {
   try {
     const [engine, tscKhz] = await Promise.all([
-      QemuEngine.open(config.qemuPath),
+      QemuEngine.open(config.qemuPath, config.vmmDeadlines),
       measureTscKhz(agentPath(config)),
     ]);
     const deadlineMs = deadlinesMs[accelerator];

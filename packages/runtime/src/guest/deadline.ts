@@ -4,9 +4,7 @@
  */
 import { AppError } from "@forkd/contract";
 import { maxTimerMs, withDeadline } from "@forkd/base";
-import { guestDeadlines } from "@forkd/machine";
-
-const { replyMs, graceMs } = guestDeadlines;
+import { whileAnswering, type AgentClient } from "@forkd/machine";
 
 function silent(what: string): AppError {
   return new AppError("agent_unreachable", `The guest does not answer: ${what}`, {
@@ -15,20 +13,26 @@ function silent(what: string): AppError {
 }
 
 /** For requests that an agent answers immediately. */
-export function withReplyDeadline<T>(what: string, work: Promise<T>): Promise<T> {
-  return withDeadline(work, replyMs, () => silent(what));
+export function withReplyDeadline<T>(
+  { deadlines }: Pick<AgentClient, "deadlines">,
+  what: string,
+  work: Promise<T>,
+): Promise<T> {
+  return withDeadline(work, deadlines.replyMs, () => silent(what));
 }
 
 /**
- * For work that has its own timeout (0 = none). After an abort, which is sent to the guest, it has a short
- * grace period.
+ * For work that has its own timeout (0 = none). A guest that falls silent before is given up at once. After an
+ * abort, which is sent to the guest, the work has a short grace period.
  */
 export function withExitDeadline<T>(
+  agent: AgentClient,
   what: string,
   work: Promise<T>,
   options: { timeoutMs: number; signal: AbortSignal | undefined },
 ): Promise<T> {
   const { timeoutMs, signal } = options;
+  const { graceMs } = agent.deadlines;
   return new Promise((resolve, reject) => {
     const late = () => reject(silent(what));
     let timer = timeoutMs > 0 ? setTimeout(late, Math.min(timeoutMs + graceMs, maxTimerMs)) : undefined;
@@ -42,6 +46,6 @@ export function withExitDeadline<T>(
       clearTimeout(timer);
       signal?.removeEventListener("abort", hurry);
     };
-    work.finally(done).then(resolve, reject);
+    whileAnswering(agent, "run the command", work).finally(done).then(resolve, reject);
   });
 }

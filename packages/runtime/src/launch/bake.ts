@@ -173,7 +173,11 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
     }
   }
   // Do once what every child does first, so that the pages it needs are in memory.
-  await withReplyDeadline("the interpreter is silent", kernel.client.afterFork(randomBytes(64), plan.env));
+  await withReplyDeadline(
+    agent,
+    "the interpreter is silent",
+    kernel.client.afterFork(randomBytes(64), plan.env),
+  );
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
   return kernel;
 }

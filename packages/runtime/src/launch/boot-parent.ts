@@ -1,17 +1,18 @@
 /**
  * Boots the parent of a snapshot, up to the answer to AFTER_FORK: from then on its agent is known to work.
  *
- * A guest that greets and then falls silent is booted once more, as a last resort: a lost wake-up in an
- * emulated guest must not cost a build. The time for the boot covers both attempts.
+ * A VMM that does not start, and a guest that does not greet or then falls silent, are started once more, as a
+ * last resort: a lost wake-up in an emulated guest must not cost a build. The time for the boot covers both
+ * attempts.
  */
 import { randomBytes } from "node:crypto";
 import { open } from "node:fs/promises";
 import { AppError } from "@forkd/contract";
-import { removeTree, Scope, withDeadline } from "@forkd/base";
+import { deadlineSignal } from "@forkd/contract/wire";
+import { maxTimerMs, removeTree, Scope, withDeadline } from "@forkd/base";
 import {
   AgentClient,
   createOverlay,
-  guestDeadlines,
   kernelCommandLine,
   shapeOf,
   type Machine,
@@ -46,6 +47,8 @@ type BootContext = {
 };
 
 const maxAttempts = 2;
+/** Part of the boot's time that the first attempt has to greet; a restart needs less, with its files cached. */
+const greetShare = 2 / 3;
 /** Part of the boot's time after which a guest that has greeted counts as silent, so that a restart fits in. */
 const answerShare = 1 / 4;
 
@@ -65,21 +68,28 @@ export async function bootParent(
   for (let attempt = 1; ; attempt++) {
     onProgress("boot", `booting the parent (${plan.memoryMib} MiB, ${plan.vcpus} vCPU, ${accelerator})`);
     try {
-      const leftMs = attempt === 1 ? plan.bootTimeoutMs : Math.max(1, Math.round(until - performance.now()));
-      const booted = await bootOnce(runtime, draft, plan, { signal, id, number: attempt - 1, leftMs });
+      const greetMs = attempt === 1 ? plan.bootTimeoutMs * greetShare : until - performance.now();
+      const place = { id, number: attempt - 1, greetMs: Math.max(1, Math.round(greetMs)) };
+      const booted = await bootOnce(runtime, draft, plan, { signal, ...place });
       scope.use(booted);
       const kept = scope.keep();
       return { ...booted, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
     } catch (error) {
-      if (!(error instanceof SilentAfterHello)) throw error;
+      if (!(error instanceof SilentParent)) throw error;
       if (attempt === maxAttempts || performance.now() > until) throw error.cause;
       runtime.log.warn({ event: "bake.boot_again", attempt, error: error.cause });
     }
   }
 }
 
-/** The guest answered HELLO and nothing after it. The cause is the error for the caller. */
-class SilentAfterHello extends Error {}
+/** The VMM did not start, or the guest did not answer. The cause is the error for the caller. */
+class SilentParent extends Error {
+  constructor(text: string) {
+    super(text, {
+      cause: new AppError("agent_unreachable", text, { remedy: { action: "show_daemon_log" } }),
+    });
+  }
+}
 
 async function bootOnce(
   runtime: Runtime,
@@ -89,8 +99,8 @@ async function bootOnce(
     signal,
     id,
     number,
-    leftMs,
-  }: { signal: AbortSignal | undefined; id: string; number: number; leftMs: number },
+    greetMs,
+  }: { signal: AbortSignal | undefined; id: string; number: number; greetMs: number },
 ): Promise<BootedParent> {
   await using scope = new Scope();
   const paths = await makePlace(runtime, id, number, scope);
@@ -98,22 +108,31 @@ async function bootOnce(
   const { accelerator } = runtime.accelerator;
   const shape = shapeOf({ vcpus: plan.vcpus, memoryMib: plan.memoryMib, accelerator });
   const commandLine = kernelCommandLine(accelerator, runtime.tscKhz);
+  const until = performance.now() + greetMs;
+  const late = () => new SilentParent(`The parent did not answer within ${plan.bootTimeoutMs} ms`);
+  using starting = deadlineSignal(greetMs, signal);
   const machine = scope.use(
-    await runtime.engine.boot(
-      {
-        shape,
-        place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
-        memoryFile: draft.path("memory"),
-        disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
-        kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
-      },
-      signal ? { signal } : {},
-    ),
+    await runtime.engine
+      .boot(
+        {
+          shape,
+          place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
+          memoryFile: draft.path("memory"),
+          disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
+          kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
+        },
+        { signal: starting.signal },
+      )
+      .catch((error: unknown) => {
+        throw starting.isLate ? late() : error;
+      }),
   );
   const agent = scope.use(
     AgentClient.open(machine.agentSocket, {
       atBoundary: true,
-      helloTimeoutMs: leftMs,
+      // No shorter than the wait below, which knows of the restart.
+      helloTimeoutMs: maxTimerMs,
+      deadlines: runtime.config.guestDeadlines,
       log: runtime.log,
       ...(signal && { signal }),
     }),
@@ -122,8 +141,8 @@ async function bootOnce(
   const stop = () => void machine[Symbol.asyncDispose]();
   signal?.addEventListener("abort", stop, { once: true });
   scope.defer(() => signal?.removeEventListener("abort", stop));
-  await orDeath(machine, agent.ready);
-  await orDeath(machine, takeIdentity(agent, plan));
+  await withDeadline(orDeath(machine, agent.ready), Math.max(1, until - performance.now()), late);
+  await takeIdentity(machine, agent, plan);
   const kept = scope.keep();
   return { machine, agent, shape, commandLine, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
 }
@@ -137,19 +156,21 @@ async function makeFiles(draft: Draft, plan: BootPlan): Promise<void> {
   await memory.truncate(plan.memoryMib * 1024 * 1024);
 }
 
-async function takeIdentity(agent: AgentClient, { bootTimeoutMs }: BootPlan): Promise<void> {
-  const ms = Math.min(guestDeadlines.replyMs, bootTimeoutMs * answerShare);
-  const answered = agent.afterFork({
-    entropy: randomBytes(64),
-    realtimeNs: wallClock,
-    ...guestIdentity("forkd-parent"),
-  });
-  await withDeadline(answered, ms, () => {
+async function takeIdentity(
+  machine: Machine,
+  agent: AgentClient,
+  { bootTimeoutMs }: BootPlan,
+): Promise<void> {
+  const ms = Math.min(agent.deadlines.replyMs, bootTimeoutMs * answerShare);
+  const identity = { entropy: randomBytes(64), realtimeNs: wallClock, ...guestIdentity("forkd-parent") };
+  try {
+    await orDeath(machine, agent.afterFork(identity, ms));
+  } catch (error) {
+    const isSilent = error instanceof AppError && error.code === "agent_unreachable" && !agent.isClosed;
+    if (!isSilent) throw error;
     const text = `The parent did not answer within ${Math.round(ms / 1000)} s after it had booted`;
-    return new SilentAfterHello(text, {
-      cause: new AppError("agent_unreachable", text, { remedy: { action: "show_daemon_log" } }),
-    });
-  });
+    throw new SilentParent(text);
+  }
 }
 
 /** Waits for `work`. If the machine exits first, throws why. */

@@ -16,7 +16,7 @@ export async function runInGuest(
   });
   await process.started;
   const limits = { timeoutMs: command.timeoutMs, signal: undefined };
-  const exit = await withExitDeadline("the command has not ended", process.exit, limits);
+  const exit = await withExitDeadline(agent, "the command has not ended", process.exit, limits);
   process.forget();
   return { exitCode: exit.signal === undefined ? (exit.code ?? 0) : 128 + exit.signal, output };
 }

@@ -47,6 +47,7 @@ export async function startMachine(
     AgentClient.open(prepared.machine.agentSocket, {
       atBoundary: manifest.agent_at_boundary ?? true,
       helloTimeoutMs: readyTimeoutMs,
+      deadlines: runtime.config.guestDeadlines,
       log: runtime.log,
     }),
   );

@@ -100,7 +100,7 @@ async function answers(
     askedAt: performance.now(),
     pooled: false,
   });
-  await withReplyDeadline("the child of the new snapshot is silent", sandbox.agent.ping());
+  await withReplyDeadline(sandbox.agent, "the child of the new snapshot is silent", sandbox.agent.ping());
 }
 
 async function planFor(

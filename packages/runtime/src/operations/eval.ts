@@ -9,7 +9,7 @@ import {
   type ParsedOf,
 } from "@forkd/contract";
 import { AsyncQueue } from "@forkd/base";
-import { GuestProgress, type EvalOutcome } from "@forkd/machine";
+import { GuestProgress, whileAnswering, type EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent, type OutputEvent } from "../guest/output-event.ts";
@@ -133,18 +133,22 @@ async function evaluateWith(
   { signal, onOutput, hold }: EvalHooks,
 ): Promise<EvalDone> {
   const { restart } = kernel;
+  const silent = new AbortController();
+  const evaluating = kernel.client.evaluate({
+    code: request.code,
+    context: request.context,
+    timeoutMs: leftMs,
+    onOutput,
+    hold: (bytes) => hold(bytes * valueCopies),
+    signal: signal ? AbortSignal.any([signal, silent.signal]) : silent.signal,
+  });
   try {
-    const result = await kernel.client.evaluate({
-      code: request.code,
-      context: request.context,
-      timeoutMs: leftMs,
-      onOutput,
-      hold: (bytes) => hold(bytes * valueCopies),
-      ...(signal && { signal }),
-    });
+    const result = await whileAnswering(machine.agent, "evaluate", evaluating);
     kernel.restart = undefined;
     return { result, kernel, restart };
   } catch (error) {
+    // Takes back an eval that still waits, and ends one that runs.
+    silent.abort(error);
     throw await explainInterpreterEnd(machine, kernel, error);
   }
 }

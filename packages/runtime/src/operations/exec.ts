@@ -105,7 +105,7 @@ async function runCommand(
       await fed;
       return exit;
     };
-    const exit = await withExitDeadline("the command has not ended", whole(), {
+    const exit = await withExitDeadline(sandbox.agent, "the command has not ended", whole(), {
       timeoutMs: spec.timeoutMs ?? 0,
       signal,
     });
@@ -136,7 +136,7 @@ export function startExec(
       detached: true,
       keepBytes: keptBytes,
     });
-    await withReplyDeadline("the command has not started", process.started);
+    await withReplyDeadline(sandbox.agent, "the command has not started", process.started);
     if (request.stdin !== undefined) {
       await withProcess(sandbox, process.id, (attached) => feed(attached, request));
     }
@@ -162,7 +162,7 @@ async function streamCommand(
   const startedAt = performance.now();
   const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
   const release = killOnAbort(runtime, process, signal);
-  await withReplyDeadline("the command has not started", process.started);
+  await withReplyDeadline(sandbox.agent, "the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
   const finish = () => {
@@ -184,7 +184,7 @@ export function attachExec(
   return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
     if (sandbox.current.followed(request.exec_id)) throw alreadyFollowed(request.exec_id);
     const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
-    await started(process, request.id);
+    await started(sandbox, process);
     const detach = () => void process.detach().catch(() => undefined);
     if (signal?.aborted) detach();
     signal?.addEventListener("abort", detach, { once: true });
@@ -209,14 +209,21 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   let finished = false;
   try {
     if (first) yield first;
-    for await (const { stream, offset, bytes } of process.output) yield outputEvent(stream, offset, bytes);
-    // No deadline: a stream lasts as long as its command, and the caller may leave at any time.
-    const exit = await process.exit;
+    // A stream lasts as long as its command, which may be silent. Only a guest that does not answer ends it.
+    const progress = new GuestProgress(sandbox.agent, "follow the command", { mayIdle: true });
+    for (;;) {
+      const { done, value } = await progress.next(process.output.next());
+      if (done) break;
+      yield outputEvent(value.stream, value.offset, value.bytes);
+    }
+    const exit = await progress.next(process.exit);
     finished = true;
     owned.finish?.();
     yield { type: "exit", ...exitFields(exit), duration_ms: performance.now() - startedAt };
   } catch (error) {
     finished = true;
+    // A guest that answers again still has the command, and the next attach finds it.
+    process.detach().catch(() => undefined);
     throw error;
   } finally {
     followed[Symbol.dispose]();
@@ -225,10 +232,10 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   }
 }
 
-async function started(process: AgentProcess, id: string): Promise<void> {
+async function started({ id, agent }: Sandbox, process: AgentProcess): Promise<void> {
   const execId = process.id;
   try {
-    await withReplyDeadline("the command cannot be attached to", process.started);
+    await withReplyDeadline(agent, "the command cannot be attached to", process.started);
   } catch (error) {
     if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(id, execId, error);
     throw error;
@@ -253,7 +260,7 @@ function noSuchExec(id: string, execId: number, cause?: unknown): AppError {
 
 export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Context): Promise<ExecInfo[]> {
   const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, { hold }) =>
-    withReplyDeadline("its commands cannot be listed", agent.list(hold)),
+    withReplyDeadline(agent, "its commands cannot be listed", agent.list(hold)),
   );
   return listings
     .filter((each) => each.kind === "command" && !each.label.startsWith("kernel:"))
@@ -288,13 +295,21 @@ async function withProcess<T>(
     return new GuestProgress(sandbox.agent, "reach the command").next(Promise.resolve(work(followed)));
   }
   return current.attachBriefly(async () => {
-    const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
+    const listings = await withReplyDeadline(
+      sandbox.agent,
+      "its commands cannot be listed",
+      sandbox.agent.list(),
+    );
     const listing = listings.find((each) => each.id === execId);
     if (!listing || listing.finished) throw noSuchExec(sandbox.id, execId);
     const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
     try {
-      await started(process, sandbox.id);
-      return await withReplyDeadline("the command takes no input", Promise.resolve(work(process)));
+      await started(sandbox, process);
+      return await withReplyDeadline(
+        sandbox.agent,
+        "the command takes no input",
+        Promise.resolve(work(process)),
+      );
     } finally {
       await process.detach();
     }

@@ -1,6 +1,6 @@
 /** The services that a snapshot's recipe started: their state, and what they have written. */
 import { AppError, type ParsedOf, type ServiceInfo } from "@forkd/contract";
-import { GuestProgress, type AgentClient, type AgentProcess } from "@forkd/machine";
+import { GuestProgress, whileAnswering, type AgentClient, type AgentProcess } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { LastLines } from "../guest/last-lines.ts";
@@ -19,7 +19,7 @@ export async function listServices(
   context: Context,
 ): Promise<ServiceInfo[]> {
   const listings = await collectFromGuest(runtime, { ...context, id }, ({ agent }, { hold }) =>
-    withReplyDeadline(unlisted, agent.list(hold)),
+    withReplyDeadline(agent, unlisted, agent.list(hold)),
   );
   return servicesAmong(listings).map(({ name, process }) => ({
     name,
@@ -48,7 +48,7 @@ export function serviceLogs(
 }
 
 async function findService(sandbox: Sandbox, name: string): Promise<AgentListing> {
-  const services = servicesAmong(await withReplyDeadline(unlisted, sandbox.agent.list()));
+  const services = servicesAmong(await withReplyDeadline(sandbox.agent, unlisted, sandbox.agent.list()));
   const found = services.find((each) => each.name === name);
   if (found) return found.process;
   const names = services.map((each) => each.name);
@@ -93,8 +93,8 @@ async function* readLog(
     }
     if (last) yield last.bytes();
     while (follow && !hasEnded) {
-      // No deadline: it lasts as long as the service, and the caller may leave at any time.
-      const next = await output.next();
+      // It lasts as long as the service, which may be silent, and its agent answers.
+      const next = await whileAnswering(sandbox.agent, "follow the service", output.next());
       hasEnded = next.done === true;
       if (!next.done) yield next.value.bytes;
     }
@@ -107,6 +107,6 @@ async function* readLog(
 async function attach(sandbox: Sandbox, id: number): Promise<AgentProcess> {
   const process = sandbox.agent.attach(id, [0, 0, 0]);
   process.exit.catch(() => undefined);
-  await withReplyDeadline("the service cannot be attached to", process.started);
+  await withReplyDeadline(sandbox.agent, "the service cannot be attached to", process.started);
   return process;
 }

@@ -218,6 +218,7 @@ function sandboxMachine(
     AgentClient.open(machine.agentSocket, {
       atBoundary: false,
       helloTimeoutMs: runtime.config.readyTimeoutMs,
+      deadlines: runtime.config.guestDeadlines,
       log: runtime.log,
     }),
   );

@@ -27,6 +27,8 @@ import { FakeGuest, type GuestScript } from "./guest.ts";
 export type Script = GuestScript & {
   /** thrown by prepare() and boot() */
   failPrepare?: string;
+  /** prepare() and boot() wait until they are cancelled, like a VMM that does not greet */
+  hangPrepare?: boolean;
   /** thrown by start() */
   failStart?: string;
   /** thrown by saveDevices() */
@@ -123,6 +125,10 @@ export class FakeEngine implements Engine {
     await appendFile(spec.place.logPath, "log of the engine\n");
     await appendFile(spec.place.consolePath, "console of the guest\n");
     if (script.failPrepare !== undefined) throw new Error(script.failPrepare);
+    if (script.hangPrepare && signal) {
+      await once(signal, "abort");
+      throw new Error("killed before it had started");
+    }
     const [near, far, agent] = await this.#connect(join(spec.place.socketDir, "agent.sock"), script);
     const disk: DiskLayer[] = [
       ...[...spec.disk.backing].reverse(),

@@ -37,6 +37,8 @@ export type GuestScript = {
   refuseAfterFork?: string;
   /** exit code of everything that is started */
   exitCode?: number;
+  /** what is started runs until exitAll() */
+  keepsRunning?: boolean;
   /** what everything that is started writes, at most one frame */
   stdout?: Buffer;
   /** answers START with this error: there is no such program */
@@ -89,6 +91,7 @@ export class FakeGuest {
   /** from AFTER_FORK */
   identity: Identity | undefined;
   readonly script: GuestScript;
+  readonly #running = new Set<number>();
   /** ids of what was started detached */
   readonly #detached = new Set<number>();
   #buffer = Buffer.alloc(0);
@@ -155,9 +158,15 @@ export class FakeGuest {
         return this.send(type.error, id, field(1, u32(enoent)), field(2, Buffer.from(refuseStart)));
       this.send(type.started, id, field(1, u32(7)));
       const flags = fields.get(7)?.readUInt32LE() ?? 0;
-      if ((flags & detachedFlag) === 0) this.#end(id);
-      else this.#detached.add(id);
+      if ((flags & detachedFlag) !== 0) this.#detached.add(id);
+      else if (this.script.keepsRunning) this.#running.add(id);
+      else this.#end(id);
     }
+  }
+
+  exitAll(): void {
+    for (const id of this.#running) this.#end(id);
+    this.#running.clear();
   }
 
   #list(id: number, { id: processId, label, stdout, dropped = 0, exitCode }: FakeProcess): void {

@@ -7,7 +7,7 @@
  * The guest is not trusted: output beyond the credit, at a wrong offset, after its end or after EXIT throws
  * ProtocolError, on which the client closes the connection.
  */
-import { withDeadline, createDeferred, type Deferred } from "@forkd/base";
+import { createDeferred, withDeadline, within, type Deferred } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { GuestDeadlines } from "../../deadlines.ts";
 import { ProtocolError, refusal, silentGuest } from "../errors.ts";
@@ -55,8 +55,8 @@ export type InputUsed = readonly [number, number];
 export interface ProcessLink extends FrameSink {
   /** Forgets the process: later frames for it are violations. With `inputUsed` it keeps running. */
   release(id: number, inputUsed?: InputUsed): void;
-  /** Resolves when the guest has answered everything sent so far. */
-  ping(): Promise<void>;
+  /** Resolves when the guest has answered everything sent so far, however late. */
+  answered(): Promise<void>;
   readonly deadlines: Pick<GuestDeadlines, "replyMs" | "killMs">;
 }
 
@@ -172,12 +172,15 @@ export class AgentProcess implements AsyncDisposable {
     this.#state = "leaving";
     this.#discarding = true;
     this.#link.send(encodeFrame(frameType.detach, this.id));
-    const left = this.#link.ping();
+    const left = this.#link.answered();
     this.#settle(detached(this.id), undefined);
-    // If the guest no longer answers, there is nothing to wait for.
-    await withDeadline(left, this.#link.deadlines.killMs, () => detached(this.id)).catch(() => undefined);
-    // All attachments of a connection share one window.
-    this.#release([this.#inputs[0].usedBytes, this.#inputs[3].usedBytes]);
+    // Until then the guest may still send frames for it. All attachments of a connection share one window.
+    const released = left.then(
+      () => this.#release([this.#inputs[0].usedBytes, this.#inputs[3].usedBytes]),
+      () => this.#release(),
+    );
+    // If the guest does not answer, the caller has nothing to wait for.
+    await within(released, this.#link.deadlines.killMs);
   }
 
   /** Lets the agent drop its state of the process once it has finished. */

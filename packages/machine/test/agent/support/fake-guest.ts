@@ -76,12 +76,21 @@ export class FakeGuest implements AsyncDisposable {
   }
 
   /** Waits for the next frame of this type. */
-  async take(type: number): Promise<Frame> {
+  take(type: number): Promise<Frame> {
+    return this.#takeWhere((frame) => frame.type === type, `of type ${type}`);
+  }
+
+  /** Waits for the next frame of any type. */
+  next(): Promise<Frame> {
+    return this.#takeWhere(() => true, "of any type");
+  }
+
+  async #takeWhere(matches: (frame: Frame) => boolean, which: string): Promise<Frame> {
     for (;;) {
-      const index = this.received.findIndex((frame) => frame.type === type);
+      const index = this.received.findIndex(matches);
       if (index !== -1) return this.received.splice(index, 1)[0]!;
       const arrived = new Promise<void>((resolve) => this.#arrived.push(resolve));
-      await withDeadline(arrived, deadlineMs, () => new Error(`No frame of type ${type} arrived`));
+      await withDeadline(arrived, deadlineMs, () => new Error(`No frame ${which} arrived`));
     }
   }
 
