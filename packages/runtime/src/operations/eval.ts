@@ -8,7 +8,7 @@ import {
   type Language,
   type ParsedOf,
 } from "@forkd/contract";
-import { AsyncQueue } from "@forkd/base";
+import { AsyncQueue, roundMs } from "@forkd/base";
 import { GuestProgress, type EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
@@ -160,7 +160,7 @@ function toResult(
     truncated: output.stdout.isCut || output.stderr.isCut,
     language: kernel.language,
     context: request.context,
-    duration_ms: durationMs,
+    duration_ms: roundMs(durationMs),
   };
 }
 

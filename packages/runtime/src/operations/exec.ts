@@ -1,4 +1,5 @@
 /** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
+import { roundMs } from "@forkd/base";
 import { constants } from "node:os";
 import {
   AppError,
@@ -115,7 +116,7 @@ async function runCommand(
       stderr: stderr.text(),
       ...exitFields(exit),
       truncated: stdout.isCut || stderr.isCut,
-      duration_ms: performance.now() - startedAt,
+      duration_ms: roundMs(performance.now() - startedAt),
     };
   } finally {
     release();
@@ -212,7 +213,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     const exit = await process.exit;
     finished = true;
     owned.finish?.();
-    yield { type: "exit", ...exitFields(exit), duration_ms: performance.now() - startedAt };
+    yield { type: "exit", ...exitFields(exit), duration_ms: roundMs(performance.now() - startedAt) };
   } catch (error) {
     finished = true;
     throw error;
