@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { errorEventSchema } from "./error-body.ts";
 import { envSchema, execIdSchema, inSandbox, sandboxPath } from "./ids.ts";
-import { contentBodyBytes, noAnswer, route } from "./route.ts";
-import { signalNames } from "./wire/names.ts";
+import { contentBodyBytes, noAnswer, queryFlag, route } from "./route.ts";
+import { serviceNamePattern, signalNames } from "./wire/names.ts";
 
 const noNul = (text: string) => !text.includes("\0");
 const argument = z.string().max(131_072).refine(noNul, "must not contain NUL");
@@ -86,6 +86,19 @@ const execInfoSchema = z.object({
 });
 export type ExecInfo = z.output<typeof execInfoSchema>;
 
+const serviceInfoSchema = z.object({
+  name: z.string(),
+  state: z.enum(["running", "exited"]),
+  exec_id: z.number(),
+  pid: z.number(),
+  command: z.string(),
+  /** bytes written so far, in the parent too; the guest keeps the last 256 KiB of each */
+  stdout_bytes: z.number(),
+  stderr_bytes: z.number(),
+  exit_code: z.number().optional(),
+});
+export type ServiceInfo = z.output<typeof serviceInfoSchema>;
+
 const execInputSchema = z.strictObject({
   data: z
     .string()
@@ -101,6 +114,10 @@ const execSignalSchema = z.strictObject({ signal: z.enum(signalNames).default("S
 /** One piece of input, even if every character is an escape */
 const inputBodyBytes = 8 * 1024 * 1024;
 const inExec = inSandbox.extend({ exec_id: execIdSchema });
+const serviceNameSchema = z
+  .string()
+  .regex(serviceNamePattern, "must be 1 to 64 of letters, digits, dot, underscore and dash")
+  .meta({ description: "Name of a service" });
 const execPath = `${sandboxPath}/execs/{exec_id}` as const;
 
 export const execRoutes = {
@@ -179,6 +196,33 @@ export const execRoutes = {
     scope: "run",
     intoGuest: true,
     input: inExec.extend(ptySizeSchema.shape),
+    output: noAnswer,
+  }),
+  listServices: route({
+    method: "get",
+    path: `${sandboxPath}/services`,
+    summary: "Services that the recipe of the snapshot started",
+    status: 200,
+    kind: "json",
+    scope: "run",
+    intoGuest: true,
+    input: inSandbox,
+    output: z.array(serviceInfoSchema),
+  }),
+  serviceLogs: route({
+    method: "get",
+    path: `${sandboxPath}/services/{name}/logs`,
+    summary: "Output of a service, from its start in the parent on",
+    status: 200,
+    kind: "bytes",
+    scope: "run",
+    endless: true,
+    intoGuest: true,
+    input: inSandbox.extend({
+      name: serviceNameSchema,
+      follow: queryFlag.optional(),
+      tail: z.coerce.number().int().min(1).optional(),
+    }),
     output: noAnswer,
   }),
 } as const;

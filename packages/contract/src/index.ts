@@ -9,6 +9,7 @@ export {
   maxBufferedOutput,
   sandboxIdPattern,
   scopes,
+  serviceNamePattern,
   signalNames,
   tagPattern,
 } from "./wire/names.ts";
@@ -37,7 +38,7 @@ export type { BranchRequest, BranchResult } from "./branches.ts";
 export { workspaceNameSchema } from "./workspaces.ts";
 export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";
-export type { ExecEvent, ExecInfo, ExecRequest, ExecResult } from "./exec.ts";
+export type { ExecEvent, ExecInfo, ExecRequest, ExecResult, ServiceInfo } from "./exec.ts";
 export { evalEventSchema } from "./eval.ts";
 export type { EvalEvent, EvalRequest, EvalResult } from "./eval.ts";
 export { fileEntrySchema } from "./files.ts";

@@ -58,7 +58,7 @@ test("only the listed routes differ from the defaults of the table", () => {
   );
   assert.deepEqual(
     namesWhere(({ endless }) => endless),
-    ["attachExec", "events", "logs"],
+    ["attachExec", "events", "logs", "serviceLogs"],
   );
   assert.deepEqual(
     namesWhere(({ idempotencyKey }) => idempotencyKey === "honoured"),

@@ -1,4 +1,4 @@
-export { readRecipe } from "./recipe/recipe.ts";
+export { readRecipe, type Recipe } from "./recipe/recipe.ts";
 export { ensureKernel, type Kernel } from "./kernel/kernel.ts";
 export { ensureInitramfs } from "./kernel/initramfs.ts";
 export { ensureRootfs } from "./rootfs/rootfs.ts";

@@ -29,6 +29,7 @@ export {
   startExec,
   streamExec,
 } from "./operations/exec.ts";
+export { listServices, serviceLogs } from "./operations/services.ts";
 export {
   chmodFile,
   listFiles,

@@ -20,6 +20,7 @@ export type {
   Language,
   Remedy,
   SandboxInfo,
+  ServiceInfo,
   Scope,
   SandboxStats,
   SnapshotDetail,

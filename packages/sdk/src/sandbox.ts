@@ -9,6 +9,7 @@ import type {
   Language,
   RequestOf,
   SandboxInfo,
+  ServiceInfo,
 } from "@forkd/contract";
 import type { CallOptions, Client, CreateOptions } from "./client.ts";
 import { Commands } from "./commands.ts";
@@ -99,17 +100,27 @@ export class Sandbox implements AsyncDisposable {
     await this.#client.call("dropContext", { id: this.id, name, language });
   }
 
-  /** Reads the console of the guest. */
+  /** Lists the services that the recipe of its snapshot started. */
+  services(options: CallOptions = {}): Promise<ServiceInfo[]> {
+    return this.#client.call("listServices", { id: this.id }, options);
+  }
+
+  /** Reads the console of the guest, or the output of a service. */
   async *logs(
     options: CallOptions & {
       /** Waits for new output at the end; default: false. */
       follow?: boolean | undefined;
       /** Starts with this many last lines; default: all. */
       tail?: number | undefined;
+      /** Reads the output of this service; default: the console. */
+      service?: string | undefined;
     } = {},
   ): AsyncGenerator<Uint8Array> {
-    const follow = options.follow === true ? "true" : undefined;
-    yield* await this.#client.bytes("logs", { id: this.id, follow, tail: options.tail }, options);
+    const { tail, service: name } = options;
+    const request = { id: this.id, follow: options.follow === true ? ("true" as const) : undefined, tail };
+    yield* name === undefined
+      ? await this.#client.bytes("logs", request, options)
+      : await this.#client.bytes("serviceLogs", { ...request, name }, options);
   }
 
   /** Measures a round trip to the agent in the guest. */

@@ -36,6 +36,7 @@ export const optionValues: Readonly<Record<string, Completes>> = {
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
   if (verb === undefined) return verbNames(current);
+  if (before.at(-1) === "--service") return serviceNames(cli, before);
   const value = optionValues[before.at(-1) ?? ""];
   if (value !== undefined) return namesOf(cli, value);
   const subcommand = before.find((word) => Object.hasOwn(verb.subcommands ?? {}, word));
@@ -60,6 +61,23 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<re
   const command = addCommonOptions(new Command(verb.name));
   (await verb.load()).define(command, () => async () => {});
   return (command.commands.find((candidate) => candidate.name() === subcommand) ?? command).options;
+}
+
+/** Of the sandbox that the line names before the option. */
+async function serviceNames(cli: Cli, before: readonly string[]): Promise<string[]> {
+  const given = before.slice(1, -1).find((word) => !word.startsWith("-"));
+  if (given === undefined) return [];
+  const { findDaemon } = await import("../daemon/client.ts");
+  const forkd = await findDaemon(cli.signal).catch(() => undefined);
+  if (forkd === undefined) return [];
+  const sandboxes = await forkd.sandboxes.list({}, { signal: cli.signal });
+  const info = sandboxes.find(
+    ({ id, workspace }) => workspace === given || id.replace("sb-", "").startsWith(given.replace("sb-", "")),
+  );
+  // A paused sandbox would be resumed by the question.
+  if (info?.state !== "running") return [];
+  const sandbox = await forkd.sandboxes.get(info.id, { signal: cli.signal });
+  return (await sandbox.services({ signal: cli.signal })).map(({ name }) => name);
 }
 
 async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {

@@ -2,6 +2,8 @@ import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { advice, AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
+import type { ServiceInfo } from "@forkd/contract";
+import type { Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -15,14 +17,25 @@ import {
 } from "../daemon/log.ts";
 import { examples } from "../options/help.ts";
 import { ConsoleText } from "../terminal/console-text.ts";
+import { formatBytes, renderTable, type Column } from "../terminal/table.ts";
 
-type Options = { daemon?: true; follow?: true; tail?: number; level?: string; raw?: true };
+type Options = {
+  daemon?: true;
+  follow?: true;
+  tail?: number;
+  level?: string;
+  raw?: true;
+  service?: string;
+  services?: true;
+};
 
 const defaultTail = 100;
 
 export function define(command: Command, toAction: ToAction): void {
   command
     .argument("[id]", "Id or unique prefix of a sandbox, or a workspace")
+    .option("--service <name>", "Print the output of a service of the recipe")
+    .option("--services", "List the services and their state")
     .option("--daemon", "Print the daemon's log, even if no daemon runs")
     .option("-f, --follow", "Follow new output")
     .option("-n, --tail <lines>", "Start with the last lines (with --daemon: 100)", wholeNumber(1))
@@ -33,6 +46,8 @@ export function define(command: Command, toAction: ToAction): void {
       examples(
         "forkd logs 3f2a --tail 20",
         "forkd logs -f 3f2a      # until Ctrl-C",
+        "forkd logs 3f2a --services",
+        "forkd logs 3f2a --service redis-server --tail 20",
         "forkd logs --daemon -f --level info      # until Ctrl-C",
       ),
     )
@@ -45,18 +60,21 @@ async function logs(cli: Cli, options: Options, prefix: string | undefined): Pro
   if (options.daemon) {
     if (prefix !== undefined) throw usage("Give either an id or --daemon");
     if (options.raw) throw usage("--raw is for the console of a sandbox");
+    if (options.service !== undefined || options.services) throw usage("--service and --services need an id");
     return daemonLog(cli, options);
   }
   if (prefix === undefined) throw usage("Give the id of a sandbox, or --daemon");
   if (options.level !== undefined) throw usage("--level needs --daemon");
   const sandbox = await cli.sandbox(prefix);
-  const { follow, tail, raw } = options;
+  if (options.services) return listServices(cli, sandbox, options);
+  const { follow, tail, raw, service } = options;
   const how = { ...(follow && { follow }), ...(tail !== undefined && { tail }), signal: cli.signal };
-  const chunks = sandbox.logs(how);
+  const chunks = sandbox.logs({ ...how, ...(service !== undefined && { service }) });
   if (cli.out.json) {
     const decoder = new TextDecoder();
+    const source = service === undefined ? { type: "console" } : { type: "service", service };
     for await (const chunk of chunks)
-      await cli.out.event({ type: "console", data: decoder.decode(chunk, { stream: true }) });
+      await cli.out.event({ ...source, data: decoder.decode(chunk, { stream: true }) });
   } else if (raw || !cli.out.isTerminal) {
     for await (const chunk of chunks) await cli.out.bytes(chunk);
   } else {
@@ -65,6 +83,30 @@ async function logs(cli: Cli, options: Options, prefix: string | undefined): Pro
     for await (const chunk of chunks) await cli.out.bytes(text.push(chunk));
     await cli.out.bytes(text.end());
   }
+}
+
+const serviceColumns: readonly Column<ServiceInfo>[] = [
+  { title: "NAME", value: ({ name }) => name },
+  {
+    title: "STATE",
+    value: ({ state, exit_code: code }) => (code === undefined ? state : `${state} (${code})`),
+  },
+  { title: "PID", value: ({ pid }) => String(pid), align: "right" },
+  {
+    title: "OUTPUT",
+    value: ({ stdout_bytes: out, stderr_bytes: err }) => formatBytes(out + err),
+    align: "right",
+  },
+  { title: "COMMAND", value: ({ command }) => command },
+];
+
+async function listServices(cli: Cli, sandbox: Sandbox, options: Options): Promise<void> {
+  if (options.service !== undefined || options.follow || options.tail !== undefined || options.raw)
+    throw usage("--services lists services; give it without other options");
+  const services = await sandbox.services({ signal: cli.signal });
+  if (cli.out.json) return cli.out.document(services);
+  if (services.length > 0) await cli.out.bytes(renderTable(serviceColumns, services));
+  else cli.out.note("No services: the recipe of its snapshot starts none.");
 }
 
 async function daemonLog(cli: Cli, { follow, tail = defaultTail, level = "debug" }: Options): Promise<void> {

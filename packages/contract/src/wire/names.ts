@@ -2,6 +2,7 @@
 
 export const tagPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const contextNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+export const serviceNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const sandboxIdPattern = /^sb-[0-9a-f]{24}$/;
 
 /** Bytes of stdout or stderr that a call without streaming returns; `truncated`: the rest was dropped. */

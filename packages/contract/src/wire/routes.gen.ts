@@ -42,6 +42,8 @@ export const wireRoutes = {
   execInput: { method: "post", path: "/v1/sandboxes/{id}/execs/{exec_id}/input", kind: "json" },
   execSignal: { method: "post", path: "/v1/sandboxes/{id}/execs/{exec_id}/signal", kind: "json" },
   execResize: { method: "post", path: "/v1/sandboxes/{id}/execs/{exec_id}/resize", kind: "json" },
+  listServices: { method: "get", path: "/v1/sandboxes/{id}/services", kind: "json" },
+  serviceLogs: { method: "get", path: "/v1/sandboxes/{id}/services/{name}/logs", kind: "bytes" },
   eval: { method: "post", path: "/v1/sandboxes/{id}/eval", kind: "json", streamed: true },
   interrupt: { method: "post", path: "/v1/sandboxes/{id}/interrupt", kind: "json" },
   listContexts: { method: "get", path: "/v1/sandboxes/{id}/contexts", kind: "json" },

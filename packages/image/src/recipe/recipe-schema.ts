@@ -53,9 +53,20 @@ const kernel = z
   );
 
 const service = z.strictObject({
+  name: z
+    .string()
+    .regex(
+      /^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$/,
+      "must be 1 to 48 of letters, digits, dot, underscore and dash",
+    )
+    .optional(),
   argv,
   ready: z.strictObject({ port: z.int().min(1).max(65_535) }).optional(),
 });
+
+function isEachOnce(names: readonly string[]): boolean {
+  return new Set(names).size === names.length;
+}
 
 export const recipeSchema = z.strictObject({
   version: z.literal(1),
@@ -79,7 +90,14 @@ export const recipeSchema = z.strictObject({
     .default([]),
   run: z.array(argv).max(100).default([]),
   languages: z.strictObject({ python: kernel.optional(), node: kernel.optional() }).default({}),
-  services: z.array(service).max(32).default([]),
+  services: z
+    .array(service)
+    .max(32)
+    .refine(
+      (services) => isEachOnce(services.flatMap(({ name }) => name ?? [])),
+      "two services have the same name",
+    )
+    .default([]),
   memory_mib: z.int().min(64).max(65_536).default(512),
   vcpus: z.int().min(1).max(64).default(1),
   disk_mib: z.int().min(64).max(1_048_576).default(2048),

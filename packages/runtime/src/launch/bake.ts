@@ -17,6 +17,7 @@ import {
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
 import { withReplyDeadline } from "../guest/deadline.ts";
+import { serviceLabel } from "../guest/service-names.ts";
 import type { RuntimeConfig } from "../config.ts";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
@@ -30,7 +31,7 @@ export type BakePlan = BootPlan & {
   initramfs: { digest: string };
   env: Record<string, string>;
   run: readonly (readonly string[])[];
-  services: readonly { argv: readonly string[]; port?: number | undefined }[];
+  services: readonly { name: string; argv: readonly string[]; port?: number | undefined }[];
   languages: Partial<Record<Language, { warmup: string }>>;
   recipe?: { name: string; digest: string } | undefined;
 };
@@ -54,6 +55,8 @@ const firstEval: Record<Language, string> = {
 const settleMs = 3000;
 const runTimeoutMs = 30 * 60_000;
 const warmupTimeoutMs = 10 * 60_000;
+/** output of a service per stream that the guest keeps, for the logs in its forks */
+const keptBytes = 256 * 1024;
 const serviceTimeoutMs = 120_000;
 
 export async function bake(
@@ -146,7 +149,8 @@ async function startService(
     argv: service.argv,
     env,
     detached: true,
-    label: `service:${service.argv[0] ?? ""}`.slice(0, 64),
+    label: serviceLabel(service.name),
+    keepBytes: keptBytes,
   });
   await process.started;
   if (service.port === undefined) return;

@@ -9,11 +9,13 @@ import {
   importKernel,
   importRootfs,
   readRecipe,
+  type Recipe,
 } from "@forkd/image";
 import type { StoredSnapshot } from "@forkd/store";
 import { agentPath } from "../config.ts";
 import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
+import { serviceNames } from "../guest/service-names.ts";
 import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import { prepareChild, startChild } from "../launch/child.ts";
 import type { Runtime } from "../runtime.ts";
@@ -128,12 +130,17 @@ async function planFor(
     vcpus: request.vcpus ?? recipe?.spec.vcpus ?? defaults.vcpus,
     env: { ...recipe?.spec.env, ...request.env },
     run: request.run ?? recipe?.spec.run ?? [],
-    services: (recipe?.spec.services ?? []).map(({ argv, ready }) => ({ argv, port: ready?.port })),
+    services: servicesOf(recipe?.spec.services ?? []),
     languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
     recipe: recipe && { name: basename(recipe.dir), digest: recipe.digest },
     bootTimeoutMs:
       request.boot_wait_secs === undefined ? config.bootTimeoutMs : request.boot_wait_secs * 1000,
   };
+}
+
+function servicesOf(given: Recipe["spec"]["services"]): BakePlan["services"] {
+  const names = serviceNames(given);
+  return given.map(({ argv, ready }, index) => ({ name: names[index] ?? "", argv, port: ready?.port }));
 }
 
 /** Without the languages that are not asked for. */

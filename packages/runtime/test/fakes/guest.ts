@@ -5,6 +5,9 @@ const type = {
   hello: 0x01,
   ping: 0x02,
   start: 0x10,
+  attach: 0x16,
+  detach: 0x17,
+  list: 0x19,
   afterFork: 0x20,
   sync: 0x21,
   clock: 0x23,
@@ -15,10 +18,12 @@ const type = {
   started: 0x90,
   output: 0x91,
   exit: 0x94,
+  listing: 0x95,
 } as const;
 
 const headerBytes = 16;
 const eio = 5;
+const esrch = 3;
 const noFields = new Map<number, Buffer>();
 
 export type GuestScript = {
@@ -32,6 +37,17 @@ export type GuestScript = {
   exitCode?: number;
   /** what everything that is started writes, at most one frame */
   stdout?: Buffer;
+  /** what runs in it, with the output that it keeps */
+  processes?: readonly FakeProcess[];
+};
+
+export type FakeProcess = {
+  id: number;
+  label: string;
+  stdout: string;
+  /** bytes of stdout that are no longer kept */
+  dropped?: number;
+  exitCode?: number;
 };
 
 export type Identity = { entropy: string; hostname: string; machineId: string };
@@ -39,6 +55,12 @@ export type Identity = { entropy: string; hostname: string; machineId: string };
 function u32(value: number): Buffer {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32LE(value);
+  return bytes;
+}
+
+function u64(value: number): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64LE(BigInt(value));
   return bytes;
 }
 
@@ -115,11 +137,41 @@ export class FakeGuest {
       this.send(type.clockOk, id, field(1, Buffer.alloc(8)));
     } else if (kind === type.ping || kind === type.sync) {
       this.send(type.ok, id);
+    } else if (kind === type.list) {
+      for (const process of this.script.processes ?? []) this.#list(id, process);
+      this.send(type.ok, id);
+    } else if (kind === type.attach) {
+      this.#attach(id);
     } else if (kind === type.start) {
       this.send(type.started, id, field(1, u32(7)));
       const { stdout } = this.script;
       if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
       this.send(type.exit, id, Buffer.from([0, this.script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
     }
+  }
+
+  #list(id: number, { id: processId, label, stdout, dropped = 0, exitCode }: FakeProcess): void {
+    this.send(
+      type.listing,
+      id,
+      field(1, u32(processId)),
+      field(2, u32(40 + processId)),
+      field(3, Buffer.from([exitCode === undefined ? 0 : 1])),
+      field(4, Buffer.from(label)),
+      field(5, Buffer.from("/usr/bin/program")),
+      field(6, Buffer.from([0])),
+      field(7, Buffer.concat([u64(dropped + stdout.length), u64(0), u64(0)])),
+      ...(exitCode === undefined ? [] : [field(8, Buffer.from([exitCode]))]),
+    );
+  }
+
+  #attach(id: number): void {
+    const process = this.script.processes?.find((each) => each.id === id);
+    if (!process) return this.send(type.error, id, field(1, u32(esrch)), field(2, Buffer.from("none")));
+    const { stdout, dropped = 0, exitCode } = process;
+    this.send(type.ok, id);
+    if (stdout !== "") this.send(type.output, id, Buffer.from([1]), u64(dropped), Buffer.from(stdout));
+    if (exitCode === undefined) return;
+    this.send(type.exit, id, Buffer.from([0, exitCode, 0, 0]), Buffer.alloc(24));
   }
 }

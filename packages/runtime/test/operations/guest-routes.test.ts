@@ -15,6 +15,7 @@ const inputs: Partial<Record<RouteName, object>> = {
   execSignal: { exec_id: 1, signal: "TERM" },
   execResize: { exec_id: 1, rows: 1, cols: 1 },
   eval: { code: "1", timeout_secs: 1 },
+  serviceLogs: { name: "web" },
   dropContext: { name: "a" },
   readFile: { path: "/f" },
   writeFile: { path: "/f", content: (async function* () {})() },
