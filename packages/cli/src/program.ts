@@ -90,7 +90,10 @@ function nameOf({ name, subcommands }: Verb, argv: readonly string[]): string {
   return subcommands && Object.hasOwn(subcommands, second) ? `${name} ${second}` : name;
 }
 
-async function printFailure(error: unknown, how: { json: boolean; verb: string | undefined }): Promise<number> {
+async function printFailure(
+  error: unknown,
+  how: { json: boolean; verb: string | undefined },
+): Promise<number> {
   const { describeFailure } = await import("./terminal/exit-code.ts");
   const { body, exitCode, remedy } = describeFailure(error, how.verb);
   if (how.json) {

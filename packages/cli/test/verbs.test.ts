@@ -214,7 +214,10 @@ test("Ctrl-C during an eval interrupts the code and exits with 130", async () =>
 
 test("messages about arguments begin with a capital, name the reason and the right help", async () => {
   const cases = [
-    [["keys", "create", "y", "--expires", "soon"], /^forkd: Option .*\n {2}See `forkd keys create --help`\.\n$/],
+    [
+      ["keys", "create", "y", "--expires", "soon"],
+      /^forkd: Option .*\n {2}See `forkd keys create --help`\.\n$/,
+    ],
     [["eval", idA, "--file", "/nofile"], /^forkd: Cannot read "\/nofile": no such file or directory\n$/],
     [["eval", idA], /^forkd: Give either CODE or --file\n/],
     [["cp", "a:/x", "b:/y"], /^forkd: One side must be on this host\. Copy in two steps\n/],

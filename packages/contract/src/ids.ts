@@ -29,7 +29,12 @@ export const contextNameSchema = z
 
 export const envSchema = z
   .record(
-    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "use letters, digits and underscores, and do not begin with a digit"),
+    z
+      .string()
+      .regex(
+        /^[A-Za-z_][A-Za-z0-9_]{0,127}$/,
+        "use letters, digits and underscores, and do not begin with a digit",
+      ),
     z
       .string()
       .max(65536)

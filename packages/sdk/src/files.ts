@@ -66,8 +66,13 @@ export class Files {
     const message = `The transfer of "${path}" from ${this.#id} was cut`;
     const facts = { details: { path, cut: true }, cause: error };
     if (about.state === "dead")
-      return new AppError("sandbox_dead", `${message}: the sandbox is dead (${about.reason ?? "unknown reason"})`, facts);
-    if (about.state === "paused") return new AppError("sandbox_paused", `${message}: the sandbox was paused`, facts);
+      return new AppError(
+        "sandbox_dead",
+        `${message}: the sandbox is dead (${about.reason ?? "unknown reason"})`,
+        facts,
+      );
+    if (about.state === "paused")
+      return new AppError("sandbox_paused", `${message}: the sandbox was paused`, facts);
     return new AppError("agent_unreachable", `${message}: the guest did not send the rest`, {
       ...facts,
       remedy: { action: "show_logs", id: this.#id },

@@ -152,7 +152,9 @@ test("an answer that is not JSON becomes internal", async () => {
 
 test("a daemon that cannot be reached by its address is not to be started", async () => {
   const failure = async (url: string) => {
-    const error: unknown = await new Forkd({ transport: nodeTransport({ url }) }).version().catch((e: unknown) => e);
+    const error: unknown = await new Forkd({ transport: nodeTransport({ url }) })
+      .version()
+      .catch((e: unknown) => e);
     assert.ok(error instanceof AppError);
     assert.equal(error.code, "daemon_unreachable");
     assert.doesNotMatch(error.message, /\n|SSL|openssl/);
@@ -197,7 +199,10 @@ test("files.read() names the guest if the daemon cuts a download and still answe
   for (const name of names) {
     const read = () => new Files(new Client(server.transports[name]), id).read("/x");
     state = "running";
-    await assert.rejects(read(), { code: "agent_unreachable", message: /The transfer of "\/x" from sb-0+1 was cut/ });
+    await assert.rejects(read(), {
+      code: "agent_unreachable",
+      message: /The transfer of "\/x" from sb-0+1 was cut/,
+    });
     state = "dead";
     await assert.rejects(read(), { code: "sandbox_dead", message: /VMM killed by SIGKILL/ });
   }

@@ -87,7 +87,10 @@ async function ask(cli: Cli, running: number): Promise<Answer | undefined> {
   try {
     const question = `${plural(running, "sandbox")} running. [k]eep running for the next daemon, [s]top, or [c]ancel? [k] `;
     for (let asked = 0; asked < maxQuestions; asked++) {
-      const line = await Promise.race([terminal.question(question, { signal: cli.signal }).catch(cancelled), closed]);
+      const line = await Promise.race([
+        terminal.question(question, { signal: cli.signal }).catch(cancelled),
+        closed,
+      ]);
       const answer = readAnswer(line);
       if (answer !== undefined) return answer;
     }
@@ -97,7 +100,7 @@ async function ask(cli: Cli, running: number): Promise<Answer | undefined> {
   }
 }
 
-/** Ctrl-C and the end of the input are no answer. */
+/** For Ctrl-C and the end of the input. */
 function cancelled(): string {
   return "cancel";
 }

@@ -193,7 +193,10 @@ test("refusal() and fileRefusal() map errnos to codes", () => {
 
 test("refusal() says the reason once, with one kind of quotes", () => {
   const message = (action: string, text: string) => refusal(action, 22, text).message;
-  assert.equal(message('read "/etc"', "cannot read '/etc': Is a directory"), 'Cannot read "/etc": Is a directory');
+  assert.equal(
+    message('read "/etc"', "cannot read '/etc': Is a directory"),
+    'Cannot read "/etc": Is a directory',
+  );
   assert.equal(
     message('remove "/a"', "cannot remove '/a/b': Permission denied"),
     'Cannot remove "/a": "/a/b": Permission denied',
@@ -202,7 +205,10 @@ test("refusal() says the reason once, with one kind of quotes", () => {
     message('start "nosuch"', "exec 'nosuch': No such file or directory"),
     'Cannot start "nosuch": No such file or directory',
   );
-  assert.equal(message('start "id"', "user 'bob': Invalid argument"), 'Cannot start "id": the guest has no user "bob"');
+  assert.equal(
+    message('start "id"', "user 'bob': Invalid argument"),
+    'Cannot start "id": the guest has no user "bob"',
+  );
   assert.equal(
     message('start "id"', "user 'bob:x': Invalid argument"),
     'Cannot start "id": the guest has no user or group "bob:x"',
