@@ -69,6 +69,21 @@ static char *copy_text(const char *s, size_t max, uint16_t *len)
     return copy;
 }
 
+/* The arguments one after the other, as many bytes and arguments as a LISTING holds. */
+static char *copy_args(char *const *argv, uint16_t *len)
+{
+    char *copy = malloc(ARGS_BYTES);
+    size_t used = 0;
+    for (unsigned i = 0; copy && argv[i] && i < ARGS_MAX && used < ARGS_BYTES; i++) {
+        size_t n = strnlen(argv[i], ARGS_BYTES - used - 1);
+        memcpy(copy + used, argv[i], n);
+        copy[used + n] = 0;
+        used += n + 1;
+    }
+    *len = (uint16_t)used;
+    return copy;
+}
+
 static void add(struct proc *p, uint32_t id, pid_t pid, const struct start *s, const struct streams *b)
 {
     p->id = id;
@@ -81,6 +96,9 @@ static void add(struct proc *p, uint32_t id, pid_t pid, const struct start *s, c
     p->attached = !(s->flags & START_DETACHED);
     p->label = copy_text(s->label, 64, &p->label_len);
     p->arg = copy_text(s->kind == KIND_COMMAND ? s->argv[0] : s->path, 256, &p->arg_len);
+    if (s->kind == KIND_COMMAND)
+        p->args = copy_args(s->argv, &p->args_len);
+    p->started = now_ms();
     ring_init(&p->in0.ring, 4 * INPUT_WINDOW);
     ring_init(&p->in3.ring, 4 * INPUT_WINDOW);
     p->in0.open = b->ours[0] >= 0 || p->pty;

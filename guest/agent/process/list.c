@@ -1,10 +1,11 @@
 /* LIST: one LISTING per process, then OK. */
+#include <string.h>
 #include <sys/wait.h>
 
 #include "process/proc.h"
 #include "wire/link.h"
 
-#define LISTING_MAX 640
+#define LISTING_MAX 1280
 
 void procs_list(uint32_t request)
 {
@@ -26,6 +27,11 @@ void procs_list(uint32_t request)
             b = field_put_u8(b, 9, WIFSIGNALED(p->status) ? (uint8_t)WTERMSIG(p->status) : 0);
         }
         b = field_put_u32(b, 10, p->flags);
+        for (uint32_t at = 0, n; at < p->args_len; at += n + 1) {
+            n = (uint32_t)strlen(p->args + at);
+            b = field_put(b, 11, p->args + at, n);
+        }
+        b = field_put_u64(b, 12, now_ms() - p->started);
         link_end(FT_LISTING, request, (uint32_t)(b - start));
     }
     link_ok(request);

@@ -83,6 +83,7 @@ static void proc_free(struct proc *p)
     ring_free(&p->in3.ring);
     free(p->label);
     free(p->arg);
+    free(p->args);
     loop_free_later(p);
 }
 

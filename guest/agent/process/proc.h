@@ -52,6 +52,10 @@ struct ins {
     bool open, eof;  /* eof: close when the ring is empty */
 };
 
+/* How much of a command a LISTING reports. */
+#define ARGS_MAX 32
+#define ARGS_BYTES 512
+
 struct proc {
     uint32_t id;
     pid_t pid;
@@ -69,7 +73,9 @@ struct proc {
     struct outs out[4]; /* 0 is unused */
     struct ins in0, in3;
     char *label, *arg;
-    uint16_t label_len, arg_len;
+    char *args; /* the whole command, each argument with its NUL; cut at ARGS_BYTES */
+    uint16_t label_len, arg_len, args_len;
+    uint64_t started; /* ms on the monotonic clock */
 
     struct proc *id_next, *pid_next;       /* hash chains */
     struct proc *all_prev, *all_next;      /* every process */

@@ -10,17 +10,27 @@ type CliParts = {
   readonly out: Output;
   readonly interrupts: Interrupts;
   readonly environment: Environment;
+  /** The arguments of this process. */
+  readonly argv: readonly string[];
 };
 
 export class Cli {
   readonly out: Output;
   readonly interrupts: Interrupts;
   readonly environment: Environment;
+  readonly #argv: readonly string[];
 
   constructor(parts: CliParts) {
     this.out = parts.out;
     this.interrupts = parts.interrupts;
     this.environment = parts.environment;
+    this.#argv = parts.argv;
+  }
+
+  /** How many arguments follow the first `--`; commander does not report it. */
+  get countAfterDashes(): number {
+    const at = this.#argv.indexOf("--");
+    return at === -1 ? 0 : this.#argv.length - at - 1;
   }
 
   /** Aborts on Ctrl-C and when the reader of stdout has closed it. */

@@ -6,6 +6,7 @@ import { addCommonOptions, examples } from "./options/help.ts";
 import { Interrupts, signalExitCode } from "./terminal/interrupts.ts";
 import { Output } from "./terminal/output.ts";
 import { findVerb, verbs, type Verb } from "./verbs.ts";
+import { ownVersion } from "./version.ts";
 
 type CommonOptions = { json?: true; quiet?: true; trunc?: boolean };
 
@@ -30,7 +31,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       // Commander produces the types that the verb's definition declares.
       exitCode =
         (await handler(
-          new Cli({ out, interrupts, environment }),
+          new Cli({ out, interrupts, environment, argv }),
           options as never,
           ...(operands as never),
         )) ?? 0;
@@ -39,7 +40,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     const program = await makeProgram(verb, toAction);
     if (argv.length === 0) program.outputHelp();
-    else await program.parseAsync([...argv], { from: "user" });
+    else await program.parseAsync(unknownTopic(argv) ?? [...argv], { from: "user" });
     return exitCode;
   } catch (error) {
     if (interrupts.pipeClosed) return 0;
@@ -54,6 +55,7 @@ export async function main(argv: readonly string[]): Promise<number> {
 export async function makeProgram(selected: Verb | undefined, toAction: ToAction): Promise<Command> {
   const program = addCommonOptions(new Command("forkd"))
     .description("fork(2) for virtual machines: warm sandboxes for agents, in milliseconds")
+    .version(`forkd ${await ownVersion()}`, "-V, --version", "Print the version of the CLI")
     .helpOption("-h, --help", "Show help")
     .helpCommand("help [command]", "Show the help of a command")
     .enablePositionalOptions()
@@ -76,6 +78,14 @@ export async function makeProgram(selected: Verb | undefined, toAction: ToAction
 function selectedVerb(argv: readonly string[]): Verb | undefined {
   const [first, second] = argv.filter((argument) => !argument.startsWith("-"));
   return findVerb(first === "help" ? second : first);
+}
+
+/** `help nosuch` as `nosuch`, which is refused with the names that are similar; commander would print all help. */
+function unknownTopic(argv: readonly string[]): string[] | undefined {
+  const [first, topic] = argv.filter((argument) => !argument.startsWith("-"));
+  return first === "help" && topic !== undefined && topic !== "help" && findVerb(topic) === undefined
+    ? [topic]
+    : undefined;
 }
 
 /** For usage errors that occur before the options are parsed. */

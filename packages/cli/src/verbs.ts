@@ -4,13 +4,26 @@ import type { ToAction } from "./cli.ts";
 
 /** What completes an operand. */
 export type Completes =
-  "tags" | "sandboxes" | "workspaces" | "recipes" | "shells" | "settings" | "keys" | "event types";
+  | "tags"
+  | "sandboxes"
+  | "snapshots and sandboxes"
+  | "workspaces"
+  | "commands"
+  | "contexts"
+  | "services"
+  | "recipes"
+  | "shells"
+  | "settings"
+  | "keys"
+  | "event types";
 
 export type Verb = {
   readonly name: string;
   readonly alias?: string;
   readonly summary: string;
   readonly completes?: Completes;
+  /** What completes the second operand; default: the same as the first. */
+  readonly completesNext?: Completes;
   /** Words that may follow the verb, and what completes the operand of each. */
   readonly subcommands?: Readonly<Record<string, Completes | undefined>>;
   readonly hidden?: true;
@@ -97,7 +110,13 @@ export const verbs: readonly Verb[] = [
     completes: "tags",
     load: () => import("./commands/run.ts"),
   },
-  { name: "ls", alias: "ps", summary: "List sandboxes", load: () => import("./commands/ls.ts") },
+  { name: "ls", summary: "List sandboxes", load: () => import("./commands/ls.ts") },
+  {
+    name: "ps",
+    summary: "List the commands of a sandbox",
+    completes: "sandboxes",
+    load: () => import("./commands/ps.ts"),
+  },
   {
     name: "top",
     summary: "Watch CPU, memory and disk of sandboxes",
@@ -157,10 +176,29 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/exec.ts"),
   },
   {
+    name: "attach",
+    summary: "Follow a running or ended command of a sandbox",
+    completes: "sandboxes",
+    completesNext: "commands",
+    load: () => import("./commands/attach.ts"),
+  },
+  {
     name: "eval",
     summary: "Evaluate code in a warm interpreter of a sandbox",
     completes: "sandboxes",
     load: () => import("./commands/eval.ts"),
+  },
+  {
+    name: "interrupt",
+    summary: "Interrupt the code that a sandbox evaluates",
+    completes: "sandboxes",
+    load: () => import("./commands/interrupt.ts"),
+  },
+  {
+    name: "contexts",
+    summary: "List or drop the sets of variables of evaluated code",
+    completes: "sandboxes",
+    load: () => import("./commands/contexts.ts"),
   },
   {
     name: "cp",

@@ -147,6 +147,16 @@ test("build sends the absolute path of the recipe and prints events with --json"
     recipe: join(daemon.dir, "mine"),
     force: false,
   });
+  await runCli(["build", "./mine/recipe.json", "--no-cache", "--force"], {
+    socket: daemon.socket,
+    cwd: daemon.dir,
+  });
+  assert.deepEqual(JSON.parse(daemon.asked[1]?.body ?? ""), {
+    tag: "mine",
+    recipe: join(daemon.dir, "mine"),
+    force: true,
+    no_cache: true,
+  });
   assert.equal((await runCli(["build", "./absent"], { socket: daemon.socket, cwd: daemon.dir })).code, 3);
 });
 
@@ -310,7 +320,28 @@ test("completion completes verbs, tags, ids and options", async () => {
   assert.deepEqual(await complete("top", "--sort", "m"), ["memory"]);
   assert.deepEqual(await complete("serve", "--log-f"), ["--log-file"]);
   assert.deepEqual((await runCli(["__complete", "--", "kill", ""])).stdout, "");
+  assert.deepEqual(await complete("--ver"), ["--version"]);
   assert.match((await runCli(["completion", "bash"])).stdout, /complete -o default -F _forkd forkd/);
+});
+
+test("completion completes commands and contexts of a running sandbox", async () => {
+  const paused = { ...sandbox(idB, 1), state: "paused" };
+  await using daemon = await openFakeDaemon({
+    "GET /v1/sandboxes": { json: [sandbox(idA), paused] },
+    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
+    [`GET /v1/sandboxes/${idA}/execs`]: { json: [{ exec_id: 71 }, { exec_id: 82 }] },
+    [`GET /v1/sandboxes/${idA}/contexts`]: { json: [{ name: "default" }, { name: "job-7" }] },
+  });
+  const complete = async (...words: string[]) =>
+    (await runCli(["__complete", "--", ...words], daemon)).stdout.split("\n").filter(Boolean);
+  assert.deepEqual(await complete("attach", ""), [idA, idB]);
+  assert.deepEqual(await complete("attach", "--tail", "3", ""), [idA, idB]);
+  assert.deepEqual(await complete("attach", "aa", ""), ["71", "82"]);
+  assert.deepEqual(await complete("attach", "aa", "7"), ["71"]);
+  assert.deepEqual(await complete("attach", "ab", ""), []);
+  assert.deepEqual(await complete("contexts", "aa", "--drop", "j"), ["job-7"]);
+  assert.deepEqual(await complete("interrupt", "--language", "p"), ["python"]);
+  assert.ok(!daemon.asked.some(({ path }) => path.includes(`${idB}/`)));
 });
 
 test("ls names how many dead sandboxes it hides", async () => {

@@ -68,12 +68,15 @@ export const evalRoutes = {
   interrupt: route({
     method: "post",
     path: `${sandboxPath}/interrupt`,
-    summary: "Interrupt the running eval",
+    summary: "Interrupt the running eval; with `context` only if it runs in that one",
     status: 204,
     kind: "json",
     scope: "run",
     intoGuest: true,
-    input: inSandbox.extend({ language: languageSchema.optional() }),
+    input: inSandbox.extend({
+      language: languageSchema.optional(),
+      context: contextNameSchema.optional(),
+    }),
     output: noAnswer,
   }),
   listContexts: route({

@@ -79,7 +79,16 @@ const execInfoSchema = z.object({
   exec_id: z.number(),
   pid: z.number(),
   state: z.enum(["running", "finished"]),
+  /** the program */
   command: z.string(),
+  /** program and arguments, cut after 512 bytes; absent if the guest does not report them */
+  args: z.array(z.string()).optional(),
+  /** seconds since its start, by the clock of the guest; absent if the guest does not report it */
+  age_secs: z.number().optional(),
+  /** whether its stdin was opened for input */
+  stdin_open: z.boolean().optional(),
+  /** whether it has a terminal */
+  pty: z.boolean().optional(),
   stdout_bytes: z.number(),
   stderr_bytes: z.number(),
   exit_code: z.number().optional(),

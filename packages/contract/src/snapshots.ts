@@ -93,6 +93,8 @@ export const createSnapshotSchema = z
     languages: z.partialRecord(languageSchema, z.strictObject({ warmup: z.string().default("") })).optional(),
     /** replace a snapshot that has this tag */
     force: z.boolean().default(false),
+    /** make the root file system of the recipe again, with the current Debian packages */
+    no_cache: z.boolean().optional(),
     boot_wait_secs: z
       .int()
       .min(1)
@@ -108,6 +110,10 @@ export const createSnapshotSchema = z
   .refine((request) => (request.recipe === undefined) !== (request.rootfs === undefined), {
     path: ["recipe"],
     message: "give either recipe or rootfs",
+  })
+  .refine((request) => !request.no_cache || request.recipe !== undefined, {
+    path: ["no_cache"],
+    message: "is for recipes; a root file system is read again whenever it has changed",
   });
 export type CreateSnapshotRequest = z.output<typeof createSnapshotSchema>;
 
@@ -156,6 +162,8 @@ const gcRequestSchema = z.strictObject({
   dry_run: z.boolean().default(false),
   /** also remove branches that nothing depends on or runs from; implied by the two below */
   branches: z.boolean().optional(),
+  /** also remove images that no snapshot and no build uses; the next build of their recipe makes them again */
+  images: z.boolean().optional(),
   /** only branches older than this */
   older_than_secs: z.int().min(0).max(3_153_600_000).optional(),
   /** keep this many of the newest branches */
@@ -167,14 +175,18 @@ const gcSchema = z.object({
     z.object({
       /**
        * memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a
-       * branch that the request selects; others: as in cleanup
+       * branch that the request selects; image: a root file system, kernel or initramfs; others: as in cleanup
        */
-      kind: z.enum(["memory", "failed", "snapshot", "process", "directory", "group"]),
+      kind: z.enum(["memory", "failed", "snapshot", "image", "process", "directory", "group"]),
       name: z.string(),
       bytes: z.number(),
+      /** of an image: the recipe, file or version that it was made from */
+      source: z.string().optional(),
     }),
   ),
   freed_bytes: z.number(),
+  /** unused images that stay because the request does not select images */
+  kept_image_bytes: z.number().optional(),
   dry_run: z.boolean(),
 });
 export type GcReport = z.output<typeof gcSchema>;
@@ -273,7 +285,8 @@ export const lineageRoutes = {
   gc: route({
     method: "post",
     path: "/v1/gc",
-    summary: "Remove what nothing uses: flat images that no machine maps, unfinished snapshots, leftovers",
+    summary:
+      "Remove what nothing uses: flat images that no machine maps, unfinished snapshots, leftovers, images",
     status: 200,
     kind: "json",
     scope: "admin",

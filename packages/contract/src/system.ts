@@ -45,6 +45,8 @@ export const statusSchema = z.object({
   rss_bytes: z.number(),
   sandboxes: z.number(),
   snapshots: z.number(),
+  /** bytes on disk of root file systems, kernels and initramfs that no snapshot shares; at most a minute old */
+  image_cache_bytes: z.number().optional(),
   /** VMM processes in the pool, by tag */
   pool: z.record(z.string(), z.number()),
   /** absent if auditing is off */

@@ -7,12 +7,13 @@
  */
 import { randomBytes } from "node:crypto";
 import { chmod, mkdir, open, readdir, rename, statfs } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { fsyncPath, isErrno, Mutex, readJson, Scope } from "@forkd/base";
 import { advice, AppError } from "@forkd/contract";
 import type { z } from "zod";
 import { removeAsRoot } from "./namespace.ts";
 import { cancelled, throwIfCancelled } from "./context.ts";
+import { isLeased, type ImageLease } from "./lease.ts";
 
 type CacheEntry<T> = {
   /** `<images>/<kind>` */
@@ -22,6 +23,10 @@ type CacheEntry<T> = {
   /** Writes the files of the entry to `directory`; its result becomes info.json. */
   build: (directory: string) => Promise<T>;
   signal?: AbortSignal | undefined;
+  /** holds the entry, so that it is not removed while the caller uses it */
+  lease?: ImageLease | undefined;
+  /** builds the entry although it exists, and replaces its files */
+  isFresh?: boolean | undefined;
 };
 
 const fullBelowBytes = 2 ** 20;
@@ -32,7 +37,8 @@ const queues = new Map<string, { mutex: Mutex; users: number }>();
 export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { directory: string }> {
   const directory = join(entry.parent, entry.digest);
   return await inTurn(directory, entry.signal, async () => {
-    const present = await readEntry(directory, entry.info);
+    entry.lease?.hold(directory);
+    const present = entry.isFresh ? undefined : await readEntry(directory, entry.info);
     if (present !== undefined) return { ...present, directory };
     await mkdir(entry.parent, { recursive: true, mode: 0o700 });
     await removeAbandoned(entry.parent);
@@ -48,7 +54,7 @@ async function readEntry<T>(directory: string, schema: z.ZodType<T>): Promise<T 
 
 async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T> {
   await using scope = new Scope();
-  const temporary = join(entry.parent, `.tmp-${process.pid}-${randomBytes(6).toString("hex")}`);
+  const temporary = temporaryIn(entry.parent);
   scope.defer(() => removeAsRoot(temporary));
   await mkdir(temporary, { mode: 0o700 });
   const info = await entry.build(temporary).catch(async (error: unknown) => {
@@ -62,6 +68,7 @@ async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T
     await rename(temporary, directory);
   } catch (error) {
     if (!isErrno(error, "ENOTEMPTY", "EEXIST")) throw error;
+    if (entry.isFresh) return await replaceFiles(temporary, directory, info);
     const winner = await readEntry(directory, entry.info);
     if (winner !== undefined) return winner;
     throw new AppError("internal", `Cannot store "${directory}": it exists without info.json`, {
@@ -70,6 +77,35 @@ async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T
   }
   await fsyncPath(entry.parent);
   return info;
+}
+
+/**
+ * Moves the new files over the old ones, one by one: another build may open the entry at any time, and
+ * snapshots keep the old files by their links.
+ */
+async function replaceFiles<T>(from: string, to: string, info: T): Promise<T> {
+  const names = (await readdir(from)).filter((name) => name !== "info.json");
+  for (const name of [...names, "info.json"]) await rename(join(from, name), join(to, name));
+  await fsyncPath(to);
+  return info;
+}
+
+/** Removes an entry, or an incomplete build, unless a build uses it. Returns whether it was removed. */
+export async function removeEntry(directory: string): Promise<boolean> {
+  return await inTurn(directory, undefined, async () => {
+    if (isLeased(directory)) return false;
+    // Renamed first, so that a directory named by a digest is always complete.
+    const parent = dirname(directory);
+    const temporary = temporaryIn(parent);
+    await rename(directory, temporary);
+    await fsyncPath(parent);
+    await removeAsRoot(temporary);
+    return true;
+  });
+}
+
+function temporaryIn(parent: string): string {
+  return join(parent, `.tmp-${process.pid}-${randomBytes(6).toString("hex")}`);
 }
 
 /** Checks the free space, because programs report a full disk in many ways (tar only as a short write). */
@@ -109,9 +145,14 @@ async function inTurn<T>(key: string, signal: AbortSignal | undefined, work: () 
 /** Removes incomplete builds of processes that have exited. */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const name of await readdir(parent)) {
-    const pid = /^\.tmp-(\d+)-/.exec(name)?.[1];
-    if (pid !== undefined && !isAlive(Number(pid))) await removeAsRoot(join(parent, name));
+    if (isAbandoned(name)) await removeAsRoot(join(parent, name));
   }
+}
+
+/** Whether a name is that of an incomplete build of a process that has exited. */
+export function isAbandoned(name: string): boolean {
+  const pid = /^\.tmp-(\d+)-/.exec(name)?.[1];
+  return pid !== undefined && !isAlive(Number(pid));
 }
 
 function isAlive(pid: number): boolean {

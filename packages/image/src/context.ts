@@ -1,10 +1,13 @@
 /** Progress and cancellation of long image work. */
 import { AppError } from "@forkd/contract";
+import type { ImageLease } from "./lease.ts";
 
 export type BuildContext = {
   signal?: AbortSignal | undefined;
   /** `step` is one short word (`download`, `unpack`, …), `message` one line for a person */
   onProgress?: ((step: string, message: string) => void) | undefined;
+  /** keeps the images that a build uses */
+  lease?: ImageLease | undefined;
 };
 
 const linePeriodMs = 1000;

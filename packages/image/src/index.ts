@@ -5,4 +5,6 @@ export { ensureRootfs } from "./rootfs/rootfs.ts";
 export { importRootfs } from "./rootfs/user-rootfs.ts";
 export { importKernel } from "./kernel/user-kernel.ts";
 export { missingPrograms } from "./packages.ts";
+export { ImageLease } from "./lease.ts";
+export { removeUnusedImages, type UnusedImage } from "./unused.ts";
 export { type BuildContext } from "./context.ts";

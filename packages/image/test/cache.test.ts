@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
-import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { link, mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { runProgram } from "@forkd/base";
 import { z } from "zod";
-import { ensureEntry, requireSpace } from "../src/cache.ts";
+import { ensureEntry, removeEntry, requireSpace } from "../src/cache.ts";
 import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
+import { ImageLease } from "../src/lease.ts";
 import { namesIn } from "./support.ts";
 
 const info = z.object({ n: z.number() });
@@ -106,4 +107,47 @@ test("requireSpace() reports the needed and the free space", async (t) => {
     "disk_full",
     /1099511627776 MiB are needed and \d+ MiB are free/,
   );
+});
+
+test("ensureEntry() with isFresh replaces an entry, and files that are linked elsewhere stay", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const parent = join(dir, "kind");
+  let builds = 0;
+  const build = async (directory: string): Promise<{ n: number }> => {
+    await writeFile(join(directory, "file"), `content ${++builds}`);
+    if (builds === 3) throw new Error("no network");
+    return { n: builds };
+  };
+  const ensure = (isFresh?: boolean) => ensureEntry({ parent, digest: "abc", info, build, isFresh });
+  await ensure();
+  await link(join(parent, "abc", "file"), join(dir, "snapshot"));
+  assert.equal((await ensure(true)).n, 2);
+  assert.equal(await readFile(join(parent, "abc", "file"), "utf8"), "content 2");
+  assert.equal(await readFile(join(dir, "snapshot"), "utf8"), "content 1");
+  await assert.rejects(ensure(true), /no network/);
+  assert.equal((await ensure()).n, 2, "a failed build leaves the old entry");
+  assert.deepEqual(await namesIn(parent), ["abc", "abc/file", "abc/info.json"]);
+});
+
+test("removeEntry() waits for the build of an entry, and leaves one that is in use", async (t) => {
+  const parent = join(await temporaryDirectory(t), "kind");
+  const lease = new ImageLease();
+  const building = ensureEntry({
+    parent,
+    digest: "abc",
+    info,
+    lease,
+    build: async (directory) => {
+      await sleep(20);
+      await writeFile(join(directory, "file"), "content");
+      return { n: 1 };
+    },
+  });
+  const entry = join(parent, "abc");
+  assert.equal(await removeEntry(entry), false, "the build has begun");
+  await building;
+  assert.equal(await removeEntry(entry), false, "the build uses it");
+  lease[Symbol.dispose]();
+  assert.equal(await removeEntry(entry), true);
+  assert.deepEqual(await namesIn(parent), []);
 });

@@ -46,7 +46,7 @@ export { AgentClient } from "./agent/client.ts";
 export { GuestProgress } from "./agent/progress.ts";
 export { AgentProcess } from "./agent/process/process.ts";
 export type { AgentExit } from "./agent/wire/replies.ts";
-export type { StartSpec } from "./agent/wire/requests.ts";
+export { startFlag, type StartSpec } from "./agent/wire/requests.ts";
 export { protocolVersion as agentProtocolVersion } from "./agent/wire/frames.ts";
 export { KernelClient } from "./agent/kernel/client.ts";
 export type { EvalOutcome } from "./agent/kernel/eval.ts";

@@ -11,6 +11,7 @@ import {
   type DirectoryFacts,
   type LimitName,
 } from "@forkd/contract";
+import { maxChainDepth } from "@forkd/store";
 import { z } from "zod";
 import {
   count,
@@ -116,6 +117,13 @@ export const runtimeSettings = {
     meaning: "Maximum size on disk of all flat images; the least recently used ones are removed first.",
     flag: { value: "mib", help: "Limit the size of all flat images on disk" },
     becomes: (memoryCacheMib) => ({ memoryCacheMib }),
+  }),
+  compact_depth: setting({
+    schema: count(0, maxChainDepth - 1),
+    default: 24,
+    meaning:
+      "Number of snapshots in a chain from which on the daemon keeps the whole memory of the newest one in the background, so that the chain can grow; 0 for never.",
+    becomes: (compactDepth) => ({ compactDepth }),
   }),
   boot_timeout_secs: setting({
     schema: count(1, 3600),
@@ -282,6 +290,11 @@ export function defaultRuntimeConfig(env: DirectoryFacts["env"] = {}): RuntimeCo
 
 export function snapshotsDir(config: RuntimeConfig): string {
   return join(config.dataDir, "snapshots");
+}
+
+/** The cache of root file systems, kernels and initramfs. */
+export function imagesDir(config: RuntimeConfig): string {
+  return join(config.dataDir, "images");
 }
 
 /** The agent's binary; it is also the tool that measures the host's TSC. */

@@ -39,6 +39,7 @@ import { EndedSandboxes } from "./sandbox/ended.ts";
 import { Activity } from "./sandbox/timers.ts";
 import { Registry } from "./sandbox/registry.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
+import { Compaction } from "./snapshots/compaction.ts";
 import { ImageRefs } from "./snapshots/image-refs.ts";
 import { startRetention } from "./snapshots/retention.ts";
 import { thisHost } from "./snapshots/this-host.ts";
@@ -120,6 +121,16 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
   const registry = new Registry(log, events);
   const places = new Set<string>();
   const sandboxes = () => registry.all();
+  const branches = new OpenBranches(config.branchConcurrency, events);
+  const work = new OpenWork(config.onStop);
+  const admission = new Admission({
+    dataDir: config.dataDir,
+    maxSandboxes: config.maxSandboxes,
+    settings: quota,
+    cgroups,
+    sandboxes,
+  });
+  const compaction = new Compaction({ ...parts, admission, branches, events, metrics, work });
   const runtime: Runtime = {
     ...parts,
     quota,
@@ -127,20 +138,15 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     startedAt: Date.now(),
     host: thisHost({ engine, accelerator: accelerator.accelerator, tscKhz }),
     guestBoots: new CachedValue(() => acceleratorFindings({ config, places }, true)),
-    branches: new OpenBranches(config.branchConcurrency, events),
+    branches,
+    compaction,
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
     ended: new EndedSandboxes(join(config.dataDir, "ended.json"), log),
     places,
     newWorkspaces: new Set(),
-    work: new OpenWork(config.onStop),
-    admission: new Admission({
-      dataDir: config.dataDir,
-      maxSandboxes: config.maxSandboxes,
-      settings: quota,
-      cgroups,
-      sandboxes,
-    }),
+    work,
+    admission,
     memoryEstimates: new MemoryEstimates(),
     starts: new FairSemaphore(config.forkParallelism),
     pool: new VmmPool({
@@ -155,6 +161,7 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     usage: new Usage({ config, sandboxes }),
     [Symbol.asyncDispose]: () => close(runtime, timers),
   };
+  admission.onPressure = () => compaction.yield();
   events.onEvent = (event) => metrics.seen(event);
   store.onFlatBuilt = (seconds) => metrics.chainBuildSeconds.observe(seconds);
   registry.onEnd = (sandbox) => rememberEnded(runtime, sandbox);

@@ -17,6 +17,7 @@ import type { EndedSandboxes } from "./sandbox/ended.ts";
 import type { Activity } from "./sandbox/timers.ts";
 import type { Registry } from "./sandbox/registry.ts";
 import type { Host } from "./snapshots/compatibility.ts";
+import type { Compaction } from "./snapshots/compaction.ts";
 import type { ImageRefs } from "./snapshots/image-refs.ts";
 
 /** Disposing it ends all work and stops the sandboxes, or leaves them running, as `work.onStop` says. */
@@ -40,6 +41,7 @@ export type Runtime = AsyncDisposable & {
   readonly store: Store;
   readonly images: ImageRefs;
   readonly branches: OpenBranches;
+  readonly compaction: Compaction;
 
   // sandboxes
   readonly registry: Registry;

@@ -65,6 +65,7 @@ export async function openTestRuntime(t: TestContext, settings: TestSettings = {
     accelerator: "tcg",
     qemuPath: "none",
     poolSize: 0,
+    compactDepth: 0,
     forkParallelism: 1,
     memoryCacheMib: 1024,
     onStop: "stop",

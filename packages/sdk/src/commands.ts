@@ -1,6 +1,6 @@
 /** The commands of one sandbox. */
 import type { ExecInfo, ExecResult, RequestOf } from "@forkd/contract";
-import type { Client } from "./client.ts";
+import type { CallOptions, Client } from "./client.ts";
 import { CommandHandle } from "./command-handle.ts";
 import { CommandError } from "./errors.ts";
 
@@ -93,8 +93,8 @@ export class Commands {
   }
 
   /** Lists running and recently finished commands. */
-  list(): Promise<ExecInfo[]> {
-    return this.#client.call("listExecs", { id: this.#id });
+  list(options: CallOptions = {}): Promise<ExecInfo[]> {
+    return this.#client.call("listExecs", { id: this.#id }, options);
   }
 
   #request(args: readonly string[], options: StartOptions): RequestOf<"exec"> {

@@ -76,14 +76,22 @@ export class Forkd {
       dryRun?: boolean | undefined;
       /** Also removes branches that nothing depends on or runs from; default: false. */
       branches?: boolean | undefined;
+      /** Also removes root file systems, kernels and initramfs that no snapshot and no build uses; default: false. */
+      images?: boolean | undefined;
       /** Removes only branches that are older than this; implies `branches`; default: any age. */
       olderThanSecs?: number | undefined;
       /** Keeps this many of the newest branches; implies `branches`; default: 0. */
       keepLast?: number | undefined;
     } = {},
   ): Promise<GcReport> {
-    const { dryRun, branches, olderThanSecs, keepLast } = options;
-    const request = { dry_run: dryRun, branches, older_than_secs: olderThanSecs, keep_last: keepLast };
+    const { dryRun, branches, images, olderThanSecs, keepLast } = options;
+    const request = {
+      dry_run: dryRun,
+      branches,
+      images,
+      older_than_secs: olderThanSecs,
+      keep_last: keepLast,
+    };
     return this.#client.call("gc", request, options);
   }
 

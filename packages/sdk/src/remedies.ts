@@ -17,6 +17,7 @@ const wording: RemedyWording = {
   branch_with_mode: ({ mode }) => `Branch with \`mode: "${mode}"\`.`,
 
   list_sandboxes: () => "Call `forkd.sandboxes.list()` to list sandboxes.",
+  list_commands: () => "Call `sandbox.commands.list()` to list its commands.",
   resume: () => "Call `sandbox.resume()` to resume it.",
   pause_and_resume: ({ ids }) =>
     `Call \`sandbox.pause()\`, then \`sandbox.resume()\`, for ${ids.join(", ")}.`,

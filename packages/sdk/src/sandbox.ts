@@ -86,18 +86,24 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Interrupts running code; default language: the first of the snapshot. */
-  async interrupt(language?: Language): Promise<void> {
-    await this.#client.call("interrupt", { id: this.id, language });
+  async interrupt(
+    language?: Language,
+    options: CallOptions & {
+      /** Interrupts only code that runs in this context; default: any. */
+      context?: string | undefined;
+    } = {},
+  ): Promise<void> {
+    await this.#client.call("interrupt", { id: this.id, language, context: options.context }, options);
   }
 
   /** Lists the contexts of all languages. */
-  contexts(): Promise<{ name: string; language: Language }[]> {
-    return this.#client.call("listContexts", { id: this.id });
+  contexts(options: CallOptions = {}): Promise<{ name: string; language: Language }[]> {
+    return this.#client.call("listContexts", { id: this.id }, options);
   }
 
   /** Removes a context with its variables; default language: the first of the snapshot. */
-  async dropContext(name: string, language?: Language): Promise<void> {
-    await this.#client.call("dropContext", { id: this.id, name, language });
+  async dropContext(name: string, language?: Language, options: CallOptions = {}): Promise<void> {
+    await this.#client.call("dropContext", { id: this.id, name, language }, options);
   }
 
   /** Lists the services that the recipe of its snapshot started. */

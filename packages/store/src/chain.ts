@@ -4,23 +4,42 @@ import { memoryBytes } from "./manifest.ts";
 import type { StoredSnapshot } from "./snapshot.ts";
 import { corrupt } from "./snapshot-errors.ts";
 
-/** Maximum number of snapshots in a chain, including the flat one. */
+/** Maximum number of snapshots from one to the nearest whose whole memory is kept, both included. */
 export const maxChainDepth = 32;
+/** Maximum number of snapshots in a chain, including the flat one. */
+export const maxLineage = 1024;
+
+type Lookup = {
+  get: (tag: string) => Promise<StoredSnapshot>;
+  /** whether the whole memory of a layered snapshot is kept */
+  hasImage: (snapshot: StoredSnapshot) => Promise<boolean>;
+};
 
 /** Returns the chain from the snapshot to the flat one at the bottom, and checks every parent on the way. */
-export async function walkChain(
-  snapshot: StoredSnapshot,
-  get: (tag: string) => Promise<StoredSnapshot>,
-): Promise<StoredSnapshot[]> {
+export async function walkChain(snapshot: StoredSnapshot, lookup: Lookup): Promise<StoredSnapshot[]> {
   const chain = [snapshot];
   for (let child = snapshot; child.manifest.parent !== undefined;) {
-    if (chain.length === maxChainDepth) {
-      throw corrupt(snapshot, `its chain is longer than ${maxChainDepth} snapshots`);
-    }
-    child = await parentOf(child, child.manifest.parent, get);
+    if (chain.length === maxLineage)
+      throw corrupt(snapshot, `its chain is longer than ${maxLineage} snapshots`);
+    child = await parentOf(child, child.manifest.parent, lookup.get);
     chain.push(child);
   }
+  if (chain.length > maxChainDepth) await refuseLongRuns(snapshot, chain, lookup);
   return chain;
+}
+
+async function refuseLongRuns(
+  snapshot: StoredSnapshot,
+  chain: readonly StoredSnapshot[],
+  { hasImage }: Lookup,
+): Promise<void> {
+  let run = 0;
+  for (const each of chain) {
+    run++;
+    if (run > maxChainDepth)
+      throw corrupt(snapshot, `its chain is longer than ${maxChainDepth} snapshots without a whole memory`);
+    if (await hasImage(each)) run = 1;
+  }
 }
 
 async function parentOf(

@@ -6,13 +6,13 @@
  * whether the host crashed in between. Reading the whole file to find out costs as much as building it again,
  * so it removes the image. A machine that still maps the file proves that the host did not crash.
  */
-import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { link, mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { copySparse, removeTree, SingleFlight, type Logger } from "@forkd/base";
+import { copySparse, isErrno, removeTree, SingleFlight, type Logger } from "@forkd/base";
 import { applyLayer } from "./layer.ts";
 import { memoryBytes } from "./manifest.ts";
 
-import { snapshotFile, type StoredSnapshot } from "./snapshot.ts";
+import type { StoredSnapshot } from "./snapshot.ts";
 import { physicalBytes } from "./sizes.ts";
 import { stampOf, type VerifiedFiles } from "./stamp.ts";
 import { hiddenName } from "./tombstone.ts";
@@ -27,6 +27,13 @@ export type CacheLimits = {
   maxBytes: number;
   /** whether a machine maps the image of the snapshot with this id, or is about to */
   isUsed: (id: string) => boolean;
+};
+/** What the memory of a snapshot is built from. */
+export type MemorySource = {
+  /** from the snapshot down to the nearest one with a file of its whole memory */
+  chain: readonly StoredSnapshot[];
+  /** that file */
+  whole: string;
 };
 export type EvictOptions = {
   /** only report */
@@ -89,29 +96,30 @@ export class FlatCache {
     return path;
   }
 
-  /** Returns the path of the image of the chain's first snapshot. The last one must be flat. */
-  get(chain: readonly StoredSnapshot[], signal?: AbortSignal): Promise<string> {
-    const [head] = chain;
+  /** Returns the path of the image of the chain's first snapshot. */
+  get(source: MemorySource, signal?: AbortSignal): Promise<string> {
+    const [head] = source.chain;
     if (head === undefined) throw new TypeError("Cannot build a memory image: the chain is empty");
     return this.#builds.run(
       head.id,
-      (shared) => this.#using(chain, () => this.#build(chain, head, shared)),
+      (shared) => this.#using(source.chain, () => this.#build(source, head, shared)),
       signal,
     );
   }
 
-  async #build(chain: readonly StoredSnapshot[], head: StoredSnapshot, signal: AbortSignal): Promise<string> {
+  async #build({ chain, whole }: MemorySource, head: StoredSnapshot, signal: AbortSignal): Promise<string> {
     const path = this.path(head.id);
     if (await this.#isValid(head)) return path;
-    let base = 1;
-    while (base < chain.length - 1 && !(await this.#isValid(chain[base]))) base++;
+    const last = chain.length - 1;
+    let base = Math.min(1, last);
+    while (base < last && !(await this.#isValid(chain[base]))) base++;
     const startedAt = performance.now();
     const from = chain[base] ?? head;
-    const isFlat = from.manifest.files.memory !== undefined;
-    if (isFlat) await verifyMemory(head, from, this.#verified, { signal });
+    if (from.manifest.files.memory) await verifyMemory(head, from, this.#verified, { signal });
     const scratch = this.scratch();
     try {
-      await copySparse(isFlat ? snapshotFile(from, "memory") : this.path(from.id), scratch);
+      if (last === 0) await linkOrCopy(whole, scratch);
+      else await copySparse(base === last ? whole : this.path(from.id), scratch);
       for (const owner of chain.slice(0, base).toReversed()) {
         signal.throwIfAborted();
         await withLayer(head, owner, (layer) => applyLayer(layer, scratch, { signal }));
@@ -222,5 +230,15 @@ export class FlatCache {
       const path = join(this.dir, name);
       if (name.startsWith(scratchPrefix) && isStale(path)) await rm(path, { force: true });
     }
+  }
+}
+
+/** The target is not written to any more. */
+async function linkOrCopy(source: string, target: string): Promise<void> {
+  try {
+    await link(source, target);
+  } catch (error) {
+    if (!isErrno(error, "EXDEV", "EPERM", "EMLINK")) throw error;
+    await copySparse(source, target);
   }
 }

@@ -3,7 +3,7 @@ export { readSnapshot, snapshotDisks, snapshotFile, type StoredSnapshot } from "
 export { Draft } from "./draft.ts";
 export { removeLeftovers } from "./tombstone.ts";
 export { type FileDigest } from "./digest.ts";
-export { maxChainDepth } from "./chain.ts";
+export { maxChainDepth, maxLineage } from "./chain.ts";
 export { openLayer, type Layer } from "./layer.ts";
 export { finishLayer } from "./finish-layer.ts";
 export { mergeLayers } from "./merge-layers.ts";

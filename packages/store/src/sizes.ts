@@ -1,7 +1,9 @@
 /** Disk usage of a snapshot. */
 import type { Stats } from "node:fs";
 import { stat } from "node:fs/promises";
+import { join } from "node:path";
 import { isErrno } from "@forkd/base";
+import { imageName } from "./kept-image.ts";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 
 const blockBytes = 512;
@@ -43,27 +45,44 @@ export async function sizesOf({ snapshot, flatImage }: Sized): Promise<SnapshotS
     sizes.logicalBytes += size;
     sizes[nlink > 1 ? "sharedPhysicalBytes" : "ownPhysicalBytes"] += blocks * blockBytes;
   }
-  const flat = await statIfThere(flatImage);
-  const flatBytes = (flat?.blocks ?? 0) * blockBytes;
+  const images = await linkedFiles(imagesOf({ snapshot, flatImage }));
+  const sum = (files: readonly LinkedFile[]) => files.reduce((total, { bytes }) => total + bytes, 0);
   return {
     ...sizes,
-    ownBytes: sizes.ownPhysicalBytes + (flat?.nlink === 1 ? flatBytes : 0),
-    totalBytes: sizes.ownPhysicalBytes + sizes.sharedPhysicalBytes + flatBytes,
+    ownBytes: sizes.ownPhysicalBytes + sum(images.filter(hasAllLinks)),
+    totalBytes: sizes.ownPhysicalBytes + sizes.sharedPhysicalBytes + sum(images),
   };
 }
 
 /** What removing all of these would free: files whose every link is among theirs. */
 export async function freedBytes(all: readonly Sized[]): Promise<number> {
-  const paths = all.flatMap(({ snapshot, flatImage }) => [...filesOf(snapshot), flatImage]);
-  const links = new Map<string, { found: number; nlink: number; bytes: number }>();
+  const paths = all.flatMap((each) => [...filesOf(each.snapshot), ...imagesOf(each)]);
+  const freed = (await linkedFiles(paths)).filter(hasAllLinks);
+  return freed.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+/** The whole memory of a layered snapshot, in the cache or kept, which may be one file with two links. */
+function imagesOf({ snapshot, flatImage }: Sized): string[] {
+  return [flatImage, join(snapshot.dir, imageName)];
+}
+
+/** A file and how many of the paths are links to it. */
+type LinkedFile = { found: number; nlink: number; bytes: number };
+
+function hasAllLinks({ found, nlink }: LinkedFile): boolean {
+  return found >= nlink;
+}
+
+async function linkedFiles(paths: readonly string[]): Promise<LinkedFile[]> {
+  const files = new Map<string, LinkedFile>();
   for (const path of paths) {
     const file = await statIfThere(path);
     if (!file) continue;
     const { dev, ino, nlink, blocks } = file;
-    const found = (links.get(`${dev}:${ino}`)?.found ?? 0) + 1;
-    links.set(`${dev}:${ino}`, { found, nlink, bytes: blocks * blockBytes });
+    const found = (files.get(`${dev}:${ino}`)?.found ?? 0) + 1;
+    files.set(`${dev}:${ino}`, { found, nlink, bytes: blocks * blockBytes });
   }
-  return [...links.values()].reduce((sum, { found, nlink, bytes }) => sum + (found >= nlink ? bytes : 0), 0);
+  return [...files.values()];
 }
 
 function filesOf(snapshot: StoredSnapshot): string[] {

@@ -9,11 +9,18 @@ import { isErrno, nullLogger, removeTree, type Logger } from "@forkd/base";
 import { dependentsOf, descendantsOf, walkChain } from "./chain.ts";
 import { compactInto, type CompactOptions } from "./compact.ts";
 import { Draft, type DraftOptions } from "./draft.ts";
-import { FlatCache, type CacheLimits, type Evicted, type EvictOptions } from "./flat-cache.ts";
+import {
+  FlatCache,
+  type CacheLimits,
+  type Evicted,
+  type EvictOptions,
+  type MemorySource,
+} from "./flat-cache.ts";
+import { KeptImages } from "./kept-image.ts";
 import { manifestName } from "./manifest.ts";
 import { freedBytes, sizesOf, type SnapshotSizes } from "./sizes.ts";
 import { readSnapshot, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
-import { failed, notFound } from "./snapshot-errors.ts";
+import { corrupt, failed, notFound } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
 import {
   hiddenName,
@@ -68,6 +75,7 @@ export class Store implements AsyncDisposable {
   readonly #verified: VerifiedFiles;
   readonly #record: VerifiedRecord | undefined;
   readonly #cache: FlatCache;
+  readonly #images: KeptImages;
   readonly #snapshots = new Map<string, StoredSnapshot>();
   /** tombstones that could not be written to disk */
   readonly #failed = new Map<string, Tombstone>();
@@ -77,6 +85,7 @@ export class Store implements AsyncDisposable {
     this.#verified = parts.verified;
     this.#record = parts.record;
     this.#cache = parts.cache;
+    this.#images = new KeptImages(parts.verified, parts.log);
     this.#log = parts.log;
   }
 
@@ -201,7 +210,42 @@ export class Store implements AsyncDisposable {
 
   /** Returns the chain from the snapshot down to the flat one. */
   chain(snapshot: StoredSnapshot): Promise<StoredSnapshot[]> {
-    return walkChain(snapshot, (tag) => this.get(tag));
+    return walkChain(snapshot, {
+      get: (tag) => this.get(tag),
+      hasImage: (each) => this.#images.has(each),
+    });
+  }
+
+  /** The part of the chain that the memory of the snapshot is built from, and the length of all of it. */
+  async memorySource(
+    snapshot: StoredSnapshot,
+    options: { signal?: AbortSignal | undefined } = {},
+  ): Promise<MemorySource & { lineage: number }> {
+    const chain = await this.chain(snapshot);
+    for (const [index, each] of chain.entries()) {
+      const whole = each.manifest.files.memory
+        ? snapshotFile(each, "memory")
+        : await this.#images.find(each, options.signal);
+      if (whole !== undefined) return { chain: chain.slice(0, index + 1), whole, lineage: chain.length };
+    }
+    throw corrupt(snapshot, "no snapshot of its chain has a whole memory");
+  }
+
+  /**
+   * Keeps the whole memory of a layered snapshot beside its layer, so that chains over it are short again. The
+   * snapshot stays the same one. Returns false if that was done before, or if the snapshot was removed.
+   */
+  async keepImage(
+    snapshot: StoredSnapshot,
+    options: { signal?: AbortSignal | undefined } = {},
+  ): Promise<boolean> {
+    const { signal } = options;
+    const { chain } = await this.memorySource(snapshot, options);
+    if (chain.length === 1) return false;
+    await this.verify(snapshot, options);
+    const image = await this.flatMemory(snapshot, options);
+    await this.#images.keep(snapshot, image, signal);
+    return this.isCurrent(snapshot);
   }
 
   /** Tags of the snapshots whose layer has `tag` as parent. */
@@ -220,10 +264,14 @@ export class Store implements AsyncDisposable {
 
   /**
    * Compares every file with its digest, and the memory files of all ancestors. A file that was checked
-   * before and has the same inode, size and modification time is not read again unless `always` is set.
+   * before and has the same inode, size and modification time is not read again unless `always` is set. Below
+   * a snapshot whose whole memory is kept, nothing is needed, and only `always` reads it.
    */
   async verify(snapshot: StoredSnapshot, options: VerifyOptions = {}): Promise<void> {
-    await verifyChain(await this.chain(snapshot), this.#verified, options);
+    const { chain } = options.always
+      ? { chain: await this.chain(snapshot) }
+      : await this.memorySource(snapshot, options);
+    await verifyChain(chain, this.#verified, options);
   }
 
   /** Returns the memory file that children map: the snapshot's own, or one in the cache, built if missing. */
@@ -232,7 +280,7 @@ export class Store implements AsyncDisposable {
     options: { signal?: AbortSignal | undefined } = {},
   ): Promise<string> {
     if (snapshot.manifest.files.memory !== undefined) return snapshotFile(snapshot, "memory");
-    return this.#cache.get(await this.chain(snapshot), options.signal);
+    return this.#cache.get(await this.memorySource(snapshot, options), options.signal);
   }
 
   /** Returns a new path for a memory image. The caller passes it to adoptFlat() or removes the file. */

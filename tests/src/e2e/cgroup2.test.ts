@@ -8,22 +8,11 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Sandbox } from "@forkd/sdk";
+import { closureOf } from "../support/closure.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { repository } from "../support/places.ts";
 import { sh } from "../support/sandboxes.ts";
 
-/** The modules of each package that the driver needs. */
-const parts = {
-  contract: ["wire/errors", "wire/remedies", "wire/http-remedies"],
-  base: ["atomic-file"],
-  machine: [
-    "host/procfs",
-    "host/cgroup/cgroups",
-    "host/cgroup/delegation",
-    "host/cgroup/group",
-    "host/cgroup/hierarchies",
-  ],
-};
 const driver = "/root/driver";
 
 let daemon: TestDaemon;
@@ -33,17 +22,18 @@ before(async () => {
   daemon = await startDaemon({ snapshots: ["node"] });
   guest = await daemon.forkd.forkOne("node");
   const write = async (path: string, text: string) => guest.files.write(join(driver, path), text);
-  for (const [name, files] of Object.entries(parts)) {
+  const main = await readFile(join(repository, "tests/dist/support/in-guest-groups.js"), "utf8");
+  for (const [name, modules] of await closureOf(main)) {
     const home = join("node_modules/@forkd", name);
-    for (const file of files)
-      await write(
-        join(home, `${file}.js`),
-        await readFile(join(repository, "packages", name, "dist/src", `${file}.js`), "utf8"),
-      );
-    await write(join(home, "index.js"), files.map((file) => `export * from "./${file}.js";\n`).join(""));
+    for (const { file, text } of modules.values()) await write(join(home, file), text);
+    const exports = [...modules.values()].filter(({ names }) => names.size > 0);
+    await write(
+      join(home, "index.js"),
+      exports.map(({ file, names }) => `export { ${[...names].join(", ")} } from "./${file}";\n`).join(""),
+    );
     await write(join(home, "package.json"), JSON.stringify({ type: "module", exports: "./index.js" }));
   }
-  await write("main.mjs", await readFile(join(repository, "tests/dist/support/in-guest-groups.js"), "utf8"));
+  await write("main.mjs", main);
   // Like a service manager: all controllers are enabled for services, and each service has a group.
   await sh(
     guest,

@@ -1,6 +1,9 @@
 /** Prints candidates for the word under the cursor, one per line. Starts no daemon and never fails. */
+import type { SandboxInfo } from "@forkd/contract";
+import type { Forkd } from "@forkd/sdk";
 import { Command, type Option } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
+import { matchSandbox } from "../options/arguments.ts";
 import { addCommonOptions, examples } from "../options/help.ts";
 import { findVerb, verbs, type Completes, type Verb } from "../verbs.ts";
 
@@ -32,23 +35,36 @@ export const optionValues: Readonly<Record<string, Completes>> = {
   "--parent": "tags",
   "--type": "event types",
   "--set": "settings",
+  "--context": "contexts",
+  "--drop": "contexts",
+  "--service": "services",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
-  if (verb === undefined) return verbNames(current);
-  if (before.at(-1) === "--service") return serviceNames(cli, before);
-  const value = optionValues[before.at(-1) ?? ""];
-  if (value !== undefined) return namesOf(cli, value);
+  if (verb === undefined)
+    return current.startsWith("-") ? ["--version", "--json", "--quiet", "--help"] : verbNames(current);
   const subcommand = before.find((word) => Object.hasOwn(verb.subcommands ?? {}, word));
   const options = await optionsOf(verb, subcommand);
   const last = before.at(-1);
   const choices = options.find(({ long, short }) => last === long || last === short)?.argChoices;
   if (choices !== undefined) return choices;
+  const value = optionValues[last ?? ""];
+  if (value !== undefined) return namesOf(cli, value, operand(before, options));
   if (current.startsWith("-"))
     return [...options.flatMap(({ long, hidden }) => (long && !hidden ? [long] : [])), "--help"];
   if (verb.subcommands !== undefined && subcommand === undefined) return Object.keys(verb.subcommands);
-  const completes = subcommand === undefined ? verb.completes : verb.subcommands?.[subcommand];
-  return completes === undefined ? [] : namesOf(cli, completes);
+  const first = operand(before, options);
+  const own = first === undefined ? verb.completes : (verb.completesNext ?? verb.completes);
+  const completes = subcommand === undefined ? own : verb.subcommands?.[subcommand];
+  return completes === undefined ? [] : namesOf(cli, completes, first);
+}
+
+/** The first operand of the verb: the first word after it that is neither an option nor the value of one. */
+function operand(before: readonly string[], options: readonly Option[]): string | undefined {
+  const words = before.slice(before.findIndex((word) => !word.startsWith("-")) + 1);
+  const takesValue = (word: string) =>
+    options.some(({ long, short, required }) => required && (word === long || word === short));
+  return words.find((word, index) => !word.startsWith("-") && !takesValue(words[index - 1] ?? ""));
 }
 
 /** The list of all verbs has no aliases, but the completion of a word has. */
@@ -63,24 +79,8 @@ async function optionsOf(verb: Verb, subcommand: string | undefined): Promise<re
   return (command.commands.find((candidate) => candidate.name() === subcommand) ?? command).options;
 }
 
-/** Of the sandbox that the line names before the option. */
-async function serviceNames(cli: Cli, before: readonly string[]): Promise<string[]> {
-  const given = before.slice(1, -1).find((word) => !word.startsWith("-"));
-  if (given === undefined) return [];
-  const { findDaemon } = await import("../daemon/client.ts");
-  const forkd = await findDaemon(cli.signal).catch(() => undefined);
-  if (forkd === undefined) return [];
-  const sandboxes = await forkd.sandboxes.list({}, { signal: cli.signal });
-  const info = sandboxes.find(
-    ({ id, workspace }) => workspace === given || id.replace("sb-", "").startsWith(given.replace("sb-", "")),
-  );
-  // A paused sandbox would be resumed by the question.
-  if (info?.state !== "running") return [];
-  const sandbox = await forkd.sandboxes.get(info.id, { signal: cli.signal });
-  return (await sandbox.services({ signal: cli.signal })).map(({ name }) => name);
-}
-
-async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
+/** `target` is the sandbox whose commands, contexts or services are meant. */
+async function namesOf(cli: Cli, kind: Completes, target: string | undefined): Promise<string[]> {
   if (kind === "shells") return ["bash", "zsh", "fish"];
   if (kind === "settings") return (await import("../daemon/local.ts")).settingNames();
   if (kind === "recipes")
@@ -94,5 +94,25 @@ async function namesOf(cli: Cli, kind: Completes): Promise<string[]> {
   if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
   if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
   const sandboxes = await forkd.sandboxes.list({}, options);
-  return sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));
+  if (kind === "commands" || kind === "contexts" || kind === "services")
+    return inGuest(forkd, { kind, sandboxes, target }).catch(() => []);
+  const names = sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));
+  if (kind === "sandboxes") return names;
+  return [...(await forkd.snapshots.list(options)).map(({ tag }) => tag), ...names];
+}
+
+type InGuest = {
+  kind: "commands" | "contexts" | "services";
+  sandboxes: readonly SandboxInfo[];
+  target: string | undefined;
+};
+
+/** Asks only a sandbox that runs: completing a word must not resume one. */
+async function inGuest(forkd: Forkd, { kind, sandboxes, target }: InGuest): Promise<string[]> {
+  const match = target === undefined ? undefined : matchSandbox(target, sandboxes);
+  const info = match && "id" in match && sandboxes.find(({ id }) => id === match.id);
+  if (!info || info.state !== "running") return [];
+  const sandbox = await forkd.sandboxes.get(info.id);
+  if (kind === "commands") return (await sandbox.commands.list()).map(({ exec_id }) => String(exec_id));
+  return (await (kind === "contexts" ? sandbox.contexts() : sandbox.services())).map(({ name }) => name);
 }

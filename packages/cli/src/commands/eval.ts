@@ -3,10 +3,11 @@ import { text } from "node:stream/consumers";
 import { AppError, errorCodes } from "@forkd/contract/wire";
 import type { EvalResult, Language } from "@forkd/contract";
 import type { Sandbox } from "@forkd/sdk";
-import { Option, type Command } from "commander";
+import type { Command } from "commander";
 import { parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
+import { languageOption } from "../options/language.ts";
 import { signalExitCode, type InterruptName } from "../terminal/interrupts.ts";
 import { unreadable } from "../terminal/unreadable.ts";
 
@@ -17,12 +18,7 @@ export function define(command: Command, toAction: ToAction): void {
     .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
     .argument("[code]", "Code to evaluate; - reads it from stdin")
     .option("--file <path>", "Read the code from a file")
-    .addOption(
-      new Option("--language <name>", "Select the interpreter (default: the snapshot's first)").choices([
-        "python",
-        "node",
-      ]),
-    )
+    .addOption(languageOption())
     .option("--context <name>", "Use a separate set of variables (default: default)")
     .option(
       "--timeout <duration>",

@@ -1,3 +1,4 @@
+import type { Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { collectEnv, parseDuration } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -8,6 +9,7 @@ import {
   type CommandOptions,
 } from "../guest/command-session.ts";
 import { examples } from "../options/help.ts";
+import { terminalSize } from "../terminal/terminal.ts";
 
 type Options = CommandOptions & { detach?: true };
 
@@ -37,11 +39,23 @@ async function exec(cli: Cli, options: Options, prefix: string, args: string[]):
   if (!options.detach) requireTerminal(options);
   const sandbox = await cli.sandbox(prefix);
   if (!options.detach) return runCommand(cli, sandbox, args, options);
+  return startInBackground(cli, sandbox, { args, options });
+}
+
+async function startInBackground(
+  cli: Cli,
+  sandbox: Sandbox,
+  { args, options }: { args: string[]; options: Options },
+): Promise<number> {
   const started = await sandbox.commands.background(args, {
     ...commandSettings(cli, options),
+    ...(options.interactive && { stdinOpen: true }),
+    ...(options.tty && { pty: terminalSize() }),
     signal: cli.signal,
   });
   if (cli.out.json) cli.out.document(started);
   else cli.out.line(String(started.exec_id));
+  if (process.stderr.isTTY && !cli.out.json)
+    cli.out.note(`Run \`forkd attach ${sandbox.id} ${started.exec_id}\` to follow it.`);
   return 0;
 }

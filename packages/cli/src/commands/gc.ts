@@ -7,13 +7,14 @@ import { formatBytes, type Column } from "../terminal/table.ts";
 
 const columns: readonly Column<GcReport["removed"][number]>[] = [
   { title: "KIND", value: ({ kind }) => kind },
-  { title: "NAME", value: ({ name }) => name },
+  { title: "NAME", value: ({ name, source }) => (source === undefined ? name : `${name} (${source})`) },
   { title: "BYTES", value: ({ bytes }) => formatBytes(bytes), align: "right" },
 ];
 
 export function define(command: Command, toAction: ToAction): void {
   addTableOption(command)
     .option("-n, --dry-run", "Only print what would be removed")
+    .option("--images", "Also remove root file systems and kernels no snapshot uses")
     .option("--branches", "Also remove branches that nothing depends on or runs from")
     .option("--older-than <duration>", "Remove only branches older than this, such as 7d", parseDuration)
     .option("--keep-last <count>", "Keep this many of the newest branches", wholeNumber(0))
@@ -22,20 +23,22 @@ export function define(command: Command, toAction: ToAction): void {
       examples(
         "forkd gc --dry-run",
         "forkd gc",
+        "forkd gc --images",
         "forkd gc --branches --older-than 7d --keep-last 10 --dry-run",
       ),
     )
     .action(toAction(gc));
 }
 
-type Options = { dryRun?: true; branches?: true; olderThan?: number; keepLast?: number };
+type Options = { dryRun?: true; images?: true; branches?: true; olderThan?: number; keepLast?: number };
 
 async function gc(cli: Cli, options: Options): Promise<void> {
   const forkd = await cli.daemon();
   using progress = cli.progress("Looking for unused files");
-  const { branches, olderThan, keepLast } = options;
+  const { images, branches, olderThan, keepLast } = options;
   const report = await forkd.gc({
     dryRun: options.dryRun === true,
+    ...(images && { images }),
     ...(branches && { branches }),
     ...(olderThan !== undefined && { olderThanSecs: Math.ceil(olderThan) }),
     ...(keepLast !== undefined && { keepLast }),
@@ -48,4 +51,8 @@ async function gc(cli: Cli, options: Options): Promise<void> {
   cli.out.note(
     report.removed.length === 0 ? "Nothing to remove." : `${verb} ${formatBytes(report.freed_bytes)}.`,
   );
+  if (report.kept_image_bytes !== undefined)
+    cli.out.note(
+      `Unused images take ${formatBytes(report.kept_image_bytes)}. \`forkd gc --images\` removes them; a later build makes them again.`,
+    );
 }

@@ -6,7 +6,7 @@ import { addTableOption, examples } from "../options/help.ts";
 import { untilInterrupted } from "../terminal/interrupts.ts";
 import { reasonColumns, sandboxColumns, wideColumns } from "../views/sandbox-table.ts";
 
-type Options = {
+export type ListOptions = {
   tag?: string;
   label?: string[];
   state?: SandboxInfo["state"];
@@ -18,15 +18,7 @@ type Options = {
 };
 
 export function define(command: Command, toAction: ToAction): void {
-  addTableOption(command)
-    .option("--tag <tag>", "List only the children of this snapshot")
-    .option("--label <name=value>", "List only sandboxes with all labels (repeatable)", collectLabelFilter)
-    .addOption(new Option("--state <state>", "List only this state").choices(["running", "paused", "dead"]))
-    .option("--owner <name>", "List only sandboxes of this key")
-    .option("--limit <count>", "List at most this many, the oldest first", wholeNumber(1))
-    .option("-a, --all", "List dead sandboxes too")
-    .option("--wide", "Also show owner, limits and timeouts")
-    .option("-w, --watch", "Watch for changes until Ctrl-C")
+  addListOptions(command)
     .addHelpText(
       "after",
       examples(
@@ -38,12 +30,24 @@ export function define(command: Command, toAction: ToAction): void {
         "forkd ls --limit 20",
       ),
     )
-    .action(toAction(ls));
+    .action(toAction(listSandboxes));
 }
 
-async function ls(
+export function addListOptions(command: Command): Command {
+  return addTableOption(command)
+    .option("--tag <tag>", "List only the children of this snapshot")
+    .option("--label <name=value>", "List only sandboxes with all labels (repeatable)", collectLabelFilter)
+    .addOption(new Option("--state <state>", "List only this state").choices(["running", "paused", "dead"]))
+    .option("--owner <name>", "List only sandboxes of this key")
+    .option("--limit <count>", "List at most this many, the oldest first", wholeNumber(1))
+    .option("-a, --all", "List dead sandboxes too")
+    .option("--wide", "Also show owner, limits and timeouts")
+    .option("-w, --watch", "Watch for changes until Ctrl-C");
+}
+
+export async function listSandboxes(
   cli: Cli,
-  { tag, label, state, owner, limit, all, watch, wide }: Options,
+  { tag, label, state, owner, limit, all, watch, wide }: ListOptions,
 ): Promise<number | void> {
   const forkd = await cli.daemon();
   const filter = {

@@ -1,11 +1,12 @@
 /**
  * Connects a command of a guest to this process: its output to stdout and stderr, stdin and signals to it.
- * Shared by `exec` and `run`.
+ * Shared by `exec`, `run` and `attach`.
  */
 import { advice, AppError, errorCodes } from "@forkd/contract/wire";
 import type { ExecEvent } from "@forkd/contract";
 import type { CommandHandle, Sandbox } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
+import type { DetachKeys } from "../terminal/detach-keys.ts";
 import { openRawTerminal, terminalSize, watchTerminalSize } from "../terminal/terminal.ts";
 
 export type CommandOptions = {
@@ -33,15 +34,38 @@ export async function runCommand(
     signal: AbortSignal.any([cli.signal, inputLost.signal]),
   });
   using _interrupts = passSignals(cli, handle);
-  using _resizing = options.tty
+  return await followCommand(cli, handle, { takesInput, tty: options.tty === true, inputLost });
+}
+
+export type Connection = {
+  /** Forward stdin. */
+  readonly takesInput: boolean;
+  /** The command has a terminal: keys and window size are forwarded. */
+  readonly tty: boolean;
+  /** Aborts the handle when input was lost. */
+  readonly inputLost: AbortController;
+  /** What is shown in place of all events of the command. */
+  readonly events?: AsyncIterable<ExecEvent>;
+  /** Keys that end the connection and not the command. */
+  readonly detachKeys?: DetachKeys;
+};
+
+/** Connects this process to a command until it exits. Resolves to its exit code. */
+export async function followCommand(
+  cli: Cli,
+  handle: CommandHandle,
+  connection: Connection,
+): Promise<number> {
+  const { takesInput, tty, inputLost, detachKeys } = connection;
+  using _resizing = tty
     ? watchTerminalSize(({ rows, cols }) => void handle.resize(rows, cols).catch(ignoreEnd))
     : undefined;
-  using _raw = options.tty && takesInput ? openRawTerminal() : undefined;
+  using _raw = tty && takesInput ? openRawTerminal() : undefined;
   const ended = new AbortController();
-  const passed = { handle, ended: ended.signal, isTyped: options.tty === true && process.stdin.isTTY };
+  const passed = { handle, ended: ended.signal, isTyped: tty && process.stdin.isTTY, detachKeys };
   if (takesInput) void passInput(passed, (error) => inputLost.abort(error));
   try {
-    return await showOutput(cli, handle);
+    return await showOutput(cli, connection.events ?? handle);
   } catch (error) {
     throw inputLost.signal.aborted ? inputLost.signal.reason : error;
   } finally {
@@ -79,14 +103,21 @@ function passSignals(cli: Cli, handle: CommandHandle): Disposable {
   });
 }
 
-type Passed = { handle: CommandHandle; ended: AbortSignal; isTyped: boolean };
+type Passed = {
+  handle: CommandHandle;
+  ended: AbortSignal;
+  isTyped: boolean;
+  detachKeys: DetachKeys | undefined;
+};
 
 /** A user can type keys again that a restart lost; other input would have a gap and must fail. */
-async function passInput({ handle, ended, isTyped }: Passed, lost: (error: AppError) => void): Promise<void> {
+async function passInput(passed: Passed, lost: (error: AppError) => void): Promise<void> {
+  const { handle, ended, isTyped, detachKeys } = passed;
   try {
     for await (const chunk of process.stdin) {
       if (ended.aborted) return;
-      const sent = handle.write(chunk as Buffer); // stdin has no encoding set
+      const bytes = chunk as Buffer; // stdin has no encoding set
+      const sent = handle.write(detachKeys === undefined ? bytes : detachKeys.pass(bytes));
       await (isTyped ? sent.catch(ignoreLoss) : sent);
     }
     await handle.closeStdin();
@@ -107,9 +138,9 @@ function isLoss(error: unknown): error is AppError {
 /** A command may close its stdin or exit at any time; the exit event reports it. */
 function ignoreEnd(_error: unknown): void {}
 
-async function showOutput(cli: Cli, handle: CommandHandle): Promise<number> {
+async function showOutput(cli: Cli, events: AsyncIterable<ExecEvent>): Promise<number> {
   let exitCode = 1;
-  for await (const event of handle) {
+  for await (const event of events) {
     if (cli.out.json) await cli.out.event(event);
     else await showEvent(cli, event);
     if (event.type === "exit")

@@ -16,6 +16,7 @@ const wording: RemedyWording = {
   branch_with_mode: ({ mode }) => `Branch with --mode ${mode}.`,
 
   list_sandboxes: () => "Run `forkd ls --all` to list sandboxes.",
+  list_commands: ({ id }) => `Run \`forkd ps ${id}\` to list its commands.`,
   resume: ({ id }) => `Run \`forkd resume ${id}\` to resume it.`,
   pause_and_resume: ({ ids }) =>
     `Run \`forkd pause ${ids.join(" ")}\`, then \`forkd resume ${ids.join(" ")}\`.`,

@@ -26,6 +26,26 @@ test("compact copies and prints the new tag", async () => {
   assert.deepEqual(JSON.parse(json.stdout), snapshot("flat"));
 });
 
+test("gc names unused images with --images, and otherwise says what they take", async () => {
+  const image = { kind: "image", name: "rootfs/0123456789ab", bytes: 2048, source: "/home/me/ds" };
+  await using daemon = await openFakeDaemon({
+    "POST /v1/gc": ({ body }) => {
+      const { images } = JSON.parse(body) as { images?: boolean };
+      return images
+        ? { json: { removed: [image], freed_bytes: 2048, dry_run: false } }
+        : { json: { removed: [], freed_bytes: 0, kept_image_bytes: 2048, dry_run: false } };
+    },
+  });
+  const kept = await runCli(["gc"], daemon);
+  assert.match(
+    kept.stderr,
+    /^Nothing to remove\.\nUnused images take 2\.0 KiB\. `forkd gc --images` removes/,
+  );
+  const removed = await runCli(["gc", "--images"], daemon);
+  assert.match(removed.stdout, /image +rootfs\/0123456789ab \(\/home\/me\/ds\) +2\.0 KiB/);
+  assert.equal(removed.stderr, "Freed 2.0 KiB.\n");
+});
+
 test("gc lists the removed files and the sum", async () => {
   const removed = [{ kind: "memory", name: "fan", bytes: 2048 }];
   await using daemon = await openFakeDaemon({

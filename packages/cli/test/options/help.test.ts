@@ -50,10 +50,17 @@ test("help lists all verbs except the hidden one", async () => {
   assert.match((await runCli(["help", "fork"])).stdout, /--ttl/);
 });
 
+test("--version and -V print the version of the CLI at once", async () => {
+  for (const option of ["--version", "-V"])
+    assert.deepEqual(await runCli([option]), { code: 0, stdout: "forkd 0.1.0\n", stderr: "" });
+});
+
 test("usage errors exit 2 with a message and a remedy", async () => {
   const cases = [
     [["frobnicate"], /Unknown command 'frobnicate'/],
     [["lss"], /Did you mean ls/],
+    [["help", "frobnicate"], /Unknown command 'frobnicate'/],
+    [["help", "frok"], /Did you mean fork/],
     [["ls", "--frob"], /Unknown option '--frob'/],
     [["info"], /Missing required argument 'tag'/],
     [["images", "extra"], /Too many arguments/],

@@ -11,6 +11,7 @@ export const eventTypes = [
   "snapshot.writing",
   "snapshot.ready",
   "snapshot.failed",
+  "snapshot.compacted",
   "snapshot.removed",
   "daemon.stopping",
   "reset",

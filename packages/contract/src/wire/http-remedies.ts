@@ -16,6 +16,7 @@ const wording: RemedyWording = {
   branch_with_mode: ({ mode }) => `Branch with mode "${mode}".`,
 
   list_sandboxes: () => "GET /v1/sandboxes lists the sandboxes.",
+  list_commands: ({ id }) => `GET /v1/sandboxes/${id}/execs lists its commands.`,
   resume: ({ id }) => `POST /v1/sandboxes/${id}/resume resumes it.`,
   pause_and_resume: ({ ids }) =>
     `POST /v1/sandboxes/{id}/pause, then POST /v1/sandboxes/{id}/resume, for ${ids.join(", ")}.`,

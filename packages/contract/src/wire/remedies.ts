@@ -22,6 +22,7 @@ const remedyParameters = {
   branch_with_mode: { mode: "string" },
 
   list_sandboxes: {},
+  list_commands: { id: "string" },
   resume: { id: "string" },
   /** gives a sandbox another machine */
   pause_and_resume: { ids: "strings" },

@@ -65,6 +65,7 @@ export async function ensureInitramfs(
     digest,
     info: infoSchema,
     signal: context.signal,
+    lease: context.lease,
     build: async (directory) => {
       const archive = encodeInitramfs(agent, modules);
       context.onProgress?.("initramfs", `Packing the agent and ${modules.length} modules`);

@@ -41,6 +41,7 @@ export async function ensureKernel(imageDir: string, context: BuildContext = {})
     digest: digestOf({ builderVersion, ...found }),
     info: infoSchema,
     signal: context.signal,
+    lease: context.lease,
     build: (directory) => buildKernel(directory, found, context),
   });
   return {

@@ -43,6 +43,7 @@ export async function importKernel(
     digest: digestOf({ builderVersion, kernel: digest, modules }),
     info: infoSchema,
     signal: context.signal,
+    lease: context.lease,
     build: async (directory) => {
       await requireSpace(directory, info.size);
       await copyFile(source, join(directory, "vmlinuz"), constants.COPYFILE_FICLONE);

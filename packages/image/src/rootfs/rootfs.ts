@@ -32,11 +32,11 @@ export const rootfsInfoSchema = z.object({
 /** More than the tree and the image of a small recipe need. */
 const neededBytes = 2 ** 30;
 
-/** The root file system of a recipe, built unless it is in the cache. */
+/** The root file system of a recipe, built unless it is in the cache, or in any case with `isFresh`. */
 export async function ensureRootfs(
   imageDir: string,
   recipe: Recipe,
-  context: BuildContext = {},
+  context: BuildContext & { isFresh?: boolean | undefined } = {},
 ): Promise<Rootfs> {
   const { spec, rootfsDigest: digest } = recipe;
   const entry = await ensureEntry({
@@ -44,6 +44,8 @@ export async function ensureRootfs(
     digest,
     info: rootfsInfoSchema,
     signal: context.signal,
+    lease: context.lease,
+    isFresh: context.isFresh,
     build: async (directory) => {
       await requireSpace(directory, neededBytes);
       const work = join(directory, "work");

@@ -38,6 +38,7 @@ export async function importRootfs(
     digest,
     info: rootfsInfoSchema,
     signal: context.signal,
+    lease: context.lease,
     build: async (directory) => {
       const { diskMib } = await fill(directory);
       return await imageInfo(join(directory, "rootfs.ext4"), { digest, diskMib, source });

@@ -227,7 +227,8 @@ export class AgentClient implements AsyncDisposable {
         if (refused) return "more";
         const listing = decodeListing(frame.payload);
         try {
-          hold?.(listingBytes + listing.label.length + listing.command.length);
+          const args = (listing.args ?? []).reduce((sum, each) => sum + each.length, 0);
+          hold?.(listingBytes + listing.label.length + listing.command.length + args);
           listings.push(listing);
         } catch (error) {
           // The rest of the answer must still be read. An error in here would close the connection.

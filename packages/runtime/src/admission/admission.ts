@@ -82,6 +82,8 @@ type Bound = { which: string; asked: number; inUse: number; limit: number; text:
 export class Admission {
   readonly #parts: AdmissionParts;
   readonly #open = new Set<Reservation>();
+  /** Called before a request is refused. Returns true if background work has released capacity. */
+  onPressure: (() => boolean) | undefined;
 
   constructor(parts: AdmissionParts) {
     this.#parts = parts;
@@ -98,7 +100,12 @@ export class Admission {
       if (ask.isSandbox ?? true) this.#checkSandboxes(ask);
       this.#checkCaller(ask);
       this.#checkTotals(ask);
-      this.#checkHost(ask);
+      try {
+        this.#checkHost(ask);
+      } catch (error) {
+        if (this.onPressure?.() !== true) throw error;
+        this.#checkHost(ask);
+      }
     }
     const reservation = new Reservation(ask, () => void this.#open.delete(reservation));
     if (reservation.left > 0) this.#open.add(reservation);

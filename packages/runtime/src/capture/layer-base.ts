@@ -5,7 +5,7 @@
  */
 import { join } from "node:path";
 import { AppError, type BranchMode } from "@forkd/contract";
-import { maxChainDepth, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
+import { maxChainDepth, maxLineage, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -47,11 +47,12 @@ async function pin(
       { details: { tag: own.tag } },
     );
   }
-  const chain = await runtime.store.chain(own);
+  const { chain, lineage } = await runtime.store.memorySource(own);
   const isPrivate = sandbox.saved?.snapshot.id === own.id;
   const parent = isPrivate ? own.manifest.parent : { tag: own.tag, id: own.id };
-  const length = chain.length - (isPrivate ? 1 : 0);
-  const possible = parent === undefined || length >= maxChainDepth ? "full" : mode;
+  const saved = isPrivate ? 1 : 0;
+  const isAtLimit = chain.length - saved >= maxChainDepth || lineage - saved >= maxLineage;
+  const possible = parent === undefined || isAtLimit ? "full" : mode;
   const release = runtime.images.hold(own.id);
   try {
     await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));

@@ -6,9 +6,9 @@ import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { errorMessage, toAppError, type Accelerator } from "@forkd/contract";
 import { removeTree, withDeadline, type Logger } from "@forkd/base";
-import { ensureInitramfs, ensureKernel } from "@forkd/image";
+import { ensureInitramfs, ensureKernel, ImageLease } from "@forkd/image";
 import { createOverlay, kernelCommandLine, shapeOf, type Engine } from "@forkd/machine";
-import { agentPath, type RuntimeConfig } from "../config.ts";
+import { agentPath, imagesDir, type RuntimeConfig } from "../config.ts";
 import { newSandboxId, sandboxHome, sandboxPaths } from "../sandbox/paths.ts";
 
 const probeMs = 20_000;
@@ -34,12 +34,14 @@ export async function probeBoot(options: {
   const home = sandboxHome(config, id);
   const { dir, socketDir, overlay, consolePath, logPath } = sandboxPaths(config, id, 0);
   try {
-    const imageDir = join(config.dataDir, "images");
-    const kernel = await ensureKernel(imageDir, {});
-    const initramfs = await ensureInitramfs(imageDir, {
-      agentPath: agentPath(config),
-      modulesDir: kernel.modulesDir,
-    });
+    const imageDir = imagesDir(config);
+    using lease = new ImageLease();
+    const kernel = await ensureKernel(imageDir, { lease });
+    const initramfs = await ensureInitramfs(
+      imageDir,
+      { agentPath: agentPath(config), modulesDir: kernel.modulesDir },
+      { lease },
+    );
     await mkdir(dir, { mode: 0o700, recursive: true });
     await mkdir(socketDir, { mode: 0o700, recursive: true });
     const memoryFile = join(dir, "memory");

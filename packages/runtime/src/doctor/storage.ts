@@ -5,7 +5,8 @@ import { access, chmod, copyFile, mkdir, rm, stat, statfs, writeFile } from "nod
 import { dirname, join } from "node:path";
 import { isErrno } from "@forkd/base";
 import type { Remedy } from "@forkd/contract";
-import type { RuntimeConfig } from "../config.ts";
+import { imagesDir, type RuntimeConfig } from "../config.ts";
+import { ownBytes } from "../observe/usage.ts";
 import { fail, inGib, ok, warn, type Finding } from "./finding.ts";
 
 const gib = 1024 ** 3;
@@ -29,7 +30,7 @@ const remote = new Set(["nfs", "cifs", "fuse"]);
 export async function storageFindings(config: RuntimeConfig): Promise<Finding[]> {
   return [
     await directory("data directory", config.dataDir),
-    await space(config.dataDir),
+    await space(config),
     ...(await inodes(config.dataDir)),
     await dataFileSystem(config.dataDir),
     await directory("runtime directory", config.runtimeDir),
@@ -83,10 +84,12 @@ function anotherPath(name: string): Remedy {
   return { action: "change_setting", setting, to: "another directory" };
 }
 
-async function space(path: string): Promise<Finding> {
+async function space(config: RuntimeConfig): Promise<Finding> {
+  const path = config.dataDir;
   const { bavail, bsize, blocks } = await statfs(await nearestExisting(path));
   const free = bavail * bsize;
-  const detail = `${inGib(free)} of ${inGib(blocks * bsize)} free at ${path}`;
+  const images = await ownBytes(imagesDir(config));
+  const detail = `${inGib(free)} of ${inGib(blocks * bsize)} free at ${path}; image cache ${inGib(images)}`;
   if (free >= wantedBytes) return ok("disk space", detail);
   const remedy: Remedy = { action: "free_disk", setting: "data_dir" };
   return free >= gib ? warn("disk space", detail, remedy) : fail("disk space", detail, remedy);

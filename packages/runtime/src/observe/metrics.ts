@@ -34,6 +34,11 @@ export class RuntimeMetrics {
     "forkd_child_failures_total",
     "Children that could not be made, by code",
   );
+  readonly compactions = new Counter(
+    "forkd_compactions_total",
+    "Chains that were to be shortened in the background, by outcome",
+    ["ok", "failed", "given_up"].map((outcome) => ({ outcome })),
+  );
   readonly #ended = new Counter(
     "forkd_sandboxes_ended_total",
     "Sandboxes that ended, by reason",
@@ -59,6 +64,7 @@ export class RuntimeMetrics {
       this.branchPauseSeconds,
       this.chainBuildSeconds,
       this.childFailures,
+      this.compactions,
       this.#ended,
       this.#events,
     ];

@@ -7,7 +7,7 @@ import { readdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { CachedValue, isErrno, mapPool } from "@forkd/base";
 import { cpuSeconds, memoryUse, type MemoryUse } from "@forkd/machine";
-import { snapshotsDir, type RuntimeConfig } from "../config.ts";
+import { imagesDir, snapshotsDir, type RuntimeConfig } from "../config.ts";
 import { sandboxHome } from "../sandbox/paths.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
@@ -22,7 +22,7 @@ type SandboxUsage = {
   readonly atMs: number;
 };
 export type UsageSample = { readonly atMs: number; readonly byId: ReadonlyMap<string, SandboxUsage> };
-type DiskSample = { snapshots: number; sandboxes: number; cache: number; free: number };
+type DiskSample = { snapshots: number; sandboxes: number; cache: number; images: number; free: number };
 
 type UsageParts = { readonly config: RuntimeConfig; readonly sandboxes: () => readonly Sandbox[] };
 
@@ -56,12 +56,13 @@ async function sampleDisk(config: RuntimeConfig): Promise<DiskSample> {
     snapshots: await treeBytes(snapshotsDir(config), { seen }),
     sandboxes: await treeBytes(join(config.dataDir, "sandboxes"), { seen }),
     cache: await treeBytes(join(config.dataDir, "cache"), { seen }),
+    images: await treeBytes(imagesDir(config), { seen }),
     free: bavail * bsize,
   };
 }
 
 /** Bytes on disk of the files in a directory that have no other link. */
-function ownBytes(dir: string): Promise<number> {
+export function ownBytes(dir: string): Promise<number> {
   return treeBytes(dir, { ownOnly: true });
 }
 

@@ -114,7 +114,7 @@ async function branchWhileOpen(
 
 /** The caller has its response; the list of snapshots shows the result. Closing the runtime waits for it. */
 function finishInBackground(
-  runtime: Pick<Runtime, "engine" | "log" | "store" | "work">,
+  runtime: Pick<Runtime, "compaction" | "engine" | "log" | "store" | "work">,
   work: Work,
   captured: Captured,
   scope: Scope,
@@ -162,7 +162,7 @@ async function capture(
 }
 
 async function write(
-  runtime: Pick<Runtime, "engine" | "log" | "store">,
+  runtime: Pick<Runtime, "compaction" | "engine" | "log" | "store">,
   work: Work,
   captured: Captured,
 ): Promise<StoredSnapshot> {
@@ -177,6 +177,7 @@ async function write(
     if (base.mode !== "full" && base.parent) await requireParent(runtime, base.parent);
     const snapshot = await draft.publish();
     if (flat !== undefined) await adopt(runtime, snapshot, flat);
+    runtime.compaction.consider(snapshot);
     work.entry.published();
     return snapshot;
   } finally {

@@ -1,18 +1,19 @@
 /** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
 import { stat } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { basename } from "node:path";
 import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
 import {
   ensureInitramfs,
   ensureKernel,
   ensureRootfs,
+  ImageLease,
   importKernel,
   importRootfs,
   readRecipe,
   type Recipe,
 } from "@forkd/image";
 import type { StoredSnapshot } from "@forkd/store";
-import { agentPath } from "../config.ts";
+import { agentPath, imagesDir } from "../config.ts";
 import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { serviceNames } from "../guest/service-names.ts";
@@ -43,7 +44,8 @@ async function create(
   using _tag = runtime.branches.reserve(request.tag, "build");
   if (request.force) await refuseOrphans(runtime, request.tag);
   await using draft = await runtime.store.draft(request.tag, { replace: request.force });
-  const plan = await planFor(runtime, request, { signal, onProgress });
+  using lease = new ImageLease();
+  const plan = await planFor(runtime, request, { signal, onProgress, lease });
   using _room = runtime.admission.admit({
     what: `build "${request.tag}"`,
     n: 1,
@@ -104,14 +106,14 @@ async function answers(
 async function planFor(
   runtime: Pick<Runtime, "config">,
   request: CreateSnapshotRequest,
-  context: Omit<BuildContext, "log">,
+  context: Omit<BuildContext, "log"> & { lease: ImageLease },
 ): Promise<BakePlan> {
   const { config } = runtime;
-  const imageDir = join(config.dataDir, "images");
+  const imageDir = imagesDir(config);
   const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
   const diskMib = request.disk_mib ?? defaults.diskMib;
   const rootfs = recipe
-    ? await ensureRootfs(imageDir, recipe, context)
+    ? await ensureRootfs(imageDir, recipe, { ...context, isFresh: request.no_cache })
     : await importRootfs(imageDir, request.rootfs ?? "", { diskMib }, context);
   const kernel =
     request.kernel === undefined

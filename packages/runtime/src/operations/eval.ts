@@ -173,10 +173,13 @@ function errorLine(result: EvalOutcome): string {
 
 export function interrupt(
   runtime: Runtime,
-  { id, language }: { id: string; language?: Language | undefined },
+  { id, language, context: name }: ParsedOf<"interrupt">,
   context: Context,
 ): Promise<void> {
-  return intoGuest(runtime, { ...context, id }, (sandbox) => sandbox.kernel(language).client.interrupt());
+  return intoGuest(runtime, { ...context, id }, (sandbox) => {
+    const { client } = sandbox.kernel(language);
+    if (name === undefined || name === client.runningContext) client.interrupt();
+  });
 }
 
 export function listContexts(

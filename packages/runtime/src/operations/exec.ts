@@ -2,6 +2,7 @@
 import { roundMs } from "@forkd/base";
 import { constants } from "node:os";
 import {
+  advice,
   AppError,
   maxBufferedOutput,
   type ExecEvent,
@@ -10,7 +11,7 @@ import {
   type ExecResult,
   type ParsedOf,
 } from "@forkd/contract";
-import { GuestProgress, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
+import { GuestProgress, startFlag, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import type { HeldBytes } from "../guest/guest-bytes.ts";
@@ -182,8 +183,9 @@ export function attachExec(
 ): Promise<AsyncIterable<ExecEvent>> {
   const { signal } = context;
   return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
+    if (sandbox.current.followed(request.exec_id)) throw alreadyFollowed(request.exec_id);
     const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
-    await started(process, request.exec_id);
+    await started(process, request.id);
     const detach = () => void process.detach().catch(() => undefined);
     if (signal?.aborted) detach();
     signal?.addEventListener("abort", detach, { once: true });
@@ -224,18 +226,28 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
   }
 }
 
-async function started(process: AgentProcess, execId: number): Promise<void> {
+async function started(process: AgentProcess, id: string): Promise<void> {
+  const execId = process.id;
   try {
     await withReplyDeadline("the command cannot be attached to", process.started);
   } catch (error) {
-    if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(execId, error);
+    if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(id, execId, error);
     throw error;
   }
 }
 
-function noSuchExec(execId: number, cause?: unknown): AppError {
+/** The agent sends the output of a process once. */
+function alreadyFollowed(execId: number): AppError {
+  return new AppError("wrong_state", `Cannot attach to command ${execId}: another client follows it`, {
+    details: { exec_id: execId },
+    remedy: advice("Detach the other client first."),
+  });
+}
+
+function noSuchExec(id: string, execId: number, cause?: unknown): AppError {
   return new AppError("exec_not_found", `Cannot find command ${execId}: it never ran or was forgotten`, {
     details: { exec_id: execId },
+    remedy: { action: "list_commands", id },
     cause,
   });
 }
@@ -251,6 +263,10 @@ export async function listExecs(runtime: Runtime, { id }: InSandbox, context: Co
       pid: each.pid,
       state: each.finished ? ("finished" as const) : ("running" as const),
       command: each.command,
+      ...(each.args && { args: [...each.args] }),
+      ...(each.ageMs !== undefined && { age_secs: each.ageMs / 1000 }),
+      stdin_open: (each.flags & startFlag.stdin) !== 0,
+      pty: (each.flags & startFlag.pty) !== 0,
       stdout_bytes: each.offsets[0],
       stderr_bytes: each.offsets[1],
       ...(each.finished && { exit_code: each.signal === undefined ? (each.code ?? 0) : 128 + each.signal }),
@@ -275,10 +291,10 @@ async function withProcess<T>(
   return current.attachBriefly(async () => {
     const listings = await withReplyDeadline("its commands cannot be listed", sandbox.agent.list());
     const listing = listings.find((each) => each.id === execId);
-    if (!listing || listing.finished) throw noSuchExec(execId);
+    if (!listing || listing.finished) throw noSuchExec(sandbox.id, execId);
     const process = sandbox.agent.attach(execId, listing.offsets, { onOutput: () => undefined });
     try {
-      await started(process, execId);
+      await started(process, sandbox.id);
       return await withReplyDeadline("the command takes no input", Promise.resolve(work(process)));
     } finally {
       await process.detach();

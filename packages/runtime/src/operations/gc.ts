@@ -1,18 +1,21 @@
 /** Removes what nothing needs: gc() of the store and of sandboxes, cleanup() of sandboxes only. */
 import type { CleanupReport, GcReport, GcRequest } from "@forkd/contract";
+import { removeUnusedImages, type UnusedImage } from "@forkd/image";
+import { imagesDir } from "../config.ts";
 import { findLeftovers, removeLeftovers } from "../recovery/leftovers.ts";
 import type { Runtime } from "../runtime.ts";
 import { removeBranches } from "../snapshots/expired-branches.ts";
 
 /**
  * Removes flat images that no machine maps (they are written again when needed), failed snapshots, leftovers
- * of sandboxes, and the branches that the request selects.
+ * of sandboxes, and the branches and unused images that the request selects.
  */
 export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
   const { dry_run: dryRun } = request;
   // First, so that their flat images are removed too.
   const branches = await removeBranches(runtime, request);
   const images = await runtime.store.evict({ dryRun });
+  const unused = await unusedImages(runtime, { dryRun: dryRun || !request.images });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const leftovers = await findLeftovers(runtime);
   if (!dryRun) {
@@ -27,6 +30,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
     ...branches,
     ...leftovers.groups.map((name) => ({ kind: "group" as const, name, bytes: 0 })),
     ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
+    ...(request.images ? unused : []).map((image) => ({ kind: "image" as const, ...image })),
     ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
     ...leftovers.strays.map(({ kind, name }) => ({
       kind: kind === "process" ? ("process" as const) : ("directory" as const),
@@ -34,7 +38,35 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
       bytes: 0,
     })),
   ];
-  return { removed, freed_bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
+  const keptBytes = request.images ? 0 : bytesOf(unused);
+  return {
+    removed,
+    freed_bytes: bytesOf(removed),
+    ...(keptBytes > 0 && { kept_image_bytes: keptBytes }),
+    dry_run: dryRun,
+  };
+}
+
+function bytesOf(items: readonly { bytes: number }[]): number {
+  return items.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+/** Images that neither a snapshot nor a build uses. They are removed unless it is a dry run. */
+async function unusedImages(
+  { config, store }: Pick<Runtime, "config" | "store">,
+  { dryRun }: { dryRun: boolean },
+): Promise<UnusedImage[]> {
+  const used = new Set(
+    (await store.list()).flatMap((each) => {
+      if ("problem" in each) return [];
+      const { rootfs, kernel, initramfs } = each.manifest;
+      return [`rootfs ${rootfs.digest}`, `kernel ${kernel.digest}`, `initramfs ${initramfs.digest}`];
+    }),
+  );
+  return await removeUnusedImages(imagesDir(config), {
+    isUsed: (kind, digest) => used.has(`${kind} ${digest}`),
+    dryRun,
+  });
 }
 
 /**

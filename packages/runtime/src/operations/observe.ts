@@ -98,7 +98,9 @@ async function gauges(runtime: Runtime): Promise<Metric[]> {
       ],
     ),
     new Gauge("forkd_disk_bytes", "Bytes on disk below the data directory, and what is free there", () =>
-      (["snapshots", "sandboxes", "cache", "free"] as const).map((kind) => [{ kind }, disk[kind]] as const),
+      (["snapshots", "sandboxes", "cache", "images", "free"] as const).map(
+        (kind) => [{ kind }, disk[kind]] as const,
+      ),
     ),
   ];
 }

@@ -3,6 +3,9 @@ import type { Status } from "@forkd/contract";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
 
+/** maximum age of the measurement of the disk */
+const diskAgeMs = 60_000;
+
 export async function status(runtime: Runtime): Promise<Status> {
   return {
     version: forkdVersion,
@@ -14,6 +17,7 @@ export async function status(runtime: Runtime): Promise<Status> {
     rss_bytes: process.memoryUsage.rss(),
     sandboxes: runtime.registry.live,
     snapshots: (await runtime.store.list()).length,
+    image_cache_bytes: (await runtime.usage.disk.known(diskAgeMs)).images,
     pool: runtime.pool.counts(),
   };
 }

@@ -19,6 +19,8 @@ const notRun: readonly [RegExp, string][] = [
   [/^forkd (build|snapshot --tag) /, "takes minutes; the snapshots of the tests are built this way"],
   [/^forkd service (?!print)/, "changes the services of the host"],
   [/^forkd quickstart/, "starts many machines; docs/reference/cli.md runs it with two"],
+  [/^forkd attach /, "needs a running command; docs/reference/cli.md starts one"],
+  [/^forkd contexts \w+ --drop/, "needs a context; docs/reference/cli.md makes one"],
   [/^forkd (logs -f|events --sandbox)/, "the sandbox may print nothing"],
   [/^forkd doctor( --fix)?$/, "boots guests, which takes long; ops.test.ts does it"],
   [/--tls-cert/, "docs/operate/auth.md runs it with a certificate"],

@@ -264,6 +264,11 @@ export class KernelClient implements AsyncDisposable {
     return outcome;
   }
 
+  /** The context of the eval in progress; undefined if there is none, or if an earlier daemon sent it. */
+  get runningContext(): string | undefined {
+    return this.#queue.eval?.context;
+  }
+
   /** Sends SIGINT, which has no effect between evals. */
   interrupt(): void {
     this.#process.signal(sigint, "leader");

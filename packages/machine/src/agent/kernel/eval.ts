@@ -30,6 +30,8 @@ export interface EvalOutcome extends KernelValue {
 export interface KernelRequest {
   readonly id: number;
   readonly isEval: boolean;
+  /** of an eval */
+  readonly context?: string;
   readonly message: Buffer;
   onAnswer(message: KernelMessage): void;
   onFailure(error: AppError): void;
@@ -85,6 +87,7 @@ export function createEvalRequest(
   const request: KernelRequest = {
     id,
     isEval: true,
+    context: options.context,
     message,
     onRunning() {
       if (stopping) interruptNow();

@@ -43,6 +43,10 @@ export interface AgentListing {
   readonly finished: boolean;
   readonly label: string;
   readonly command: string;
+  /** Program and arguments as far as the agent keeps them; undefined if it reports none. */
+  readonly args?: readonly string[];
+  /** Milliseconds since the start; undefined from an agent that does not report it. */
+  readonly ageMs?: number;
   readonly kind: ProcessKind | undefined;
   readonly offsets: PerStream;
   readonly code?: number;
@@ -62,6 +66,11 @@ function optional(fields: Fields, key: number, length: number): Buffer | undefin
 
 function textOf(fields: Fields, key: number): string {
   return (fields.get(key)?.[0] ?? Buffer.alloc(0)).toString("utf8", 0, frameBounds.textBytes);
+}
+
+function textsOf(fields: Fields, key: number): string[] {
+  const values = fields.get(key) ?? [];
+  return values.map((value) => value.toString("utf8", 0, frameBounds.textBytes));
 }
 
 function exactly(payload: Buffer, length: number): void {
@@ -143,12 +152,15 @@ export function decodeListing(payload: Buffer): AgentListing {
   const offsets = one(fields, 7, 24);
   const code = optional(fields, 8, 1)?.readUInt8();
   const signal = optional(fields, 9, 1)?.readUInt8();
+  const age = optional(fields, 12, 8);
   return {
     id: one(fields, 1, 4).readUInt32LE(),
     pid: one(fields, 2, 4).readUInt32LE(),
     finished: one(fields, 3, 1).readUInt8() !== 0,
     label: textOf(fields, 4),
     command: textOf(fields, 5),
+    ...(fields.has(11) && { args: textsOf(fields, 11) }),
+    ...(age && { ageMs: u64At(age, 0) }),
     kind: kindName(kind),
     offsets: [u64At(offsets, 0), u64At(offsets, 8), u64At(offsets, 16)],
     ...(signal ? { signal } : code !== undefined && { code }),

@@ -20,7 +20,7 @@ export const processKind = {
 } as const;
 export type ProcessKind = keyof typeof processKind;
 
-const startFlag = {
+export const startFlag = {
   stdin: 1,
   pty: 2,
   control: 4,
