@@ -1,5 +1,5 @@
 /**
- * npm run soak -- [--minutes 10] [--seed N] [--lanes 3] [--disk 2500m]
+ * npm run soak -- [--minutes 15] [--seed N] [--lanes 3] [--disk 2500m]
  *
  * The model of tests/src/e2e/model.test.ts for longer: random operations on sandboxes and snapshots while the
  * daemon is killed, the disk fills, the clock jumps and VMMs stop or are lost.
@@ -10,7 +10,7 @@ import { runModel } from "./support/model/run-model.ts";
 
 const { values } = parseArgs({
   options: {
-    minutes: { type: "string", default: "10" },
+    minutes: { type: "string", default: "15" },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     lanes: { type: "string", default: "3" },
     disk: { type: "string", default: "2500m" },

@@ -21,6 +21,7 @@ export { CachedValue } from "./cached-value.ts";
 export { createDeferred, type Deferred } from "./deferred.ts";
 export { checkJson, findJsonFault } from "./json-check.ts";
 export { roundMs } from "./round-ms.ts";
+export { checkJson, checkJsonInTurns, findJsonFault } from "./json-check.ts";
 export { JsonText, stringifyJson } from "./json-text.ts";
 export { LineSplitter } from "./line-splitter.ts";
 export { longTimer, maxTimerMs } from "./long-timer.ts";

@@ -3,6 +3,7 @@
  * result says in which way the bytes are not acceptable.
  */
 import { isUtf8 } from "node:buffer";
+import { nextTurn } from "./turns.ts";
 
 type JsonBounds = {
   readonly maxDepth: number;
@@ -24,6 +25,21 @@ const words = new Map(["true", "false", "null"].map((word) => [code(word), Buffe
 /** The first fault, or undefined if the bytes are one JSON value within the bounds. */
 export function checkJson(bytes: Buffer, bounds: JsonBounds): JsonFault | undefined {
   return isUtf8(bytes) ? new Walk(bytes, bounds).fault() : "invalid";
+}
+
+/** Bytes that one turn of the event loop checks: at most some milliseconds. */
+const bytesPerTurn = 64 * 1024;
+
+/** Like checkJson(), in short turns of the event loop. */
+export async function checkJsonInTurns(bytes: Buffer, bounds: JsonBounds): Promise<JsonFault | undefined> {
+  if (!isUtf8(bytes)) return "invalid";
+  const walk = new Walk(bytes, bounds);
+  for (let end = bytesPerTurn; end < bytes.length; end += bytesPerTurn) {
+    const fault = walk.fault(end);
+    if (fault) return fault;
+    await nextTurn();
+  }
+  return walk.fault();
 }
 
 /** Where text is not JSON: the offset of the first byte of the wrong token, and what may be there instead. */
@@ -62,9 +78,10 @@ class Walk {
     this.#open = new Uint8Array(bounds.maxDepth);
   }
 
-  fault(): JsonFault | undefined {
+  /** The first fault of the values that begin before `end`; by default also that the JSON is not complete. */
+  fault(end = Infinity): JsonFault | undefined {
     const { maxDepth, maxValues = Infinity } = this.#bounds;
-    for (;;) {
+    while (this.#at < end) {
       this.#skipBlanks();
       this.#token = { at: this.#at, next: this.#next };
       const byte = this.#bytes[this.#at];
@@ -75,6 +92,7 @@ class Walk {
       if (this.#depth > maxDepth) return "too deep";
       if (this.#values > maxValues) return "too many values";
     }
+    return undefined;
   }
 
   /** The token that fault() read last. */

@@ -30,6 +30,21 @@ test("within() does not count data as late that arrived while the process was bl
   }
 });
 
+test("withDeadline() gives the time again after the process was stopped, but ends", async () => {
+  const stop = (): void => {
+    const until = performance.now() + 1100;
+    while (performance.now() < until);
+  };
+  // A peer that was stopped too answers when it runs again.
+  const answer = new Promise((resolve) => setImmediate(() => setTimeout(() => resolve("alive"), 5)));
+  const waiting = withDeadline(answer, 50, late);
+  stop();
+  assert.equal(await waiting, "alive");
+  const silent = withDeadline(never, 20, late);
+  stop();
+  await assert.rejects(silent, /too late/);
+});
+
 test("withDeadline() leaves no timer and creates no error when the work is in time", async () => {
   const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
   const before = timers();

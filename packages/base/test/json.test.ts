@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { checkJson, findJsonFault, JsonText, stringifyJson } from "../src/index.ts";
+import { checkJson, checkJsonInTurns, findJsonFault, JsonText, stringifyJson } from "../src/index.ts";
 
 const bounds = { maxDepth: 4, maxValues: 6 };
 const faultOf = (text: string | Buffer) => checkJson(Buffer.from(text), bounds);
@@ -50,6 +50,32 @@ test("checkJson() finds text that is not JSON", () => {
   ])
     assert.equal(faultOf(text), "invalid", text);
   assert.equal(faultOf(Buffer.from([0x22, 0xff, 0x22])), "invalid");
+});
+
+test("checkJsonInTurns() finds the same as checkJson(), in several turns of the event loop", async () => {
+  const numbers = `[${"1,".repeat(500_000)}1]`;
+  const cases = [
+    numbers,
+    `${numbers}]`,
+    numbers.slice(0, -1),
+    `"${"x".repeat(500_000)}"`,
+    "1",
+    "",
+    "[".repeat(500_000),
+  ];
+  for (const text of cases) {
+    let turns = 0;
+    let isOver = false;
+    const count = (): void => {
+      turns++;
+      if (!isOver) setImmediate(count);
+    };
+    setImmediate(count);
+    const wide = { maxDepth: 4 };
+    assert.equal(await checkJsonInTurns(Buffer.from(text), wide), checkJson(Buffer.from(text), wide));
+    isOver = true;
+    if (text === numbers) assert.ok(turns >= 10, `${turns} turns`);
+  }
 });
 
 test("checkJson() stops at a bound, whatever follows", () => {

@@ -69,14 +69,16 @@ export class Cli {
 
   /** The same, with an error for each that fits no sandbox or several. */
   async findSandboxes(forkd: Forkd, prefixes: readonly string[]): Promise<Found[]> {
-    const { AppError, sandboxIdPattern } = await import("@forkd/contract");
+    const { AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return prefixes.map((id) => ({ id }));
     const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
     return prefixes.map((prefix) => {
       const match = matchSandbox(prefix, all);
       if (match === undefined) {
         const message = `No sandbox has an id that starts with "${prefix}", and no workspace has that name`;
-        return { prefix, error: new AppError("sandbox_not_found", message) };
+        const names = all.flatMap(({ workspace }) => workspace ?? []);
+        const details = similarNames(prefix, names);
+        return { prefix, error: new AppError("sandbox_not_found", message, { details }) };
       }
       if ("id" in match) return match;
       const matches = match.ambiguous;

@@ -88,6 +88,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "tree",
     summary: "Draw the lineage of snapshots and sandboxes",
+    completes: "tags",
     load: () => import("./commands/tree.ts"),
   },
   {

@@ -8,7 +8,7 @@ export type TerminalOptions = {
   socket: string;
   cols: number;
   /** A command of the shell after the verb, on the same terminal. */
-  then?: string;
+  afterwards?: string;
   env?: Record<string, string>;
   /** Called with everything on the screen so far; what it writes to stdin is typed. */
   onOutput?: (text: string, child: ChildProcess) => void;
@@ -20,8 +20,8 @@ export function runOnTerminal(
   options: TerminalOptions,
 ): Promise<{ code: number | null; lines: string[]; text: string }> {
   const quoted = [process.execPath, mainPath, ...args].map((word) => `'${word}'`).join(" ");
-  const then = options.then === undefined ? "" : `; code=$?; ${options.then}; exit $code`;
-  const line = `stty cols ${options.cols} rows 24; ${quoted}${then}`;
+  const after = options.afterwards === undefined ? "" : `; code=$?; ${options.afterwards}; exit $code`;
+  const line = `stty cols ${options.cols} rows 24; ${quoted}${after}`;
   const env = {
     PATH: process.env["PATH"],
     HOME: "/nonexistent",

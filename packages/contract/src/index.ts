@@ -1,6 +1,7 @@
 export { errorBodySchema } from "./error-body.ts";
 export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./wire/errors.ts";
 export { advice, parseRemedy, remedyActions, wordRemedy } from "./wire/remedies.ts";
+export { similarNames } from "./wire/similar.ts";
 export { httpRemedy } from "./wire/http-remedies.ts";
 export type { Remedy, RemedyAction, RemedyBody, RemedyOf, RemedyWording } from "./wire/remedies.ts";
 export {

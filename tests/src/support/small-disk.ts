@@ -35,9 +35,13 @@ export async function ownDisk(
   return { dataDir, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
 }
 
+export function fillerPath(dataDir: string): string {
+  return join(dataDir, "filler");
+}
+
 /** Fills the file system except for `leaveBytes`, and returns the path of the file that fills it. */
 export async function fillUp(dataDir: string, leaveBytes: number): Promise<string> {
-  const path = join(dataDir, "filler");
+  const path = fillerPath(dataDir);
   await using file = await open(path, "w");
   const piece = Buffer.alloc(1 << 20);
   for (let at = 0; ;) {

@@ -3,9 +3,24 @@ import { Option, type Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { addTableOption, examples } from "../options/help.ts";
+import { compareNames } from "../views/order.ts";
 import { formatAge, formatBytes, type Column } from "../terminal/table.ts";
 
-type Options = { state?: SnapshotInfo["status"]; parent?: string; fromSandbox?: string; limit?: number };
+type SortKey = "tag" | "time" | "size";
+type Options = {
+  state?: SnapshotInfo["status"];
+  parent?: string;
+  fromSandbox?: string;
+  sort: SortKey;
+  limit?: number;
+};
+
+/** Tags in natural order; time and size with the newest and the largest first. */
+const orders: Record<SortKey, (a: SnapshotInfo, b: SnapshotInfo) => number> = {
+  tag: (a, b) => compareNames(a.tag, b.tag),
+  time: (a, b) => b.created_at_unix - a.created_at_unix,
+  size: (a, b) => (b.total_bytes ?? b.physical_bytes) - (a.total_bytes ?? a.physical_bytes),
+};
 
 const columns: readonly Column<SnapshotInfo>[] = [
   { title: "TAG", value: ({ tag }) => tag },
@@ -38,12 +53,18 @@ export function define(command: Command, toAction: ToAction): void {
     .addOption(new Option("--state <state>", "List only this state").choices(["writing", "ready", "failed"]))
     .option("--parent <tag>", "List only direct layers over this snapshot")
     .option("--from-sandbox <id>", "List only branches of this sandbox or workspace")
-    .option("--limit <count>", "List at most this many, by tag", wholeNumber(1))
+    .addOption(
+      new Option("--sort <key>", "Sort by tag, newest or largest first")
+        .choices(["tag", "time", "size"])
+        .default("tag"),
+    )
+    .option("--limit <count>", "List at most this many", wholeNumber(1))
     .addHelpText(
       "after",
       examples(
         "forkd images",
         "forkd images --parent python",
+        "forkd images --sort time --limit 5",
         "forkd images -q",
         "forkd images --json | jq -r '.[].tag'",
       ),
@@ -51,11 +72,14 @@ export function define(command: Command, toAction: ToAction): void {
     .action(toAction(images));
 }
 
-async function images(cli: Cli, { state, parent, fromSandbox, limit }: Options): Promise<void> {
+async function images(cli: Cli, { state, parent, fromSandbox, sort, limit }: Options): Promise<void> {
   const forkd = await cli.daemon();
   const [sandbox] = fromSandbox === undefined ? [] : await cli.sandboxIds(forkd, [fromSandbox]);
-  const filter = { state, parent, branched_from: sandbox, limit, signal: cli.signal };
-  const snapshots = await forkd.snapshots.list(filter);
+  // The daemon applies a limit by tag, so another order needs all of them.
+  const asked = sort === "tag" ? limit : undefined;
+  const filter = { state, parent, branched_from: sandbox, limit: asked, signal: cli.signal };
+  const found = await forkd.snapshots.list(filter);
+  const snapshots = found.toSorted((a, b) => orders[sort](a, b) || orders.tag(a, b)).slice(0, limit);
   cli.out.list(snapshots, { columns, name: ({ tag }) => tag });
   if (snapshots.length === 0) cli.out.note("No snapshots. Run `forkd build python-numpy` to build one.");
 }

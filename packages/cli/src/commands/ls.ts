@@ -42,7 +42,7 @@ export function addListOptions(command: Command): Command {
     .option("--limit <count>", "List at most this many, the oldest first", wholeNumber(1))
     .option("-a, --all", "List dead sandboxes too")
     .option("--wide", "Also show owner, limits and timeouts")
-    .option("-w, --watch", "Watch for changes until Ctrl-C");
+    .option("-w, --watch", "Watch for changes until q or Ctrl-C");
 }
 
 export async function listSandboxes(

@@ -20,11 +20,12 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--label <name=value>", "Show only sandboxes with this label (repeatable)", collectLabelFilter)
     .addHelpText(
       "after",
-      examples(
-        "forkd top",
-        "forkd top --once --sort memory",
-        "forkd top --json | jq --unbuffered -c '.sandboxes[0]'      # until Ctrl-C",
-      ),
+      "\nOn a terminal, q quits.\n" +
+        examples(
+          "forkd top",
+          "forkd top --once --sort memory",
+          "forkd top --json | jq --unbuffered -c '.sandboxes[0]'      # until Ctrl-C",
+        ),
     )
     .action(toAction(top));
 }
@@ -44,7 +45,7 @@ async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void
   let rows: TopRow[] = rowsOf(before, undefined, sort);
   const render = () => `${totalsOf(rows)}\n\n${cli.out.table(topColumns, rows)}`;
   const { liveScreen } = await import("../terminal/live-screen.ts");
-  using screen = isLive ? liveScreen(render, 60_000) : undefined;
+  using screen = isLive ? liveScreen({ render, everyMs: 60_000, interrupts: cli.interrupts }) : undefined;
   screen?.draw();
   for (;;) {
     await pause(isOnce ? onceMs : refreshMs, undefined, { signal });

@@ -2,7 +2,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { AppError } from "@forkd/contract/wire";
+import { AppError, similarNames } from "@forkd/contract/wire";
 
 const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.url));
 
@@ -24,6 +24,7 @@ export async function findRecipe(text: string, recipesDir = bundledDir): Promise
   throw new AppError(
     "recipe_not_found",
     `"${text}" is not a recipe: found no recipe.json in ${places.join(" or ")}${known}`,
+    { details: similarNames(basename(own), names) },
   );
 }
 

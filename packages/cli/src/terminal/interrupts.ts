@@ -49,6 +49,11 @@ export class Interrupts {
     };
   }
 
+  /** Ends the verb without a failure: the user has seen enough. */
+  quit(): void {
+    this.#controller.abort(new Error("Quit"));
+  }
+
   abort(name: InterruptName): void {
     if (this.#first !== undefined) process.exit(signalExitCode(this.#first));
     this.#first = name;

@@ -1,5 +1,5 @@
 /** Words remedies for the command line: one sentence per error. */
-import { parseRemedy, wordRemedy } from "@forkd/contract/wire";
+import { parseRemedy, similarIn, wordRemedy } from "@forkd/contract/wire";
 import type { Check, ErrorBody, ErrorCode, Remedy, RemedyWording } from "@forkd/contract";
 
 const wording: RemedyWording = {
@@ -102,11 +102,15 @@ export function cliRemedy(remedy: Remedy): string {
   return wordRemedy(wording, remedy);
 }
 
-/** The one remedy for an error. */
+/** The one remedy for an error, after the names that were perhaps meant. */
 export function remedyOf(body: ErrorBody): string | undefined {
   const own = parseRemedy(body.remedy);
-  if (own !== undefined) return cliRemedy(own);
-  return new Map(Object.entries(fallbacks)).get(body.code);
+  const remedy = own === undefined ? new Map(Object.entries(fallbacks)).get(body.code) : cliRemedy(own);
+  const meant = similarIn(body.details).map((name) => `"${name}"`);
+  if (meant.length === 0) return remedy;
+  const last = meant.slice(-2).join(" or ");
+  const question = `Did you mean ${[...meant.slice(0, -2), last].join(", ")}?`;
+  return remedy === undefined ? question : `${question} ${remedy}`;
 }
 
 /** The remedy of a check of the doctor. */

@@ -1,4 +1,4 @@
-/** The user's terminal in raw mode: every key goes to the guest. */
+/** The user's terminal: its size, and its keys in raw mode. */
 
 type TerminalSize = { rows: number; cols: number };
 
@@ -17,6 +17,24 @@ export function openRawTerminal(): Disposable {
     [Symbol.dispose]: () => {
       process.off("exit", restore);
       restore();
+    },
+  };
+}
+
+/** Passes every key to `pressed` until disposed. Does nothing if stdin is not a terminal. */
+export function watchKeys(pressed: (key: string) => void): Disposable {
+  const { stdin } = process;
+  if (!stdin.isTTY) return { [Symbol.dispose]: () => {} };
+  const raw = openRawTerminal();
+  const listener = (chunk: Buffer) => {
+    for (const key of chunk.toString("latin1")) pressed(key);
+  };
+  stdin.on("data", listener);
+  return {
+    [Symbol.dispose]: () => {
+      stdin.off("data", listener);
+      stdin.pause();
+      raw[Symbol.dispose]();
     },
   };
 }

@@ -41,5 +41,5 @@ export function wideColumns(): readonly Column<SandboxInfo>[] {
 /** Why sandboxes are dead or could not be paused, as the last column; none if there are no reasons. */
 export function reasonColumns(shown: readonly SandboxInfo[]): readonly Column<SandboxInfo>[] {
   if (shown.every(({ reason }) => reason === undefined)) return [];
-  return [{ title: "REASON", value: ({ reason }) => reason ?? "-" }];
+  return [{ title: "REASON", value: ({ reason }) => reason ?? "-", below: true }];
 }

@@ -35,7 +35,9 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
     return cli.out.table([...sandboxColumns(), ...reasonColumns(shown)], shown);
   };
   const isLive = process.stdout.isTTY && !cli.out.json && !cli.environment.dumbTerminal;
-  using screen = isLive ? liveScreen(draw, redrawMs) : undefined;
+  using screen = isLive
+    ? liveScreen({ render: draw, everyMs: redrawMs, interrupts: cli.interrupts })
+    : undefined;
   // An unknown id makes the first event `reset`, so that the stream is open before the list is read.
   const events = forkd.events({ types: ["sandbox.*"], labels: label, signal, after: `${"0".repeat(12)}-0` });
   for await (const event of events) {

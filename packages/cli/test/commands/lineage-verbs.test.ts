@@ -299,9 +299,9 @@ test("images shows parents and the reason why a snapshot is not ready", async ()
   });
   const lines = (await runCli(["images"], daemon)).stdout.split("\n");
   assert.match(lines[0] ?? "", /^TAG +PARENT .* STATUS$/);
-  assert.match(lines[1] ?? "", /^base +- .* ready$/);
-  assert.match(lines[2] ?? "", /^layer +base .* writing$/);
-  assert.match(lines[3] ?? "", /^bad +- .* failed \(no space\)$/);
+  assert.match(lines[1] ?? "", /^bad +- .* failed \(no space\)$/);
+  assert.match(lines[2] ?? "", /^base +- .* ready$/);
+  assert.match(lines[3] ?? "", /^layer +base .* writing$/);
   assert.match(lines[4] ?? "", /^other +- .* made with kvm$/);
 });
 

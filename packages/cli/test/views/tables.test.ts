@@ -95,3 +95,37 @@ test("every listing prints one name per line with -q", async () => {
   assert.equal(await printed("workspace", "ls"), "dev\n");
   assert.equal(await printed("keys", "ls"), "ci\n");
 });
+
+test("images --sort orders by natural tag, newest or largest, and then applies --limit", async () => {
+  const of = (tag: string, created: number, bytes: number) => ({
+    ...snapshot(tag),
+    created_at_unix: created,
+    physical_bytes: bytes,
+  });
+  const json = [of("t1", 1, 5), of("t10", 3, 1), of("t2", 2, 9)];
+  await using daemon = await openFakeDaemon({ "GET /v1/snapshots": { json } });
+  const printed = async (...args: string[]) =>
+    (await runCli(["images", "-q", ...args], daemon)).stdout.trim().split("\n");
+  assert.deepEqual(await printed(), ["t1", "t2", "t10"]);
+  assert.deepEqual(await printed("--sort", "time", "--limit", "2"), ["t10", "t2"]);
+  assert.doesNotMatch(daemon.asked.at(-1)?.path ?? "", /limit=2\b/);
+  assert.deepEqual(await printed("--sort", "size"), ["t2", "t1", "t10"]);
+});
+
+test("tree TAG prints one lineage, with -q its tags, and names similar tags for one that is missing", async () => {
+  const of = (tag: string, parent_tag?: string) => ({ ...snapshot(tag), ...(parent_tag && { parent_tag }) });
+  const json = { snapshots: [of("py"), of("step", "py"), of("other")], sandboxes: [] };
+  await using daemon = await openFakeDaemon({ "GET /v1/tree": { json } });
+  assert.match((await runCli(["tree", "step"], daemon)).stdout, /^py {2}.*\n`-- step {2}.*\n$/);
+  assert.equal((await runCli(["tree", "step", "-q"], daemon)).stdout, "py\nstep\n");
+  const parsed = JSON.parse((await runCli(["tree", "step", "--json"], daemon)).stdout) as {
+    snapshots: unknown[];
+  };
+  assert.equal(parsed.snapshots.length, 2);
+  assert.deepEqual(await runCli(["tree", "stpe"], daemon), {
+    code: 3,
+    stdout: "",
+    stderr:
+      'forkd: Cannot find snapshot "stpe"\n  Did you mean "step"? Run `forkd images` to list snapshots.\n',
+  });
+});

@@ -9,4 +9,5 @@ export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorB
 export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export { plural } from "./plural.ts";
+export { similarIn, similarNames } from "./similar.ts";
 export { wireRoutes } from "./routes.gen.ts";

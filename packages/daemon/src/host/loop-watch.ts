@@ -5,6 +5,7 @@
  * The processor time of the process tells a turn that computes from a host that does not run the daemon.
  */
 import { Histogram, type Logger } from "@forkd/base";
+import { plural } from "@forkd/contract";
 import { ok, warn, type Finding } from "@forkd/runtime";
 
 const tickMs = 50;
@@ -94,7 +95,7 @@ export class LoopWatch implements Disposable {
     if (busy.length > 0) {
       const worst = busy.find(({ ms }) => ms === longest(busy));
       const routes = Object.keys(worst?.routes ?? {}).join(", ") || "no request";
-      const detail = `${busy.length} turns over ${stallMs} ms in the last hour, the longest ${worst?.ms} ms with ${routes} in progress`;
+      const detail = `${plural(busy.length, "turn")} over ${stallMs} ms in the last hour, the longest ${worst?.ms} ms with ${routes} in progress`;
       return warn(name, detail, { action: "show_daemon_log" });
     }
     if (recent.length === 0) return ok(name, `no turn over ${stallMs} ms in the last hour`);

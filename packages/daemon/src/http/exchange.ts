@@ -11,6 +11,7 @@ import { closeSoon } from "./answer/close-soon.ts";
 import { sendError } from "./answer/error.ts";
 import { sendJson, sendText } from "./answer/json.ts";
 import { Page } from "./answer/page.ts";
+import { withSimilarNames } from "./answer/similar.ts";
 import { sendResult, statusOf } from "./answer/result.ts";
 import { withContent } from "./body/content.ts";
 import { readInput } from "./body/input.ts";
@@ -120,6 +121,9 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
   /** memory of guests' data that the answer is made from */
   const held: Disposable[] = [];
   let failure: AppError | undefined;
+  const untilAnswered = (each: Disposable) => void held.push(each);
+  const log = options.log.child({ requestId });
+  const context: RequestContext = { signal: abort.signal, log, requestId, untilAnswered };
   let revoked: AppError | undefined;
   const cut = (why: AppError) => {
     revoked ??= why;
@@ -135,12 +139,11 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
       markIdentified(incoming.socket);
     }
     if (route.scope !== "open") requireScope(principal, route.scope);
-    const log = options.log.child({ requestId });
-    const { signal } = abort;
-    const untilAnswered = (each: Disposable) => void held.push(each);
-    failure = await plan.run({ signal, log, requestId, caller: principal?.caller, untilAnswered }, trail);
+    failure = await plan.run({ ...context, caller: principal?.caller }, trail);
   } catch (error) {
-    failure = revoked ?? toAppError(error);
+    const { principal } = trail;
+    failure = await withSimilarNames(toAppError(error), { handlers: options.handlers, principal, context });
+    failure = revoked ?? failure;
     // Do not wait for the body of an unknown client.
     if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
     sendError(outgoing, failure, requestId);

@@ -46,7 +46,7 @@ test("a long turn is logged with its routes, counted and shown by the doctor", (
   );
   const finding = watch.finding();
   assert.equal(finding.outcome, "warn");
-  assert.match(finding.detail, /^1 turns over 200 ms .* longest 2000 ms with eval in progress$/);
+  assert.match(finding.detail, /^1 turn over 200 ms .* longest 2000 ms with eval in progress$/);
   assert.match(exposition([watch.seconds]), /stall_seconds_bucket\{le="2.5"\} 1\n/);
 });
 

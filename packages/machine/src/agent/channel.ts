@@ -11,6 +11,9 @@ import { FrameParser, type Frame } from "./wire/frames.ts";
 /** Unsent bytes above which the guest is assumed to never read. */
 const maxUnsentBytes = 32 * 1024 * 1024;
 
+/** A chunk that follows others at once: the guest sends faster than the host reads. */
+const largeChunkBytes = 32 * 1024;
+
 interface ChannelEvents {
   /** may throw ProtocolError, which ends the channel */
   onFrame(frame: Frame): void;
@@ -101,6 +104,11 @@ export class FrameChannel {
 
   #receive(chunk: Buffer): void {
     if (this.#ended) return;
+    // A guest that sends without end must not keep the event loop busy for longer than one chunk.
+    if (chunk.length >= largeChunkBytes) {
+      this.#socket.pause();
+      setImmediate(() => this.#socket.resume());
+    }
     try {
       for (const frame of this.#parser.push(chunk)) {
         this.#events.onFrame(frame);

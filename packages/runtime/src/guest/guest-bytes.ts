@@ -7,18 +7,25 @@
 import { AppError } from "@forkd/contract";
 
 type GuestBytesLimits = {
+  /** of each call, not counted: short answers are complete, whatever other calls hold */
+  readonly free: number;
   readonly sandbox: number;
   readonly caller: number;
   readonly total: number;
 };
 
 const mib = 1024 * 1024;
-export const guestBytesLimits: GuestBytesLimits = { sandbox: 32 * mib, caller: 64 * mib, total: 96 * mib };
+export const guestBytesLimits: GuestBytesLimits = {
+  free: 64 * 1024,
+  sandbox: 32 * mib,
+  caller: 64 * mib,
+  total: 96 * mib,
+};
 
 /** When a refused call may be repeated: most answers have been sent by then. */
 const retryAfterSecs = 1;
 
-type Limit = keyof GuestBytesLimits;
+type Limit = Exclude<keyof GuestBytesLimits, "free">;
 const which = { sandbox: "sandbox_guest_bytes", caller: "key_guest_bytes", total: "guest_bytes" } as const;
 
 /** Bytes of one call. Disposing it releases them. */
@@ -55,6 +62,7 @@ export class GuestBytes {
       ...(caller === undefined ? [] : [["caller", caller] as const]),
       ["total", ""],
     ];
+    let { free } = this.#limits;
     let held = 0;
     let isReleased = false;
     const add = (bytes: number) => {
@@ -65,15 +73,19 @@ export class GuestBytes {
       hold: (bytes) => {
         // Data that arrives after the call gave up must not be counted, because nothing releases it.
         if (isReleased) throw new AppError("cancelled", "Cannot collect this answer: its call has ended");
-        for (const [limit, key] of keys) this.#check(limit, key, bytes);
-        add(bytes);
+        const counted = Math.max(0, bytes - free);
+        for (const [limit, key] of keys) this.#check(limit, key, counted);
+        free -= bytes - counted;
+        add(counted);
       },
       take: (bytes) => {
         if (isReleased) return 0;
         const room = keys.map(([limit, key]) => this.#limits[limit] - this.#sum(limit, key));
-        const taken = Math.min(bytes, ...room);
-        add(taken);
-        return taken;
+        const uncounted = Math.min(bytes, free);
+        const counted = Math.min(bytes - uncounted, ...room);
+        free -= uncounted;
+        add(counted);
+        return uncounted + counted;
       },
       [Symbol.dispose]: () => {
         isReleased = true;

@@ -3,12 +3,16 @@
  * calls together, so that guests cannot use up the daemon's memory. Output above any of them is dropped, and
  * the response says so.
  */
+import { isUtf8 } from "node:buffer";
+import { StringDecoder } from "node:string_decoder";
+import { nextTurn } from "@forkd/base";
 import type { HeldBytes } from "./guest-bytes.ts";
 
 /** Output is in memory as bytes and as text. */
 const copies = 2;
 
 const firstBytes = 4096;
+const bytesPerTurn = 64 * 1024;
 
 /** One buffer that doubles, so that a guest that sends single bytes does not cost an object for each. */
 export class OutputBuffer {
@@ -46,8 +50,19 @@ export class OutputBuffer {
     this.#bytes = need;
   }
 
-  /** As UTF-8, with replacement characters for invalid bytes. */
-  text(): string {
-    return this.#buffer.toString("utf8", 0, this.#bytes);
+  /**
+   * As UTF-8, with replacement characters for invalid bytes. These take long to decode: such output is decoded
+   * in short turns of the event loop.
+   */
+  async text(): Promise<string> {
+    const bytes = this.#buffer.subarray(0, this.#bytes);
+    if (isUtf8(bytes)) return bytes.toString();
+    const decoder = new StringDecoder("utf8");
+    let text = "";
+    for (let at = 0; at < bytes.length; at += bytesPerTurn) {
+      if (at > 0) await nextTurn();
+      text += decoder.write(bytes.subarray(at, at + bytesPerTurn));
+    }
+    return text + decoder.end();
   }
 }

@@ -93,7 +93,7 @@ async function* streamEvents(
       for (const resume of taken) resume();
     }
     const none = { stdout: new OutputBuffer(0, held), stderr: new OutputBuffer(0, held) };
-    const result = toResult(request, await done, none, durationMs);
+    const result = await toResult(request, await done, none, durationMs);
     metrics.evalSeconds.observe((performance.now() - askedAt) / 1000);
     yield { type: "result", result };
   } finally {
@@ -140,18 +140,18 @@ async function evaluateWith(
   return { result, kernel };
 }
 
-function toResult(
+async function toResult(
   request: EvalInput,
   { result, kernel }: { result: EvalOutcome; kernel: WarmKernel },
   output: { stdout: OutputBuffer; stderr: OutputBuffer },
   durationMs: number,
-): EvalResult {
+): Promise<EvalResult> {
   const failed = result.status === "error" || result.status === "interrupted";
   return {
     result: result.status === "value" ? result.text : null,
     result_json: failed ? null : (result.json ?? null),
-    stdout: output.stdout.text(),
-    stderr: output.stderr.text(),
+    stdout: await output.stdout.text(),
+    stderr: await output.stderr.text(),
     error: failed ? errorLine(result) : null,
     traceback: failed ? result.text : null,
     exit_code: failed ? 1 : 0,

@@ -113,8 +113,8 @@ async function runCommand(
     if (signal?.aborted) throw new AppError("cancelled", "The command was killed: its caller has gone");
     return {
       exec_id: process.id,
-      stdout: stdout.text(),
-      stderr: stderr.text(),
+      stdout: await stdout.text(),
+      stderr: await stderr.text(),
       ...exitFields(exit),
       truncated: stdout.isCut || stderr.isCut,
       duration_ms: roundMs(performance.now() - startedAt),

@@ -166,6 +166,8 @@ async function attachMachine(
     const memoryFile = base.manifest.files.memory
       ? snapshotFile(base, "memory")
       : runtime.store.flatPath(base);
+    if (!(await runtime.engine.canAttach(paths)))
+      throw new AppError("engine_failed", `its sockets were removed from ${paths.socketDir}`);
     const machine = await runtime.engine.attach({
       process: live.process,
       place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },

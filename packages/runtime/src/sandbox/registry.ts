@@ -66,6 +66,8 @@ export class Registry {
       await this.onEnd(sandbox).catch((error: unknown) =>
         this.#log.error({ event: "sandbox.died", outcome: "not recorded", sandbox: sandbox.id, error }),
       );
+      // It was killed or rewound while it was recorded.
+      if (this.#sandboxes.get(sandbox.id) !== sandbox) await this.onEndedRemoved(sandbox.id);
       await this.#dispose(sandbox);
       this.#forgetOldDead();
     });

@@ -1,7 +1,8 @@
 /**
  * What the daemon does with sandboxes when it stops.
  *
- *   keep   Machines keep running, and the next daemon adopts them.
+ *   keep   Machines keep running, and the next daemon adopts them. One whose sockets were removed could not be
+ *          adopted, so its sandbox is paused.
  *   stop   A workspace is saved. A sandbox that can be resumed stays on disk. All others are killed.
  *
  * A workspace that cannot be saved is not stopped, except by force: saveWorkspaces() lets the daemon refuse
@@ -113,9 +114,22 @@ function notSaved(
 async function keepSandbox(runtime: Runtime, sandbox: Sandbox): Promise<void> {
   runtime.registry.forget(sandbox.id);
   try {
+    await saveUnreachable(runtime, sandbox);
     await sandbox.release();
   } catch (error) {
     runtime.log.error({ event: "sandbox.keep", outcome: "failed", sandbox: sandbox.id, error });
+  }
+}
+
+async function saveUnreachable(runtime: Runtime, sandbox: Sandbox): Promise<void> {
+  const machine = sandbox.machineAtWork;
+  if (!machine || (await runtime.engine.canAttach(machine.paths))) return;
+  const log = { event: "sandbox.keep", sandbox: sandbox.id, socketDir: machine.paths.socketDir };
+  try {
+    await sandbox.exclusively(undefined, (signal) => saveSandbox(runtime, sandbox, signal));
+    runtime.log.warn({ ...log, outcome: "paused", reason: "its sockets were removed" });
+  } catch (error) {
+    runtime.log.error({ ...log, outcome: "failed", error });
   }
 }
 

@@ -8,7 +8,7 @@ import { fork } from "../../src/operations/fork.ts";
 import { collectFromGuest } from "../../src/sandbox/into-guest.ts";
 import { context, forkableRuntime, forkRequest, rejectsWith } from "../support.ts";
 
-const limits = { sandbox: 10, caller: 15, total: 18 };
+const limits = { free: 0, sandbox: 10, caller: 15, total: 18 };
 
 function whichFails(hold: () => void): unknown {
   try {
@@ -65,6 +65,20 @@ test("GuestBytes gives a part where not everything fits", () => {
   assert.deepEqual([a.take(1), c.take(12), bytes.total], [0, 7, 15]);
 });
 
+test("the first bytes of each call are not counted", () => {
+  const bytes = new GuestBytes({ ...limits, free: 4 });
+  using a = bytes.open("sb-a", "alice");
+  using b = bytes.open("sb-a", "alice");
+  a.hold(3);
+  assert.equal(bytes.total, 0);
+  a.hold(11);
+  assert.equal(
+    whichFails(() => a.hold(1)),
+    "sandbox_guest_bytes",
+  );
+  assert.deepEqual([b.take(6), bytes.total], [4, 10]);
+});
+
 test("a call that ended releases its bytes once and takes no more", () => {
   const bytes = new GuestBytes(limits);
   const held = bytes.open("sb-a", "alice");
@@ -90,12 +104,14 @@ test("a listing without room fails with capacity_exhausted; the next one works",
   assert.ok(entry && isSandbox(entry));
   const guest = engine.machines.at(-1)?.guest;
   assert.ok(guest);
-  guest.script.stdout = Buffer.concat([record("b"), record("a")]);
+  // Several hundred records: a short listing is not counted.
+  const names = Array.from({ length: 500 }, (_, at) => String(at).padStart(3, "0"));
+  guest.script.stdout = Buffer.concat(names.toReversed().map(record));
   const request = { id: entry.id, path: "/" };
   const others: Disposable[] = [];
   while (runtime.guestBytes.total < guestBytesLimits.total) {
     const other = runtime.guestBytes.open(`sb-${others.length}`, `other-${others.length}`);
-    other.take(guestBytesLimits.total);
+    other.take(guestBytesLimits.total + guestBytesLimits.free);
     others.push(other);
   }
   const error = await rejectsWith(
@@ -107,7 +123,7 @@ test("a listing without room fails with capacity_exhausted; the next one works",
   others.pop()?.[Symbol.dispose]();
   assert.deepEqual(
     (await listFiles(runtime, request, context)).map(({ name }) => name),
-    ["a", "b"],
+    names,
   );
   for (const other of others) other[Symbol.dispose]();
   assert.equal(runtime.guestBytes.total, 0);
@@ -119,7 +135,8 @@ test("exec cuts output beyond what its caller may hold; other callers get theirs
   assert.ok(entry && isSandbox(entry));
   const guest = engine.machines.at(-1)?.guest;
   assert.ok(guest);
-  guest.script.stdout = Buffer.from("0123456789");
+  const free = "f".repeat(guestBytesLimits.free / 2);
+  guest.script.stdout = Buffer.from(`${free}0123456789`);
   const request = {
     id: entry.id,
     args: ["yes"],
@@ -133,13 +150,13 @@ test("exec cuts output beyond what its caller may hold; other callers get theirs
   const as = (name: string) => exec(runtime, request, { ...context, caller: { name }, untilAnswered });
   using first = runtime.guestBytes.open("sb-first", "alice");
   using second = runtime.guestBytes.open("sb-second", "alice");
-  first.take(guestBytesLimits.sandbox);
+  first.take(guestBytesLimits.sandbox + guestBytesLimits.free);
   // Output is counted twice: as bytes and as text.
-  second.take(guestBytesLimits.caller - guestBytesLimits.sandbox - 8);
+  second.take(guestBytesLimits.caller - guestBytesLimits.sandbox - 8 + guestBytesLimits.free);
   const { stdout, truncated } = await as("alice");
-  assert.deepEqual([stdout, truncated], ["0123", true]);
+  assert.deepEqual([stdout, truncated], [`${free}0123`, true]);
   const other = await as("bob");
-  assert.deepEqual([other.stdout, other.truncated], ["0123456789", false]);
+  assert.deepEqual([other.stdout, other.truncated], [`${free}0123456789`, false]);
   assert.equal(kept.length, 2, "both are counted until they are answered");
 });
 
@@ -149,11 +166,12 @@ test("collectFromGuest() keeps the bytes until the answer is encoded", async (t)
   assert.ok(entry && isSandbox(entry));
   const kept: Disposable[] = [];
   const call = { ...context, id: entry.id, untilAnswered: (held: Disposable) => void kept.push(held) };
-  await collectFromGuest(runtime, call, async (_sandbox, { hold }) => hold(5));
+  const { free } = guestBytesLimits;
+  await collectFromGuest(runtime, call, async (_sandbox, { hold }) => hold(free + 5));
   assert.equal(runtime.guestBytes.total, 5);
   for (const held of kept) held[Symbol.dispose]();
   const failing = collectFromGuest(runtime, call, async (_sandbox, { hold }) => {
-    hold(5);
+    hold(free + 5);
     throw new AppError("guest_refused", "no");
   });
   await rejectsWith(failing, "guest_refused", /no/);

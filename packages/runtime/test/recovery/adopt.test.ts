@@ -212,6 +212,23 @@ test("a machine that cannot be adopted is ended and reported", async (t) => {
   await assertOnly(second, []);
 });
 
+test("a daemon that stops pauses what the next one could not adopt; one that is killed loses it, with the reason", async (t) => {
+  const first = await forkableRuntime(t);
+  const ids = [await forkOne(first), await forkOne(first)];
+  await removeTree(first.config.runtimeDir);
+  const [saved = "", lost = ""] = ids;
+  const reachable = await forkOne(first);
+  const sandbox = first.runtime.registry.get(lost);
+  first.runtime.registry.forget(lost);
+  assert.deepEqual(await closeSandboxes(first.runtime, { onStop: "keep" }), { stopped: 0, kept: 2 });
+  await sandbox.release();
+  const { runtime } = await follow(t, first);
+  assert.equal(getSandbox(runtime, { id: saved }).state, "paused");
+  assert.equal((await resume(runtime, { id: saved }, context)).state, "running");
+  assert.equal(getSandbox(runtime, { id: reachable }).state, "running");
+  assert.match(getSandbox(runtime, { id: lost }).reason ?? "", /its sockets were removed from /);
+});
+
 test("a sandbox keeps its time to live over a restart; one that expired in the meantime is removed", async (t) => {
   const first = await forkableRuntime(t);
   const [long, short, early] = [await forkOne(first), await forkOne(first), await forkOne(first)];

@@ -76,3 +76,31 @@ test("a dead sandbox is listed with its reason after a restart, until it is kill
   const fourth = await follow(t, third);
   assert.throws(() => getSandbox(fourth.runtime, { id: one.id }), { code: "sandbox_not_found" });
 });
+
+test("a sandbox that is killed while its end is being recorded is not listed after a restart", async (t) => {
+  const first = await forkableRuntime(t);
+  const { runtime, engine } = first;
+  const [one] = (await fork(runtime, forkRequest(), context)).filter(isSandbox);
+  assert.ok(one);
+  let open = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (open = resolve));
+  const chain = runtime.store.chain.bind(runtime.store);
+  runtime.store.chain = async (snapshot) => {
+    await gate;
+    return chain(snapshot);
+  };
+  engine.machines[0]?.die("VMM killed by SIGKILL");
+  await until("it is dead", () => getSandbox(runtime, { id: one.id }).state === "dead");
+  await kill(runtime, { id: one.id });
+  const removed = new Promise<void>((resolve) => {
+    const { onEndedRemoved } = runtime.registry;
+    runtime.registry.onEndedRemoved = async (id) => {
+      await onEndedRemoved(id);
+      resolve();
+    };
+  });
+  open();
+  await removed;
+  const second = await follow(t, first);
+  assert.throws(() => getSandbox(second.runtime, { id: one.id }), { code: "sandbox_not_found" });
+});

@@ -137,8 +137,17 @@ export class LaneState {
       if (found?.status === "writing") await until("it is written", () => this.#isWritten(tag));
       this.tags.delete(tag);
     }
-    for (const { tag } of mine) if (!this.tags.has(tag)) await this.#world.forkd.snapshots.remove(tag);
+    for (const { tag } of mine) if (!this.tags.has(tag)) await this.#remove(tag);
     for (const outcome of this.tags.values()) outcome.isSure = true;
+  }
+
+  /** One that could not be written may be gone already. */
+  async #remove(tag: string): Promise<void> {
+    try {
+      await this.#world.forkd.snapshots.remove(tag);
+    } catch (error) {
+      if (!(error instanceof AppError && error.code === "snapshot_not_found")) throw error;
+    }
   }
 
   async #isWritten(tag: string): Promise<boolean> {

@@ -17,6 +17,7 @@ import { baseTag, type World } from "./world.ts";
 const modes = ["live", "diff", "full"] as const;
 const maxSandboxes = 3;
 const maxTags = 4;
+const daySecs = 86_400;
 
 export class Lane {
   readonly #world: World;
@@ -80,6 +81,7 @@ export class Lane {
         [4, "lose machine", () => this.#loseMachine(one)],
         [4, "lose machine during branch", () => this.#loseMachineDuringBranch(one)],
         [4, "stop machine", () => this.#stopMachine(one)],
+        [3, "set guest clock", () => this.#setGuestClock(one)],
       );
     }
     if (paused.length > 0) choices.push([15, "resume", () => this.#resume(this.#random.pick(paused))]);
@@ -278,6 +280,15 @@ export class Lane {
     if (pid === undefined) return;
     process.kill(pid, "SIGKILL");
     await until("its VMM has ended", () => !processExists(pid));
+  }
+
+  /** Back or forth by days. Commands in the guest continue; a branch or a resume sets the clock again. */
+  async #setGuestClock(known: Known): Promise<void> {
+    const offset = (this.#random.below(5) - 2) * daySecs;
+    const time = Math.floor(Date.now() / 1000) + offset;
+    const sandbox = await this.#state.get(known);
+    await sandbox.commands.run(["date", "-s", `@${time}`], { check: true, timeoutSecs: 60 });
+    await this.#put(known);
   }
 
   /** Its VMM is stopped for a moment, during a branch or a link. */

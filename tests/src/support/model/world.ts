@@ -10,18 +10,27 @@ import { until } from "@forkd/test-support";
 import { endDaemon, startDaemon, type TestDaemon } from "../daemon.ts";
 import { repository } from "../places.ts";
 import type { Random } from "../random.ts";
-import { fillUp, ownDisk } from "../small-disk.ts";
+import { fillerPath, fillUp, ownDisk } from "../small-disk.ts";
 import { testDir } from "../test-dir.ts";
 import { GuestDiskFailed, makeLedger } from "./ledger.ts";
 
 export const baseTag = "ledger";
 const mib = 1024 * 1024;
 
-const lostDaemon = new Set(["daemon_unreachable", "daemon_stopping", "cancelled"]);
+// A branch without waiting ends with the daemon that writes it. What was acknowledged must still be
+// there: settle() compares.
+const lostDaemon = new Set([
+  "daemon_unreachable",
+  "daemon_stopping",
+  "cancelled",
+  "snapshot_not_found",
+  "snapshot_failed",
+]);
 const fullDisk = new Set([
   "disk_full",
   "capacity_exhausted",
   "snapshot_failed",
+  "snapshot_not_found",
   "engine_failed",
   "agent_unreachable",
   "guest_refused",
@@ -126,7 +135,9 @@ export class World implements AsyncDisposable {
   async fillDisk(ms: number, random: Random): Promise<void> {
     this.note("fill disk");
     this.#fills++;
-    this.#filler = await fillUp(this.#dataDir, random.below(4) * mib);
+    // Set before the first write: the disk may be full, and a call may fail, while the file still grows.
+    this.#filler = fillerPath(this.#dataDir);
+    await fillUp(this.#dataDir, random.below(4) * mib);
     if (random.chance(0.3)) await this.killDaemon();
     await new Promise((resolve) => setTimeout(resolve, ms));
     rmSync(this.#filler);

@@ -5,8 +5,10 @@
  */
 import { JsonText, stringifyJson } from "@forkd/base";
 
-/** Characters of a text that become one piece: about a millisecond. */
-const pieceChars = 64 * 1024;
+/** A text with more characters has several pieces. */
+const longChars = 64 * 1024;
+/** Characters of a text that become one piece. V8 collects strings of this size soon, larger ones late. */
+const pieceChars = 16 * 1024;
 /** Entries of a list that become one piece; an entry may have long texts */
 const pieceEntries = 50;
 /** Levels at which an answer may have a large text or list. */
@@ -14,8 +16,8 @@ const maxLevels = 3;
 
 /** Nothing in the value is so large that it needs more than one piece. */
 export function isOnePiece(value: unknown, level = 0): boolean {
-  if (typeof value === "string") return value.length <= pieceChars;
-  if (value instanceof JsonText) return value.text.length <= pieceChars;
+  if (typeof value === "string") return value.length <= longChars;
+  if (value instanceof JsonText) return value.text.length <= longChars;
   if (typeof value !== "object" || value === null || level >= maxLevels) return true;
   if (!Array.isArray(value))
     return !isPlain(value) || Object.values(value).every((each) => isOnePiece(each, level + 1));

@@ -6,8 +6,8 @@ import { ByteBudget } from "../body/byte-budget.ts";
 import { isOnePiece, jsonPieces } from "./json-pieces.ts";
 import { drained } from "./lines.ts";
 
-/** How long a client may leave a large answer unread, which keeps data of a guest in memory */
-const stalledMs = 120_000;
+/** How slowly a client may read a large answer, which keeps data of a guest in memory until then */
+const slowest = { ms: 60_000, bytesPerMs: 32 };
 
 export async function sendJson(outgoing: ServerResponse, status: number, value: unknown): Promise<void> {
   if (status === 204) outgoing.writeHead(status).end();
@@ -48,17 +48,11 @@ async function sendPieces(outgoing: ServerResponse, status: number, value: unkno
   }
   unread.during(outgoing)(length);
   outgoing.writeHead(status, { "content-type": "application/json", "content-length": length });
+  const cut = setTimeout(() => outgoing.destroy(), slowest.ms + length / slowest.bytesPerMs).unref();
   for (const piece of jsonPieces(value)) {
-    if (outgoing.write(piece)) await nextTurn();
-    else await readOn(outgoing);
-    if (outgoing.destroyed) return;
+    await (outgoing.write(piece) ? nextTurn() : drained(outgoing));
+    if (outgoing.destroyed) break;
   }
-  outgoing.end();
-}
-
-/** Resolves when the client has read, or has gone. One that reads nothing is cut off. */
-async function readOn(outgoing: ServerResponse): Promise<void> {
-  const cut = setTimeout(() => outgoing.destroy(), stalledMs).unref();
-  await drained(outgoing);
   clearTimeout(cut);
+  outgoing.end();
 }

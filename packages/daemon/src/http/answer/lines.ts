@@ -7,6 +7,7 @@
 import type { ServerResponse } from "node:http";
 import { stringifyJson } from "@forkd/base";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
+import { isOnePiece, jsonPieces } from "./json-pieces.ts";
 
 type StreamOptions = {
   status: number;
@@ -23,7 +24,7 @@ export async function sendLines(
 ): Promise<AppError | undefined> {
   begin(outgoing, options.status, "application/x-ndjson");
   try {
-    await pump(outgoing, events, options.signal, (event) => `${stringifyJson(event)}\n`);
+    await pump(outgoing, events, options.signal, lineOf);
     if (!outgoing.destroyed) outgoing.end();
     return undefined;
   } catch (error) {
@@ -42,13 +43,20 @@ export async function sendBytes(
 ): Promise<AppError | undefined> {
   begin(outgoing, options.status, "application/octet-stream");
   try {
-    await pump(outgoing, chunks, options.signal, (chunk) => chunk);
+    await pump(outgoing, chunks, options.signal, (chunk) => [chunk]);
     if (!outgoing.destroyed) outgoing.end();
     return undefined;
   } catch (error) {
     outgoing.destroy();
     return toAppError(options.signal.aborted ? options.signal.reason : error);
   }
+}
+
+/** Most events are short and leave in one write; the result of an eval may be long. */
+function* lineOf(event: unknown): Generator<string> {
+  if (isOnePiece(event)) return yield `${stringifyJson(event)}\n`;
+  yield* jsonPieces(event);
+  yield "\n";
 }
 
 function begin(outgoing: ServerResponse, status: number, type: string): void {
@@ -64,7 +72,7 @@ async function pump<T>(
   outgoing: ServerResponse,
   source: AsyncIterable<T>,
   signal: AbortSignal,
-  encode: (item: T) => string | Uint8Array,
+  encode: (item: T) => Iterable<string | Uint8Array>,
 ): Promise<void> {
   const iterator = source[Symbol.asyncIterator]();
   const end = () => Promise.resolve(iterator.return?.()).catch(() => undefined);
@@ -78,7 +86,8 @@ async function pump<T>(
       // After an abort, what the iterable ends or fails with is only a consequence.
       if (!outgoing.destroyed) signal.throwIfAborted();
       if (done) return;
-      if (!outgoing.destroyed && !outgoing.write(encode(value))) await drained(outgoing);
+      for (const piece of encode(value))
+        if (!outgoing.destroyed && !outgoing.write(piece)) await drained(outgoing);
     }
   } finally {
     outgoing.off("close", onClose);

@@ -176,7 +176,7 @@ test("GET /v1/events leaves room to others when one caller has as many streams a
   const first = await listen(server.url, "/v1/events", greedy);
   const refused = await send(server.url, "/v1/events", { headers: greedy });
   assert.deepEqual([refused.status, refused.json.code], [429, "capacity_exhausted"]);
-  assert.match(refused.json.error, /"greedy" has 1 streams open/);
+  assert.match(refused.json.error, /"greedy" has 1 stream open/);
   const second = await listen(server.url, "/v1/events", other);
   for (const { response } of [first, second]) response.destroy();
 });

@@ -7,7 +7,7 @@ const long = 200_000;
 const values: Readonly<Record<string, unknown>> = {
   "a text of control characters": { stdout: "\u0001".repeat(long), exit_code: 0, stderr: "é".repeat(long) },
   "surrogate pairs at every cut": { even: "😀".repeat(long), odd: `a${"😀".repeat(long)}` },
-  "a lone surrogate": `${"x".repeat(65_535)}\ud800${"x".repeat(long)}`,
+  "a lone surrogate": `${"x".repeat(16_383)}\ud800${"x".repeat(long)}`,
   "JSON of a guest": { result: { json: new JsonText(`[${"1, ".repeat(long)}1]`), none: undefined } },
   "a list in an object": { entries: Array.from({ length: 1234 }, (_, at) => ({ at })), last: null },
   "an empty object beside a long text": { empty: {}, text: "x".repeat(long) },

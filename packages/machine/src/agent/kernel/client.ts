@@ -13,6 +13,7 @@ import { AppError, errorMessage } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
 import { kernelBounds } from "../bounds.ts";
 import { OutputTail } from "../process/output-tail.ts";
+import { garbage, tooLarge } from "./errors.ts";
 import {
   decodeNames,
   encodeContexts,
@@ -21,6 +22,7 @@ import {
   encodeKernelAfterFork,
   KernelGarbage,
   KernelMessageParser,
+  longJson,
   type KernelMessage,
 } from "./messages.ts";
 import {
@@ -261,7 +263,13 @@ export class KernelClient implements AsyncDisposable {
       graceMs: this.#options.graceMs ?? defaultGraceMs,
     });
     this.#queue.submit(request);
-    return outcome;
+    const { uncheckedJson, ...answer } = await outcome;
+    if (!uncheckedJson) return answer;
+    try {
+      return { ...answer, ...(await longJson(uncheckedJson)) };
+    } catch (error) {
+      throw this.#fail(garbage(error));
+    }
   }
 
   /** The context of the eval in progress; undefined if there is none, or if an earlier daemon sent it. */
@@ -378,17 +386,4 @@ function encoded(encode: () => Buffer): Buffer {
     if (!(error instanceof RangeError)) throw error;
     throw new AppError("invalid_request", error.message, { cause: error });
   }
-}
-
-function tooLarge(action: string, why: string): AppError {
-  return new AppError("guest_refused", `Cannot ${action}: ${why}`, { details: { errno: "EOVERFLOW" } });
-}
-
-/** Rethrows errors other than KernelGarbage. */
-function garbage(error: unknown): AppError {
-  if (!(error instanceof KernelGarbage)) throw error;
-  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}`, {
-    remedy: { action: "retry_later" },
-    cause: error,
-  });
 }

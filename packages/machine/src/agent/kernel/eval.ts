@@ -22,9 +22,8 @@ export interface EvalOptions {
   readonly hold?: (bytes: number) => void;
 }
 
-export interface EvalOutcome extends KernelValue {
-  readonly timedOut: boolean;
-}
+type EvalAnswer = KernelValue & { readonly timedOut: boolean };
+export type EvalOutcome = Omit<EvalAnswer, "uncheckedJson">;
 
 /** A message to the kernel and its callbacks. */
 export interface KernelRequest {
@@ -56,8 +55,8 @@ export function createEvalRequest(
   message: Buffer,
   options: EvalOptions,
   host: EvalHost,
-): { request: KernelRequest; outcome: Promise<EvalOutcome> } {
-  const done = createDeferred<EvalOutcome>();
+): { request: KernelRequest; outcome: Promise<EvalAnswer> } {
+  const done = createDeferred<EvalAnswer>();
   const lifetime = new AbortController();
   const timers: NodeJS.Timeout[] = [];
   let timedOut = false;

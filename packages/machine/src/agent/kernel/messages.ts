@@ -4,7 +4,7 @@
  * The kernel runs the user's code, which can write to the kernel's socket itself. Its messages are not
  * trusted: each type has its own bound (../bounds.ts), and decoders throw KernelGarbage.
  */
-import { checkJson, JsonText } from "@forkd/base";
+import { checkJson, checkJsonInTurns, JsonText } from "@forkd/base";
 import { contextNamePattern } from "@forkd/contract";
 import { kernelBounds } from "../bounds.ts";
 
@@ -14,6 +14,9 @@ const idBytes = 4;
 const answerHeaderBytes = headerBytes + idBytes;
 /** V: status and the lengths of text and JSON */
 const valueHeaderBytes = 9;
+const jsonBounds = { maxDepth: kernelBounds.valueJsonDepth };
+/** JSON up to this size is checked while the message is decoded. */
+const longJsonBytes = 64 * 1024;
 const ready = 0x59; // Y, the one message without an id
 
 /** Longest payload by type. */
@@ -46,6 +49,8 @@ export interface KernelValue {
   readonly text: string;
   /** undefined if the value has no JSON form, or one that is nested too deeply */
   readonly json?: JsonText;
+  /** a long JSON form instead of `json`, for longJson() */
+  readonly uncheckedJson?: Buffer;
   /** the exception, if `status` is error or interrupted and the kernel described it */
   readonly error?: { readonly name: string; readonly value: string };
 }
@@ -209,9 +214,18 @@ function longText(payload: Buffer, at: number, limit: number): Buffer {
 }
 
 /** Checked, not parsed: the host passes it on as text. */
-function jsonOf(bytes: Buffer): Pick<KernelValue, "json"> {
+function jsonOf(bytes: Buffer): Pick<KernelValue, "json" | "uncheckedJson"> {
   if (bytes.length === 0) return {};
-  const fault = checkJson(bytes, { maxDepth: kernelBounds.valueJsonDepth });
+  if (bytes.length > longJsonBytes) return { uncheckedJson: bytes };
+  return textOf(bytes, checkJson(bytes, jsonBounds));
+}
+
+/** Checks JSON that is too long for one turn of the event loop. Rejects with KernelGarbage if it is invalid. */
+export async function longJson(bytes: Buffer): Promise<Pick<KernelValue, "json">> {
+  return textOf(bytes, await checkJsonInTurns(bytes, jsonBounds));
+}
+
+function textOf(bytes: Buffer, fault: ReturnType<typeof checkJson>): Pick<KernelValue, "json"> {
   if (fault === "invalid") throw new KernelGarbage("value with invalid JSON");
   return fault ? {} : { json: new JsonText(bytes.toString()) };
 }

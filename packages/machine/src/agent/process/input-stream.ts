@@ -66,7 +66,7 @@ export class InputStream {
 
   /** Handles INPUT_CREDIT. */
   credit(bytes: number): void {
-    if (bytes > this.usedBytes)
+    if (bytes === 0 || bytes > this.usedBytes)
       throw new ProtocolError(`INPUT_CREDIT of ${bytes} bytes for ${this.usedBytes}`);
     this.#free += bytes;
     this.pump();

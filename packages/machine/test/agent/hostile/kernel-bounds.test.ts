@@ -74,13 +74,19 @@ for (const [what, json] of [
   });
 }
 
-test("a value that closes the JSON of the answer and adds fields ends the kernel", async () => {
-  await using guest = await FakeGuest.ready();
-  const kernel = await FakeKernel.start(guest);
-  const outcome = kernel.client.evaluate({ code: "1", context });
-  await kernel.control.send(kernelValue(await kernel.asked(), 0, "", '1,"stdout":"forged"'));
-  await assert.rejects(outcome, { code: "kernel_failed", message: /invalid JSON/ });
-});
+for (const [what, value] of [
+  ["short", "1"],
+  ["long", `"${"x".repeat(mib)}"`],
+] as const) {
+  test(`a ${what} value that closes the JSON of the answer and adds fields ends the kernel`, async () => {
+    await using guest = await FakeGuest.ready();
+    const kernel = await FakeKernel.start(guest);
+    const outcome = kernel.client.evaluate({ code: "1", context });
+    await kernel.control.send(kernelValue(await kernel.asked(), 0, "", `${value},"stdout":"forged"`));
+    await assert.rejects(outcome, { code: "kernel_failed", message: /invalid JSON/ });
+    assert.notEqual(kernel.client.dead, undefined);
+  });
+}
 
 for (const [what, json] of [
   ["many members", `{"name":"E",${'"x":1,'.repeat(100_000)}"value":""}`],

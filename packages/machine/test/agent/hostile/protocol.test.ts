@@ -1,11 +1,14 @@
 /** The worst effect of a hostile guest is that it loses its connection. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import type { Socket } from "node:net";
+import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
+import { FrameChannel } from "../../../src/agent/channel.ts";
 import { AgentClient } from "../../../src/agent/client.ts";
 import { ProtocolError } from "../../../src/agent/errors.ts";
-import { encodeField, encodeFrame, frameType } from "../../../src/agent/wire/frames.ts";
+import { encodeField, encodeFrame, FrameParser, frameType } from "../../../src/agent/wire/frames.ts";
 import { FakeGuest, socketPair, u32, u64, u8 } from "../support/fake-guest.ts";
 
 async function expectDropped(
@@ -71,6 +74,11 @@ const attacks: readonly Attack[] = [
     "credit for input that was not sent",
     /INPUT_CREDIT of 1 bytes for 0/,
     (guest, id) => guest.send(frameType.inputCredit, id, u8(0), u32(1)),
+  ],
+  [
+    "credit for no input",
+    /INPUT_CREDIT of 0 bytes/,
+    (guest, id) => guest.send(frameType.inputCredit, id, u8(0), u32(0)),
   ],
   [
     "LISTING for a process",
@@ -215,3 +223,30 @@ for (const [what, type, parts] of [
     await expectDropped(guest, /answer to "set the clock"|field 1/, asked);
   });
 }
+
+test("a guest that sends without end gets one chunk in each turn of the event loop", async () => {
+  const frame = encodeFrame(frameType.ok, 1);
+  const chunk = Buffer.concat(Array.from({ length: 4096 }, () => frame));
+  const chunks = 20;
+  const socket = new Duplex({ read: () => undefined, write: (_bytes, _encoding, done) => done() });
+  let [turn, frames] = [0, 0];
+  const framesInTurn = new Map<number, number>();
+  const ended = new Promise<void>((resolve) => {
+    const onFrame = (): void => {
+      framesInTurn.set(turn, (framesInTurn.get(turn) ?? 0) + 1);
+      if (++frames === chunks * 4096) resolve();
+    };
+    const events = { onFrame, onDrain: () => undefined, onEnd: () => undefined };
+    void new FrameChannel(socket as unknown as Socket, new FrameParser(), events);
+  });
+  let isOver = false;
+  const count = (): void => {
+    turn++;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  for (let sent = 0; sent < chunks; sent++) socket.push(chunk);
+  await ended;
+  isOver = true;
+  assert.deepEqual(new Set(framesInTurn.values()), new Set([4096]));
+});
