@@ -16,6 +16,11 @@ const workspaceSchema = z.object({
   name: workspaceNameSchema,
   source_snapshot_tag: tagSchema,
   status: workspaceStatusSchema,
+  /**
+   * if its machine ended unasked: since when its changes are lost, and why; also in the answer to the resume that
+   * starts the next machine
+   */
+  lost: z.object({ since: z.enum(["created", "suspended"]), reason: z.string() }).optional(),
   live_sandbox_id: sandboxIdSchema.optional(),
   created_at_unix: z.number(),
   last_active_unix: z.number(),

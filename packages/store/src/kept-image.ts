@@ -51,18 +51,22 @@ export class KeptImages {
     return (await this.#record(snapshot)) !== undefined;
   }
 
-  /** Path of the image if it is intact. Removes one that is damaged. */
-  async find(snapshot: StoredSnapshot, signal?: AbortSignal): Promise<string | undefined> {
+  /** Path of the image if it is intact. Removes one that is damaged. With `always` it is read in any case. */
+  async find(
+    snapshot: StoredSnapshot,
+    { always, signal }: { always?: boolean; signal?: AbortSignal | undefined } = {},
+  ): Promise<string | undefined> {
     const record = await this.#record(snapshot);
     const path = this.path(snapshot);
     const stamp = record && (await stampOf(path));
     if (record === undefined || stamp === undefined) return undefined;
-    if (this.#verified.has(stamp, record.digest, path)) return path;
+    if (always !== true && this.#verified.has(stamp, record.digest, path)) return path;
     const { bytes, digest } = await digestFile(path, signal);
     if (bytes === record.bytes && digest === record.digest) {
       this.#verified.add(stamp, digest, path);
       return path;
     }
+    this.#verified.delete(stamp);
     this.#log.warn({ event: "image.damaged", tag: snapshot.tag, path });
     await removeTree(path);
     return undefined;

@@ -225,7 +225,7 @@ export class Store implements AsyncDisposable {
     for (const [index, each] of chain.entries()) {
       const whole = each.manifest.files.memory
         ? snapshotFile(each, "memory")
-        : await this.#images.find(each, options.signal);
+        : await this.#images.find(each, options);
       if (whole !== undefined) return { chain: chain.slice(0, index + 1), whole, lineage: chain.length };
     }
     throw corrupt(snapshot, "no snapshot of its chain has a whole memory");
@@ -268,9 +268,12 @@ export class Store implements AsyncDisposable {
    * a snapshot whose whole memory is kept, nothing is needed, and only `always` reads it.
    */
   async verify(snapshot: StoredSnapshot, options: VerifyOptions = {}): Promise<void> {
-    const { chain } = options.always
-      ? { chain: await this.chain(snapshot) }
-      : await this.memorySource(snapshot, options);
+    if (options.always !== true) {
+      const { chain } = await this.memorySource(snapshot, options);
+      return verifyChain(chain, this.#verified, options);
+    }
+    const chain = await this.chain(snapshot);
+    for (const each of chain) await this.#images.find(each, options);
     await verifyChain(chain, this.#verified, options);
   }
 

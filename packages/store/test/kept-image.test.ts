@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { maxChainDepth } from "../src/chain.ts";
@@ -88,6 +88,17 @@ test("an image that is damaged, missing or of another snapshot is not used", asy
     assert.ok(await fileEquals(await later.flatMemory(again), expected), name);
     await later.evict();
   }
+});
+
+test("verify() with always finds an image that was damaged unnoticed", async (t) => {
+  const { store, head } = await chainOf(t, 4);
+  await store.keepImage(head);
+  const image = join(head.dir, "flat");
+  const { atime, mtime } = await stat(image);
+  await flipByte(image, 5 * 4096);
+  await utimes(image, atime, mtime);
+  await store.verify(head, { always: true });
+  assert.equal((await store.memorySource(head)).chain.length, 4);
 });
 
 test("a long chain can be read without its images", async (t) => {

@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { CommandError } from "@forkd/sdk";
+import { CommandError, type Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
-import { rejectsWith } from "@forkd/test-support";
+import { rejectsWith, until } from "@forkd/test-support";
 import { sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
-  daemon = await startDaemon({ snapshots: ["python", "tiny"] });
+  daemon = await startDaemon({ snapshots: ["python", "tiny"], env: { FORKD_COMPACT_DEPTH: "4" } });
 });
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -111,6 +111,31 @@ test("gc() keeps an image that a machine maps", async () => {
   assert.ok((await daemon.forkd.gc()).removed.every(({ name }) => name !== id));
   assert.ok(existsSync(join(daemon.dataDir, "cache/memory", id)));
   assert.equal(await sh(child, "cat /root/x"), "here");
+});
+
+test("a long chain is compacted in the background: it grows on, and every snapshot of it is as it was", async () => {
+  const { snapshots } = daemon.forkd;
+  await using source = await daemon.forkd.forkOne("tiny");
+  for (const round of [1, 2, 3, 4, 5]) {
+    await sh(source, `echo ${round} >> /root/rounds`);
+    await source.branch({ tag: `t${round}` });
+    await source.rewind(`t${round}`);
+  }
+  const image = join(daemon.dataDir, "snapshots/t3/flat.json");
+  await until("the fourth snapshot of the chain has its whole memory", () => existsSync(image));
+  const rounds = async (sandbox: Sandbox) =>
+    (await sh(sandbox, "cat /root/rounds")).trim().split("\n").join();
+  assert.equal(await rounds(source), "1,2,3,4,5");
+  const info = await snapshots.info("t5", { verify: true });
+  assert.deepEqual([info.chain_depth, info.ancestors.at(-1), info.mode], [5, "tiny", "live"]);
+  await source.rewind("t1");
+  await daemon.forkd.gc();
+  await using child = await daemon.forkd.forkOne("t5");
+  assert.equal(await rounds(child), "1,2,3,4,5");
+  assert.equal(await rounds(source), "1");
+  await source.kill();
+  await child.rewind("t2");
+  assert.equal(await rounds(child), "1,2");
 });
 
 test("derive() makes no layer when its command fails", async () => {

@@ -106,6 +106,15 @@ async function remove(cli: Cli, _options: unknown, name: string): Promise<number
 }
 
 function show(cli: Cli, workspace: WorkspaceInfo): void {
+  const { name, source_snapshot_tag: tag, lost } = workspace;
+  if (lost?.since === "created")
+    cli.out.report(
+      `forkd: Workspace ${name} starts again from ${tag}: its machine ended before it was ever suspended (${lost.reason})`,
+    );
+  else if (lost)
+    cli.out.report(
+      `forkd: Workspace ${name} is as it was when it was last suspended: its machine ended (${lost.reason})`,
+    );
   if (cli.out.json) return cli.out.document(workspace);
   cli.out.line(workspace.name);
   cli.out.note(`Workspace ${workspace.name} is ${workspace.status}; its sandbox is ${workspace.id}.`);

@@ -113,6 +113,19 @@ test("workspace creates, lists, suspends, resumes and deletes", async () => {
   );
 });
 
+test("workspace resume says what was lost with the machine", async () => {
+  for (const [since, expected] of [
+    ["created", /^forkd: Workspace dev starts again from py: .* ever suspended \(no power\)\n/],
+    ["suspended", /^forkd: Workspace dev is as it was when it was last suspended: .* \(no power\)\n/],
+  ] as const) {
+    const json = { ...workspace, lost: { since, reason: "no power" } };
+    await using daemon = await openFakeDaemon({ "POST /v1/workspaces/dev/resume": { json } });
+    const { code, stdout, stderr } = await runCli(["workspace", "resume", "dev"], daemon);
+    assert.deepEqual([code, stdout], [0, "dev\n"]);
+    assert.match(stderr, expected);
+  }
+});
+
 test("a missing workspace exits 3 with a remedy", async () => {
   const body = { error: "no dev", code: "workspace_not_found", details: {} };
   await using daemon = await openFakeDaemon({

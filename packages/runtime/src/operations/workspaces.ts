@@ -25,10 +25,16 @@ function describe(sandbox: Sandbox, name: string): WorkspaceInfo {
     name,
     source_snapshot_tag: sandbox.snapshotTag,
     status: statusOf(sandbox),
+    ...lostBy(sandbox),
     ...(sandbox.state === "running" && { live_sandbox_id: sandbox.id }),
     created_at_unix: sandbox.facts.createdAt,
     last_active_unix: sandbox.lastActive,
   };
+}
+
+function lostBy({ status, saved }: Sandbox): Pick<WorkspaceInfo, "lost"> {
+  if (status.kind !== "paused" || !status.loss) return {};
+  return { lost: { since: saved ? "suspended" : "created", reason: status.loss.reason.text } };
 }
 
 function find(runtime: Pick<Runtime, "registry">, name: string): Sandbox | undefined {
@@ -122,6 +128,7 @@ export async function resumeWorkspace(
   context: Context,
 ): Promise<WorkspaceInfo> {
   const sandbox = get(runtime, name);
+  const lost = lostBy(sandbox);
   await resumeSandbox(runtime, sandbox, context);
-  return describe(sandbox, name);
+  return { ...describe(sandbox, name), ...lost };
 }

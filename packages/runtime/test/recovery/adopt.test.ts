@@ -113,7 +113,15 @@ test("a machine that ended while no daemon ran is reported with its reason and l
   await until("the dead one is released", async () => !second.runtime.places.has(lost));
   assert.deepEqual((await readdir(homeOf(first, saved))).sort(), ["sandbox.json", "state-0"]);
   await resume(second.runtime, { id: saved }, context);
-  await resumeWorkspace(second.runtime, { name: "mine" }, context);
+  const resumed = await resumeWorkspace(second.runtime, { name: "mine" }, context);
+  assert.deepEqual([resumed.status, resumed.lost?.since], ["running", "created"]);
+  assert.match(resumed.lost?.reason ?? "", /ended while no daemon ran/);
+  assert.equal(getWorkspace(second.runtime, { name: "mine" }).lost, undefined, "reported once");
+  await suspendWorkspace(second.runtime, { name: "mine" }, context);
+  assert.equal((await resumeWorkspace(second.runtime, { name: "mine" }, context)).lost, undefined);
+  second.engine.machines.at(-1)?.die("gone again");
+  await until("it is suspended", () => getWorkspace(second.runtime, { name: "mine" }).status === "suspended");
+  assert.equal(getWorkspace(second.runtime, { name: "mine" }).lost?.since, "suspended");
 });
 
 test("a child that is still starting and a sandbox that is being killed are not adopted", async (t) => {
