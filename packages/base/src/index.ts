@@ -19,7 +19,6 @@ export { LogFile } from "./log-file.ts";
 export { createLogger, nullLogger, type Logger } from "./logger.ts";
 export { CachedValue } from "./cached-value.ts";
 export { createDeferred, type Deferred } from "./deferred.ts";
-export { checkJson, findJsonFault } from "./json-check.ts";
 export { roundMs } from "./round-ms.ts";
 export { checkJson, checkJsonInTurns, findJsonFault } from "./json-check.ts";
 export { JsonText, stringifyJson } from "./json-text.ts";
