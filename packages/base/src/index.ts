@@ -19,6 +19,7 @@ export { LogFile } from "./log-file.ts";
 export { createLogger, nullLogger, type Logger } from "./logger.ts";
 export { CachedValue } from "./cached-value.ts";
 export { createDeferred, type Deferred } from "./deferred.ts";
+export { roundMs } from "./round-ms.ts";
 export { checkJson, checkJsonInTurns, findJsonFault } from "./json-check.ts";
 export { JsonText, stringifyJson } from "./json-text.ts";
 export { LineSplitter } from "./line-splitter.ts";

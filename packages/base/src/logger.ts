@@ -25,6 +25,8 @@ export function createLogger(options: { level: string; destination?: Destination
     level: options.level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
+    // The usual serialiser appends the message of the cause, which our messages already contain.
+    serializers: { err: pino.stdSerializers.errWithCause },
     formatters: {
       level: (label: string) => ({ level: label }),
       // Errors keep their own serialisation.

@@ -58,3 +58,15 @@ test("createLogger() writes one JSON line per event, without secrets, with error
   );
   assert.equal(line.err.message, "why");
 });
+
+test("createLogger() writes the message of an error once, and its cause beside it", () => {
+  const lines: string[] = [];
+  const log = createLogger({
+    level: "info",
+    destination: { write: (line: string) => void lines.push(line) },
+  });
+  const cause = new Error("EADDRINUSE");
+  log.error({ err: new Error("Cannot listen: EADDRINUSE", { cause }) });
+  const line = JSON.parse(lines[0] ?? "");
+  assert.deepEqual([line.err.message, line.err.cause.message], ["Cannot listen: EADDRINUSE", "EADDRINUSE"]);
+});

@@ -46,7 +46,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     if (interrupts.pipeClosed) return 0;
     if (error instanceof CommanderError && error.exitCode === 0) return 0; // --help
     if (error instanceof CommanderError && error.code === "commander.help") return 2; // missing subcommand
-    const code = await printFailure(error, { json, verb });
+    const code = await printFailure(error, { json, verb: verb && nameOf(verb, argv) });
     return interrupts.received === undefined ? code : signalExitCode(interrupts.received);
   }
 }
@@ -94,9 +94,18 @@ function asksForJson(argv: readonly string[]): boolean {
   return argv.slice(0, end === -1 ? argv.length : end).includes("--json");
 }
 
-async function printFailure(error: unknown, how: { json: boolean; verb: Verb | undefined }): Promise<number> {
+/** "keys create" for a verb with subcommands. */
+function nameOf({ name, subcommands }: Verb, argv: readonly string[]): string {
+  const [, second = ""] = argv.filter((argument) => !argument.startsWith("-"));
+  return subcommands && Object.hasOwn(subcommands, second) ? `${name} ${second}` : name;
+}
+
+async function printFailure(
+  error: unknown,
+  how: { json: boolean; verb: string | undefined },
+): Promise<number> {
   const { describeFailure } = await import("./terminal/exit-code.ts");
-  const { body, exitCode, remedy } = describeFailure(error, how.verb?.name);
+  const { body, exitCode, remedy } = describeFailure(error, how.verb);
   if (how.json) {
     process.stderr.write(`${JSON.stringify(body)}\n`);
   } else {

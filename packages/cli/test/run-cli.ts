@@ -10,6 +10,7 @@ export type CliOptions = {
   env?: Record<string, string>;
   stdin?: string;
   cwd?: string;
+  onStart?: (child: ChildProcess) => void;
   onStdout?: (text: string, child: ChildProcess) => void;
   onStderr?: (text: string, child: ChildProcess) => void;
 };
@@ -23,6 +24,7 @@ export function runCli(args: readonly string[], options: CliOptions = {}): Promi
   };
   const child = spawn(process.execPath, [mainPath, ...args], { env, cwd: options.cwd });
   child.stdin.end(options.stdin ?? "");
+  options.onStart?.(child);
   let [stdout, stderr] = ["", ""];
   child.stdout.on("data", (chunk: Buffer) => {
     stdout += chunk.toString();

@@ -208,7 +208,39 @@ test("eval prints only the value to stdout", async () => {
   });
   const raised = await runCli(["eval", idA, "raise"], daemon);
   assert.deepEqual(raised, { code: 1, stdout: "", stderr: "hi\nTraceback\nE: x\n" });
-  assert.equal((await runCli(["eval", idA, "slow"], daemon)).code, 7);
+  assert.equal((await runCli(["eval", idA, "slow"], daemon)).code, 124);
+});
+
+test("Ctrl-C during an eval interrupts the code and exits with 130", async () => {
+  const result = { result: null, error: "KeyboardInterrupt", traceback: null, exit_code: 1 };
+  const interrupted = { ...result, interrupted: true, timed_out: false, truncated: false };
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
+    [`POST /v1/sandboxes/${idA}/eval`]: { lines: [], hold: true },
+    [`POST /v1/sandboxes/${idA}/interrupt`]: () => {
+      daemon.release([{ type: "result", result: interrupted }]);
+      return {};
+    },
+  });
+  const running = runCli(["eval", idA, "while True: pass"], {
+    socket: daemon.socket,
+    onStart: (child) => void daemon.askedFor("/eval").then(() => child.kill("SIGINT")),
+  });
+  assert.equal((await running).code, 130);
+});
+
+test("messages about arguments begin with a capital, name the reason and the right help", async () => {
+  const cases = [
+    [
+      ["keys", "create", "y", "--expires", "soon"],
+      /^forkd: Option .*\n {2}See `forkd keys create --help`\.\n$/,
+    ],
+    [["eval", idA, "--file", "/nofile"], /^forkd: Cannot read "\/nofile": no such file or directory\n$/],
+    [["eval", idA], /^forkd: Give either CODE or --file\n/],
+    [["cp", "a:/x", "b:/y"], /^forkd: One side must be on this host\. Copy in two steps\n/],
+    [["ls", "--nope"], /^forkd: Unknown option '--nope'\n/],
+  ] as const;
+  for (const [args, message] of cases) assert.match((await runCli(args)).stderr, message);
 });
 
 test("cp copies files and trees in both directions", async () => {
@@ -353,6 +385,7 @@ test("a daemon that FORKD_URL names is not started", async () => {
   });
   assert.equal(code, 8);
   assert.match(stderr, /^forkd: Cannot reach the daemon/);
+  assert.match(stderr, /\n {2}Check FORKD_URL, and that the daemon listens there\.\n$/);
 });
 
 test("ls exits without a message when the reader closes stdout", async () => {

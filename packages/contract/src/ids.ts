@@ -29,7 +29,12 @@ export const contextNameSchema = z
 
 export const envSchema = z
   .record(
-    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be a valid variable name"),
+    z
+      .string()
+      .regex(
+        /^[A-Za-z_][A-Za-z0-9_]{0,127}$/,
+        "use letters, digits and underscores, and do not begin with a digit",
+      ),
     z
       .string()
       .max(65536)
@@ -42,9 +47,11 @@ export const envSchema = z
   )
   .meta({ description: "Environment variables" });
 
+const labelRule =
+  "use 1 to 63 letters, digits, dots, underscores, slashes and dashes, and begin with a letter or a digit";
 export const labelsSchema = z
-  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/, tagRule), z.string().max(256))
-  .refine((labels) => Object.keys(labels).length <= 32, "at most 32 labels");
+  .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$/, labelRule), z.string().max(256))
+  .refine((labels) => Object.keys(labels).length <= 32, "must have at most 32 entries");
 
 export const languageSchema = z.enum(["python", "node"]);
 export type Language = z.output<typeof languageSchema>;

@@ -18,7 +18,8 @@ test("errorCodes has a status, an exit code and a retry flag for every code", ()
     const { status, exit, retryable } = errorCodes[code];
     assert.match(code, /^[a-z]+(_[a-z]+)*$/);
     assert.ok(status >= 400 && status < 600, `${code}: ${status}`);
-    assert.ok(exit >= 1 && exit < 64, `${code}: ${exit}`);
+    if (code === "deadline_exceeded") assert.equal(exit, 124, "as timeout(1)");
+    else assert.ok(exit >= 1 && exit < 64, `${code}: ${exit}`);
     assert.equal(typeof retryable, "boolean");
   }
 });
@@ -37,6 +38,7 @@ test("toErrorBody() carries the request id, and fromErrorBody() keeps it in the 
   const body = toErrorBody(new AppError("not_found", "No", { details: { a: 1 } }), "req-1");
   assert.deepEqual(body, { error: "No", code: "not_found", details: { a: 1 }, request_id: "req-1" });
   assert.deepEqual(fromErrorBody(body).details, { a: 1, request_id: "req-1" });
+  assert.deepEqual(toErrorBody(fromErrorBody(body)), body, "the id is beside the details again");
 });
 
 test("fromErrorBody() turns a code of another version into internal and keeps its name", () => {

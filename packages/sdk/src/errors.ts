@@ -74,18 +74,29 @@ export function fromFailure(
 ): AppError {
   if (error instanceof AppError) return error;
   if (context.signal?.aborted) return cancelled(context.signal.reason);
-  const why = causeOf(error);
-  const isCertificate = /certificate|self.signed|altname/i.test(why);
-  const remedy: Remedy = { action: isCertificate ? "trust_certificate" : "start_daemon" };
-  const message =
-    context.phase === "connect"
-      ? `Cannot reach the daemon at ${context.target}: ${why}`
-      : `Lost the connection to the daemon at ${context.target} before its answer was complete: ${why}`;
-  return new AppError("daemon_unreachable", message, {
-    details: { target: context.target },
-    ...(context.phase === "connect" && { remedy }),
-    cause: error,
-  });
+  const { target, phase } = context;
+  if (phase === "connect") {
+    const { why, remedy } = explain(causeOf(error), target);
+    const message = `Cannot reach the daemon at ${target}: ${why}`;
+    return new AppError("daemon_unreachable", message, { details: { target }, remedy, cause: error });
+  }
+  const message = `The answer of the daemon at ${target} was cut before its end: ${causeOf(error)}`;
+  return new AppError("daemon_unreachable", message, { details: { target, cut: true }, cause: error });
+}
+
+/** Why there is no connection, on one line, and what helps. */
+function explain(cause: string, target: string): { why: string; remedy: Remedy } {
+  const why = cause.replaceAll(/\s+/g, " ").trim();
+  const other = target.replace(/^http(s?):/i, (_, secure: string) => (secure === "" ? "https:" : "http:"));
+  if (/^https:/i.test(target) && /EPROTO|wrong version number|packet length too long/i.test(why))
+    return { why: "it does not use TLS", remedy: { action: "use_address", url: other } };
+  if (/^http:/i.test(target) && /socket hang up|ECONNRESET|Parse Error|other side closed/i.test(why))
+    return {
+      why: "it closed the connection without an answer",
+      remedy: { action: "try_tls", url: other },
+    };
+  if (/certificate|self.signed|altname/i.test(why)) return { why, remedy: { action: "trust_certificate" } };
+  return { why, remedy: { action: other === target ? "start_daemon" : "check_address" } };
 }
 
 export function cancelled(reason?: unknown): AppError {

@@ -1,4 +1,5 @@
 /** The files of one sandbox. */
+import { AppError } from "@forkd/contract/wire";
 import type { FileEntry } from "@forkd/contract";
 import type { CallOptions, Client, Content } from "./client.ts";
 import { concat } from "./output.ts";
@@ -50,7 +51,32 @@ export class Files {
   /** Reads a file in chunks. */
   async *readStream(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array> {
     const { offset, limit, user } = options;
-    yield* await this.#client.bytes("readFile", { id: this.#id, path, offset, limit, user }, options);
+    try {
+      yield* await this.#client.bytes("readFile", { id: this.#id, path, offset, limit, user }, options);
+    } catch (error) {
+      throw await this.#whoCut(error, path, options);
+    }
+  }
+
+  /** The daemon can only cut an answer that has begun. If it still answers, the guest was the reason. */
+  async #whoCut(error: unknown, path: string, { signal }: CallOptions): Promise<unknown> {
+    if (!(error instanceof AppError) || error.details["cut"] !== true) return error;
+    const about = await this.#client.call("getSandbox", { id: this.#id }, { signal }).catch(() => undefined);
+    if (about === undefined) return error;
+    const message = `The transfer of "${path}" from ${this.#id} was cut`;
+    const facts = { details: { path, cut: true }, cause: error };
+    if (about.state === "dead")
+      return new AppError(
+        "sandbox_dead",
+        `${message}: the sandbox is dead (${about.reason ?? "unknown reason"})`,
+        facts,
+      );
+    if (about.state === "paused")
+      return new AppError("sandbox_paused", `${message}: the sandbox was paused`, facts);
+    return new AppError("agent_unreachable", `${message}: the guest did not send the rest`, {
+      ...facts,
+      remedy: { action: "show_logs", id: this.#id },
+    });
   }
 
   /** Writes a file. Unless it appends, it replaces the file in one step, after all content has arrived. */

@@ -12,6 +12,7 @@ import {
   AppError,
   defaultDataDir as dataDirOf,
   defaultRuntimeDir as runtimeDirOf,
+  errorMessage,
 } from "@forkd/contract/wire";
 import type { DirectoryFacts } from "@forkd/contract";
 import { forDataDir, readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
@@ -98,7 +99,7 @@ async function urlTarget(url: string, sources: Sources): Promise<Target> {
   const parsed = URL.canParse(url) ? new URL(url) : undefined;
   if (parsed === undefined || !["http:", "https:"].includes(parsed.protocol)) {
     throw new AppError("invalid_request", `"${url}" is not the address of a daemon`, {
-      remedy: advice("Give an address such as https://127.0.0.1:8889."),
+      remedy: advice(`Give an address with http:// or https://, such as ${exampleOf(url)}.`),
     });
   }
   const caFile = sources.options.caFile ?? (sources.env["FORKD_CA"] || undefined);
@@ -114,6 +115,12 @@ async function urlTarget(url: string, sources: Sources): Promise<Target> {
       },
     );
   return { url, token, ca };
+}
+
+/** "127.0.0.1:8889" lacks only the scheme. */
+function exampleOf(text: string): string {
+  const guess = `http://${text}`;
+  return /^[\w.[\]:-]+$/.test(text) && URL.canParse(guess) ? guess : "http://127.0.0.1:8889";
 }
 
 /** Never sends the token of the local daemon to another machine. */
@@ -144,7 +151,7 @@ async function readIfPresent(path: string): Promise<string | undefined> {
     return await file.readFile("utf8");
   } catch (error) {
     if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
-    throw new AppError("daemon_unreachable", `Cannot read ${path}: ${String(error)}`, { cause: error });
+    throw new AppError("daemon_unreachable", `Cannot read ${path}: ${errorMessage(error)}`, { cause: error });
   }
 }
 

@@ -26,6 +26,7 @@ const wording: RemedyWording = {
     `Kill the sandboxes of \`forkd.sandboxes.list({ tag: "${tag}" })\` with \`forkd.sandboxes.kill(id)\`.`,
   kill_some: ({ setting }) => `Kill sandboxes that are not needed${orRaise(setting)}.`,
   pause_some: ({ setting }) => `Pause or kill sandboxes that are not needed${orRaise(setting)}.`,
+  ask_for_less: ({ setting }) => `Ask for fewer or smaller ones${orRaise(setting)}.`,
   fork_another: ({ tag }) =>
     `Call \`forkd.fork(${tag === undefined ? "tag" : `"${tag}"`})\` to fork a new sandbox.`,
   rewind_or_fork: ({ tag }) =>
@@ -55,6 +56,9 @@ const wording: RemedyWording = {
   show_daemon_log: () => "Read the daemon's log.",
   use_own_places: () =>
     "Connect with the `socket` of the daemon that is meant; a second daemon needs its own runtime directory and address.",
+  check_address: () => "Check the `url`, and that the daemon listens there.",
+  try_tls: ({ url }) => `If the daemon uses TLS, connect with the \`url\` ${url}.`,
+  use_address: ({ url }) => `Connect with the \`url\` ${url}.`,
   start_daemon: () => "Start the daemon, or connect with its `socket` or `url`.",
   trust_certificate: () =>
     "Connect with a `caFile` that has the daemon's certificate or its authority, and with a host name of the certificate.",

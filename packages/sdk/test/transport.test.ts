@@ -1,6 +1,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import http from "node:http";
+import net from "node:net";
 import { test } from "node:test";
+import { AppError } from "@forkd/contract/wire";
+import { Client } from "../src/client.ts";
+import { Files } from "../src/files.ts";
 import { Forkd } from "../src/forkd.ts";
 import { nodeTransport } from "../src/node.ts";
 import { fetchTransport } from "../src/transport.ts";
@@ -120,15 +125,15 @@ test("an upload rejects with the error of its source", async () => {
 });
 
 test("a call without a daemon rejects with daemon_unreachable and a remedy", async () => {
-  for (const transport of [
-    nodeTransport({ socket: "/nonexistent/forkd.sock" }),
-    nodeTransport({ url: "http://127.0.0.1:1" }),
-    fetchTransport({ url: "http://127.0.0.1:1" }),
-  ]) {
+  for (const [transport, action] of [
+    [nodeTransport({ socket: "/nonexistent/forkd.sock" }), "start_daemon"],
+    [nodeTransport({ url: "http://127.0.0.1:1" }), "check_address"],
+    [fetchTransport({ url: "http://127.0.0.1:1" }), "check_address"],
+  ] as const) {
     await assert.rejects(new Forkd({ transport }).version(), {
       code: "daemon_unreachable",
       message: /^Cannot reach the daemon at /,
-      remedy: { action: "start_daemon" },
+      remedy: { action },
     });
   }
 });
@@ -143,4 +148,62 @@ test("an answer that is not JSON becomes internal", async () => {
   await using server = await startServer((_, outgoing) => void outgoing.end('{"version":'));
   const forkd = new Forkd({ transport: server.transports.unix });
   await assert.rejects(forkd.version(), { code: "internal" });
+});
+
+test("a daemon that cannot be reached by its address is not to be started", async () => {
+  const failure = async (url: string) => {
+    const error: unknown = await new Forkd({ transport: nodeTransport({ url }) })
+      .version()
+      .catch((e: unknown) => e);
+    assert.ok(error instanceof AppError);
+    assert.equal(error.code, "daemon_unreachable");
+    assert.doesNotMatch(error.message, /\n|SSL|openssl/);
+    return [error.message.replace(/^.*?: (?=[^/])/, ""), error.remedy];
+  };
+  const [, unknown] = await failure("http://nosuchhost.invalid:8889");
+  assert.deepEqual(unknown, { action: "check_address" });
+  const plain = http.createServer((_, outgoing) => outgoing.end("{}"));
+  // Like a TLS server that gets a request in plain text.
+  const closing = net.createServer((socket) => socket.once("data", () => socket.destroy()));
+  for (const server of [plain, closing])
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const portOf = (server: net.Server) => (server.address() as net.AddressInfo).port;
+  try {
+    const host = `127.0.0.1:${portOf(plain)}`;
+    assert.deepEqual(await failure(`https://${host}`), [
+      "it does not use TLS",
+      { action: "use_address", url: `http://${host}` },
+    ]);
+    const other = `127.0.0.1:${portOf(closing)}`;
+    assert.deepEqual(await failure(`http://${other}`), [
+      "it closed the connection without an answer",
+      { action: "try_tls", url: `https://${other}` },
+    ]);
+  } finally {
+    plain.closeAllConnections();
+    for (const server of [plain, closing]) await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+test("files.read() names the guest if the daemon cuts a download and still answers", async () => {
+  const id = "sb-000000000000000000000001";
+  let state = "running";
+  await using server = await startServer((incoming, outgoing) => {
+    if (!incoming.url?.includes("/files")) {
+      outgoing.end(JSON.stringify({ id, state, reason: "VMM killed by SIGKILL" }));
+      return;
+    }
+    outgoing.write("half");
+    setImmediate(() => outgoing.destroy());
+  });
+  for (const name of names) {
+    const read = () => new Files(new Client(server.transports[name]), id).read("/x");
+    state = "running";
+    await assert.rejects(read(), {
+      code: "agent_unreachable",
+      message: /The transfer of "\/x" from sb-0+1 was cut/,
+    });
+    state = "dead";
+    await assert.rejects(read(), { code: "sandbox_dead", message: /VMM killed by SIGKILL/ });
+  }
 });

@@ -40,7 +40,7 @@ async function branch(cli: Cli, options: Options, prefix: string): Promise<numbe
   const { tag, mode, wait, n, env, label, ttl, vary } = options;
   const forChildren = [env, label, ttl, vary, ...Object.values(readLimits(options))];
   if (n === undefined && forChildren.some((value) => value !== undefined))
-    throw usage("--env, --label, --ttl, --vary, limits and timeouts are for children: give -n");
+    throw usage("--env, --label, --ttl, --vary, limits and timeouts are for children. Give -n too");
   if (n !== undefined && !wait)
     throw usage("-n cannot be used with --no-wait: children need the whole snapshot");
   const request = {

@@ -63,8 +63,8 @@ async function cp(cli: Cli, options: Options, sourceText: string, targetText: st
 
 function guestEnd(source: CopyEnd, target: CopyEnd): GuestEnd {
   if (source.kind === "guest" && target.kind === "guest")
-    throw usage("one side must be on this host: copy in two steps");
+    throw usage("One side must be on this host. Copy in two steps");
   if (source.kind === "guest") return source;
   if (target.kind === "guest") return target;
-  throw usage("one side must be in a sandbox, as ID:/path");
+  throw usage("One side must be in a sandbox, as ID:/path");
 }

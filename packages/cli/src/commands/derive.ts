@@ -36,7 +36,7 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function derive(cli: Cli, options: Options, command: string[]): Promise<void> {
   const { from, tag, exec, env, timeout } = options;
-  if ((exec === undefined) === (command.length === 0)) throw usage("give a command after --, or --exec LINE");
+  if ((exec === undefined) === (command.length === 0)) throw usage("Give a command after --, or --exec LINE");
   const argv = exec === undefined ? command : ["/bin/sh", "-c", exec];
   const forkd = await cli.daemon();
   using progress = cli.progress(`Deriving ${tag} from ${from}`);

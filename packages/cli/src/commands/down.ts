@@ -5,6 +5,7 @@ import { errorCodes, plural } from "@forkd/contract/wire";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
+import { signalExitCode } from "../terminal/interrupts.ts";
 
 const exitPollMs = 20;
 const exitLimitMs = 10_000;
@@ -40,7 +41,8 @@ async function down(cli: Cli, options: Options): Promise<number | void> {
   const sandboxes = choose(options) ?? (await ask(cli, running));
   if (sandboxes === "cancel") {
     cli.out.note("Cancelled. The daemon and its sandboxes keep running.");
-    return errorCodes.cancelled.exit;
+    const { received } = cli.interrupts;
+    return received === undefined ? errorCodes.cancelled.exit : signalExitCode(received);
   }
   using _progress = cli.progress("Stopping the daemon");
   const result = await forkd.shutdown({ sandboxes, force: options.force, signal: cli.signal });
@@ -77,10 +79,18 @@ async function ask(cli: Cli, running: number): Promise<Answer | undefined> {
   if (running === 0 || cli.out.json || !process.stdin.isTTY || !process.stderr.isTTY) return undefined;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   const closed = new Promise<string>((resolve) => terminal.once("close", () => resolve("cancel")));
+  // The terminal is in raw mode: Ctrl-C is a key and not a signal.
+  terminal.once("SIGINT", () => {
+    cli.interrupts.abort("SIGINT");
+    terminal.close();
+  });
   try {
     const question = `${plural(running, "sandbox")} running. [k]eep running for the next daemon, [s]top, or [c]ancel? [k] `;
     for (let asked = 0; asked < maxQuestions; asked++) {
-      const line = await Promise.race([terminal.question(question, { signal: cli.signal }), closed]);
+      const line = await Promise.race([
+        terminal.question(question, { signal: cli.signal }).catch(cancelled),
+        closed,
+      ]);
       const answer = readAnswer(line);
       if (answer !== undefined) return answer;
     }
@@ -88,6 +98,11 @@ async function ask(cli: Cli, running: number): Promise<Answer | undefined> {
   } finally {
     terminal.close();
   }
+}
+
+/** For Ctrl-C and the end of the input. */
+function cancelled(): string {
+  return "cancel";
 }
 
 /** Enter alone keeps the sandboxes. undefined: not an answer. */

@@ -9,6 +9,8 @@ import type { Cli, ToAction } from "../cli.ts";
 import { formatBytes } from "../terminal/table.ts";
 import { examples } from "../options/help.ts";
 import { languageOption } from "../options/language.ts";
+import { signalExitCode, type InterruptName } from "../terminal/interrupts.ts";
+import { unreadable } from "../terminal/unreadable.ts";
 
 type Options = { file?: string; language?: Language; context?: string; timeout?: number };
 
@@ -50,46 +52,50 @@ async function evaluate(
     ...(options.timeout !== undefined && { timeoutSecs: options.timeout }),
     signal: cli.signal,
   };
-  using _interrupts = interruptOnce(cli, sandbox, options.language);
+  using interrupt = interruptOnce(cli, sandbox, options.language);
   if (cli.out.json) {
     const result = await sandbox.eval(code, settings);
     cli.out.document(result);
-    return exitCodeOfResult(result);
+    return exitCodeOfResult(result, interrupt.received);
   }
   for await (const event of sandbox.evalStream(code, settings)) {
-    if (event.type === "result") return showResult(cli, event.result);
+    if (event.type === "result") return showResult(cli, event.result, interrupt.received);
     if (event.type !== "error") await cli.out.bytes(Buffer.from(event.data, event.encoding), "stderr");
   }
   throw new AppError("internal", "The daemon ended the stream without a result");
 }
 
 async function readCode({ file }: Options, operand: string | undefined): Promise<string> {
-  if ((file === undefined) === (operand === undefined)) throw usage("give either CODE or --file");
+  if ((file === undefined) === (operand === undefined)) throw usage("Give either CODE or --file");
   if (file !== undefined) {
     return readFile(file, "utf8").catch((cause: unknown) => {
-      throw new AppError("file_not_found", `Cannot read "${file}"`, { cause });
+      throw unreadable(file, cause);
     });
   }
   return operand === "-" || operand === undefined ? text(process.stdin) : operand;
 }
 
 /** The first Ctrl-C interrupts the code, which then has a result; the second exits. */
-function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefined): Disposable {
-  let isInterrupted = false;
-  return cli.interrupts.takeOver((name) => {
-    if (isInterrupted) return cli.interrupts.abort(name);
-    isInterrupted = true;
+function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefined): Disposable & Interrupt {
+  const interrupt: Interrupt = { received: undefined };
+  const taken = cli.interrupts.takeOver((name) => {
+    if (interrupt.received !== undefined) return cli.interrupts.abort(name);
+    interrupt.received = name;
     sandbox.interrupt(language).catch(() => cli.interrupts.abort(name));
   });
+  return Object.assign(interrupt, taken);
 }
 
-function showResult(cli: Cli, result: EvalResult): number {
+/** The first signal to this process. */
+type Interrupt = { received: InterruptName | undefined };
+
+function showResult(cli: Cli, result: EvalResult, received: InterruptName | undefined): number {
   if (result.restarted) cli.out.report(`forkd: ${restartNote(result)}`);
   if (result.result !== null) cli.out.line(result.result);
   for (const note of cutNotes(result)) cli.out.report(`forkd: ${note}`);
   if (result.timed_out) cli.out.report("forkd: The code timed out and was interrupted");
   if (result.error !== null) cli.out.report((result.traceback ?? result.error).trimEnd());
-  return exitCodeOfResult(result);
+  return exitCodeOfResult(result, received);
 }
 
 function restartNote({ warmup_error: error }: EvalResult): string {
@@ -112,8 +118,10 @@ function cutNotes({ truncated, truncated_parts, result, result_bytes: bytes }: E
   return notes;
 }
 
-function exitCodeOfResult(result: EvalResult): number {
+/** Another client may have interrupted the code, too. */
+function exitCodeOfResult(result: EvalResult, received: InterruptName | undefined): number {
   if (result.timed_out) return errorCodes.deadline_exceeded.exit;
-  if (result.interrupted) return errorCodes.cancelled.exit;
+  if (result.interrupted)
+    return received === undefined ? errorCodes.cancelled.exit : signalExitCode(received);
   return result.exit_code;
 }

@@ -27,8 +27,8 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function fork(cli: Cli, options: Options, operand: string | undefined): Promise<number> {
   const tag = options.tag ?? operand;
-  if (tag === undefined) throw usage("give the tag of a snapshot");
-  if (operand !== undefined && operand !== tag) throw usage("give only one snapshot");
+  if (tag === undefined) throw usage("Give the tag of a snapshot");
+  if (operand !== undefined && operand !== tag) throw usage("Give only one snapshot");
   const request: RequestOf<"fork"> = {
     snapshot_tag: tag,
     n: options.n,

@@ -58,12 +58,12 @@ async function logs(cli: Cli, options: Options, prefix: string | undefined): Pro
   if (options.level !== undefined && !logLevels.includes(options.level))
     throw usage(`--level must be one of ${logLevels.join(", ")}.`);
   if (options.daemon) {
-    if (prefix !== undefined) throw usage("give either an id or --daemon");
+    if (prefix !== undefined) throw usage("Give either an id or --daemon");
     if (options.raw) throw usage("--raw is for the console of a sandbox");
     if (options.service !== undefined || options.services) throw usage("--service and --services need an id");
     return daemonLog(cli, options);
   }
-  if (prefix === undefined) throw usage("missing required argument 'id' (or give --daemon)");
+  if (prefix === undefined) throw usage("Give the id of a sandbox, or --daemon");
   if (options.level !== undefined) throw usage("--level needs --daemon");
   const sandbox = await cli.sandbox(prefix);
   if (options.services) return listServices(cli, sandbox, options);

@@ -68,8 +68,8 @@ async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
     cli.out.document({
       tag: recipeName,
       code,
-      fork_ms: forkMs,
-      total_ms: totalMs,
+      fork_ms: rounded(forkMs),
+      total_ms: rounded(totalMs),
       children,
       failures: failed,
     });
@@ -99,6 +99,10 @@ async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
   cli.out.note(`The host is ready (${accelerator}).`);
 }
 
+function rounded(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
+
 async function requireSnapshot(cli: Cli, forkd: Forkd): Promise<void> {
   const snapshots = await forkd.snapshots.list({ signal: cli.signal });
   if (snapshots.some(({ tag, bootable }) => tag === recipeName && bootable)) return;
@@ -113,7 +117,7 @@ async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
     ({ result, error }) => ({ result: result ?? error ?? "", ok: error === null }),
     (error: unknown) => ({ result: errorMessage(error), ok: false }),
   );
-  const eval_ms = performance.now() - startedAt;
+  const eval_ms = rounded(performance.now() - startedAt);
   return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome };
 }
 

@@ -84,8 +84,8 @@ async function snapshot(cli: Cli, options: Options): Promise<number> {
   const { tag, rootfs } = options;
   if (options.diff || options.live || !options.wait)
     throw usage("--diff, --live and --no-wait need --from-sandbox");
-  if (rootfs === undefined) throw usage("give --rootfs PATH, or --from-sandbox ID");
-  if (tag === undefined) throw usage("name the snapshot with --tag");
+  if (rootfs === undefined) throw usage("Give --rootfs PATH, or --from-sandbox ID");
+  if (tag === undefined) throw usage("Name the snapshot with --tag");
   await buildSnapshot(cli, toRequest(options, tag, rootfs));
   if (!cli.out.json) cli.out.line(tag);
   return 0;
@@ -95,7 +95,7 @@ async function branch(cli: Cli, options: Options, prefix: string): Promise<numbe
   const { tag, diff, live, wait, ...rest } = options;
   if (buildOptions.some((name) => rest[name] !== undefined))
     throw usage("--from-sandbox can be used only with --tag, --diff, --live and --no-wait");
-  if (diff && live) throw usage("give either --diff or --live");
+  if (diff && live) throw usage("Give either --diff or --live");
   return branchSandbox(cli, prefix, {
     ...(tag !== undefined && { tag }),
     ...(diff && { mode: "diff" }),

@@ -34,7 +34,7 @@ function parseTime(text: string): Time {
 async function timeouts(cli: Cli, options: Options, prefix: string): Promise<void> {
   const { ttl, idle, onTimeout, autoResume } = options;
   if ([ttl, idle, onTimeout, autoResume].every((value) => value === undefined))
-    throw usage("give at least one of --ttl, --idle, --on-timeout, --auto-resume and --no-auto-resume");
+    throw usage("Give at least one of --ttl, --idle, --on-timeout, --auto-resume and --no-auto-resume");
   const forkd = await cli.daemon();
   const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
   const info = await forkd.call(

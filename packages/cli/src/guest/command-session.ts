@@ -2,7 +2,7 @@
  * Connects a command of a guest to this process: its output to stdout and stderr, stdin and signals to it.
  * Shared by `exec`, `run` and `attach`.
  */
-import { advice, AppError } from "@forkd/contract/wire";
+import { advice, AppError, errorCodes } from "@forkd/contract/wire";
 import type { ExecEvent } from "@forkd/contract";
 import type { CommandHandle, Sandbox } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
@@ -18,7 +18,7 @@ export type CommandOptions = {
   timeout?: number;
 };
 
-/** Runs the command until it exits. Resolves to its exit code, or 128 + n after signal n. */
+/** Runs the command until it exits. Resolves to its exit code, 128 + n after signal n, or 124 after --timeout. */
 export async function runCommand(
   cli: Cli,
   sandbox: Sandbox,
@@ -143,7 +143,8 @@ async function showOutput(cli: Cli, events: AsyncIterable<ExecEvent>): Promise<n
   for await (const event of events) {
     if (cli.out.json) await cli.out.event(event);
     else await showEvent(cli, event);
-    if (event.type === "exit") exitCode = event.exit_code;
+    if (event.type === "exit")
+      exitCode = event.timed_out ? errorCodes.deadline_exceeded.exit : event.exit_code;
   }
   return exitCode;
 }

@@ -7,6 +7,7 @@ import type { Sandbox } from "@forkd/sdk";
 import { usage } from "../options/arguments.ts";
 import { addFile, type CopyRun } from "./copy-report.ts";
 import { inParallel } from "./in-parallel.ts";
+import { unreadable } from "../terminal/unreadable.ts";
 
 export async function copyStandardInput(run: CopyRun, path: string): Promise<void> {
   if (await isGuestDirectory(run.sandbox, path))
@@ -18,7 +19,7 @@ export async function copyStandardInput(run: CopyRun, path: string): Promise<voi
 
 export async function copyIn(run: CopyRun, source: string, target: string): Promise<void> {
   const facts = await stat(source).catch((cause: unknown) => {
-    throw new AppError("file_not_found", `Cannot read "${source}"`, { cause });
+    throw unreadable(source, cause);
   });
   const intoDirectory = target.endsWith("/") || (await isGuestDirectory(run.sandbox, target));
   const path = intoDirectory ? posix.join(target, basename(resolve(source))) : target;

@@ -11,6 +11,7 @@ import { addTableOption } from "./help.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
 import { remedyOf } from "../terminal/remedies.ts";
 import { sandboxColumns } from "../views/sandbox-table.ts";
+import { unreadable } from "../terminal/unreadable.ts";
 
 export type ChildOptions = LimitOptions & {
   env?: Record<string, string>;
@@ -82,6 +83,6 @@ async function readVariations(source: string): Promise<NonNullable<ChildSettings
 
 function cannotRead(path: string): (cause: unknown) => never {
   return (cause) => {
-    throw new AppError("file_not_found", `Cannot read "${path}"`, { cause });
+    throw unreadable(path, cause);
   };
 }

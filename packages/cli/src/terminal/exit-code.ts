@@ -19,7 +19,7 @@ function isKnown(code: string): code is ErrorCode {
   return Object.hasOwn(errorCodes, code);
 }
 
-/** `verb` is the one that was asked for, if it is known. */
+/** `verb` is the one that was asked for, if it is known, with its subcommand: "keys create". */
 export function describeFailure(error: unknown, verb: string | undefined): Failure {
   const body = inCliWords(toErrorBody(error instanceof CommanderError ? usageError(error, verb) : error));
   return { body, exitCode: exitCodeOf(body.code), remedy: remedyOf(body) };
@@ -37,7 +37,8 @@ function usageError(error: CommanderError, verb: string | undefined): AppError {
     takesCommand && error.code === "commander.unknownOption"
       ? "Put `--` before the command of the guest, so that its options are its own."
       : `See \`forkd ${verb === undefined ? "" : `${verb} `}--help\`.`;
-  return new AppError("invalid_request", error.message.replace(/^error: /, ""), {
+  const message = error.message.replace(/^error: /, "");
+  return new AppError("invalid_request", message.charAt(0).toUpperCase() + message.slice(1), {
     remedy: advice(remedy),
     cause: error,
   });

@@ -4,7 +4,7 @@
  */
 import { constants } from "node:os";
 
-type InterruptName = "SIGINT" | "SIGTERM" | "SIGHUP";
+export type InterruptName = "SIGINT" | "SIGTERM" | "SIGHUP";
 const names: readonly InterruptName[] = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 export class Interrupts {

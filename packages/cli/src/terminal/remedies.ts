@@ -25,6 +25,7 @@ const wording: RemedyWording = {
   kill_some: ({ setting }) => `Kill sandboxes that are not needed with \`forkd kill ID\`${orRaise(setting)}.`,
   pause_some: ({ setting }) =>
     `Pause or kill sandboxes that are not needed with \`forkd pause ID\` or \`forkd kill ID\`${orRaise(setting)}.`,
+  ask_for_less: ({ setting }) => `Ask for fewer or smaller ones${orRaise(setting)}.`,
   fork_another: ({ tag = "TAG" }) => `Run \`forkd fork ${tag}\` to fork a new sandbox.`,
   rewind_or_fork: ({ id, tag }) =>
     `Run \`forkd rewind ${id} --to ${tag}\` to start it again, or \`forkd fork ${tag}\` to fork a new sandbox.`,
@@ -54,6 +55,9 @@ const wording: RemedyWording = {
   show_daemon_log: () => "Run `forkd logs --daemon` to read the daemon's log.",
   use_own_places: () =>
     "Set FORKD_RUNTIME_DIR and FORKD_LISTEN too for a second daemon, or unset FORKD_DATA_DIR to use this one.",
+  check_address: () => "Check FORKD_URL, and that the daemon listens there.",
+  try_tls: ({ url }) => `If the daemon uses TLS, set FORKD_URL to ${url}.`,
+  use_address: ({ url }) => `Set FORKD_URL to ${url}.`,
   start_daemon: () => "Start the daemon with `forkd up`, or check FORKD_SOCKET and FORKD_URL.",
   trust_certificate: () =>
     "Set FORKD_CA to a PEM file with the daemon's certificate or its authority, and use a host name of the certificate in FORKD_URL.",
@@ -65,7 +69,7 @@ const wording: RemedyWording = {
 const fallbacks: Partial<Record<ErrorCode, string>> = {
   unauthenticated: wording.authenticate({ action: "authenticate" }),
   key_not_found: wording.list_keys({ action: "list_keys" }),
-  rate_limited: "Try again in a moment, or raise FORKD_RATE_LIMIT_PER_SECOND.",
+  rate_limited: wording.retry_later({ action: "retry_later", setting: "rate_limit_per_second" }),
   sandbox_not_found: wording.list_sandboxes({ action: "list_sandboxes" }),
   workspace_not_found: wording.list_workspaces({ action: "list_workspaces" }),
   snapshot_not_found: wording.list_snapshots({ action: "list_snapshots" }),
@@ -91,8 +95,9 @@ function variable(setting: string): string {
   return `FORKD_${setting.toUpperCase()}`;
 }
 
+/** The value may come from the file, a variable or a flag. */
 function orRaise(setting: string | undefined): string {
-  return setting === undefined ? "" : `, or raise ${variable(setting)}`;
+  return setting === undefined ? "" : `, or raise ${setting}; \`forkd config\` shows where it is set`;
 }
 
 export function cliRemedy(remedy: Remedy): string {

@@ -174,7 +174,7 @@ test("derive with a command that fails makes no snapshot", async () => {
     `DELETE /v1/sandboxes/${idA}`,
   ]);
   end = exit(137, { timed_out: true });
-  assert.equal((await runCli(args, daemon)).code, 7);
+  assert.equal((await runCli(args, daemon)).code, 124);
 });
 
 for (const step of ["exec", "branch"] as const) {

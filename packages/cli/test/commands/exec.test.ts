@@ -54,6 +54,13 @@ test("exec streams output and exits with the code of the command", async () => {
   );
 });
 
+test("exec exits with 124 after --timeout", async () => {
+  const late = { ...exit(137), timed_out: true };
+  await using daemon = await openFakeDaemon({ ...get, [execPath]: { lines: [started, late] } });
+  const { code, stderr } = await runCli(["exec", idA, "--timeout", "1s", "--", "sleep", "9"], daemon);
+  assert.deepEqual([code, stderr], [124, "forkd: The command timed out and was killed\n"]);
+});
+
 test("exec -i forwards stdin and its end", async () => {
   await using daemon = await openFakeDaemon({
     ...get,

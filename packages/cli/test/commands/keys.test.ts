@@ -91,13 +91,13 @@ test("keys rm removes each key and exits with the code of the first failure", as
 
 test("keys refuses invalid options before it calls the daemon", async () => {
   for (const [args, message] of [
-    [["create"], /missing required argument 'name'/],
+    [["create"], /Missing required argument 'name'/],
     [["create", "a", "--scope", "root"], /Allowed choices are read, run, admin/],
     [["create", "a", "--expires", "soon"], /duration with a unit/],
     [["create", "a", "--expires", "90"], /duration with a unit/],
     [["create", "a", "--expires", "2001-01-01T00:00:00Z"], /in the future/],
     [["create", "a", "--max-sandboxes", "0"], /whole number/],
-    [["rm"], /missing required argument 'name'/],
+    [["rm"], /Missing required argument 'name'/],
   ] as const) {
     const { code, stderr } = await runCli(["keys", ...args]);
     assert.equal(code, 2, args.join(" "));

@@ -145,7 +145,7 @@ test("workspace without a subcommand shows its help and exits 2; --help of a sub
   for (const part of ["--snapshot", "--json", "Examples:"]) assert.ok(help.stdout.includes(part), part);
   const unknown = await runCli(["workspace", "susspend", "dev"]);
   assert.equal(unknown.code, 2);
-  assert.match(unknown.stderr, /unknown command 'susspend'.*\n?.*Did you mean suspend/);
+  assert.match(unknown.stderr, /Unknown command 'susspend'.*\n?.*Did you mean suspend/);
 });
 
 test("verbs accept the name of a workspace in place of an id", async () => {

@@ -14,6 +14,8 @@ const event = (number: number, type: string, more: object = {}) => ({
 const ofSandbox = (number: number, type: string, info: Record<string, unknown>, more: object = {}) =>
   event(number, type, { tag: info["snapshot_tag"], sandbox_id: info["id"], sandbox: info, ...more });
 const frames = (...events: object[]) => events.map((each) => `data: ${JSON.stringify(each)}\n\n`).join("");
+/** As wide as the longest type. */
+const column = (type: string) => type.padEnd(Math.max(...eventTypes.map(({ length }) => length)));
 const two = { "GET /v1/sandboxes": { json: [sandbox(idA), sandbox(idB, 1)] } };
 
 /** Interrupts the verb when its output has this many lines. */
@@ -36,12 +38,11 @@ test("events prints a line per event, with --json the raw events", async () => {
   });
   const text = await runUntil(["events"], daemon.socket, 3);
   assert.deepEqual([text.code, text.stderr], [130, ""]);
-  const padded = (type: string) => type.padEnd(Math.max(...eventTypes.map(({ length }) => length)));
   assert.equal(
     text.stdout,
-    `2023-11-14T22:13:21.000Z  ${padded("sandbox.died")}  ${idA}  py  (VMM [2J killed)\n` +
-      `2023-11-14T22:13:22.000Z  ${padded("snapshot.ready")}  -${" ".repeat(26)}  b\n` +
-      `2023-11-14T22:13:23.000Z  ${padded("sandbox.killed")}  ${idB}  py\n`,
+    `2023-11-14T22:13:21.000Z  ${column("sandbox.died")}  ${idA}  py  (VMM [2J killed)\n` +
+      `2023-11-14T22:13:22.000Z  ${column("snapshot.ready")}  -${" ".repeat(26)}  b\n` +
+      `2023-11-14T22:13:23.000Z  ${column("sandbox.killed")}  ${idB}  py\n`,
   );
   const args = [
     "events",

@@ -49,7 +49,7 @@ test("branch accepts limits only for children", async () => {
   await using daemon = await openFakeDaemon(list);
   const { code, stderr } = await runCli(["branch", idA, "--cpu-percent", "50"], daemon);
   assert.equal(code, 2);
-  assert.match(stderr, /limits and timeouts are for children: give -n/);
+  assert.match(stderr, /limits and timeouts are for children. Give -n too/);
 });
 
 test("fork refuses invalid limits before it calls the daemon", async () => {
@@ -101,7 +101,7 @@ test("timeouts sends only the given options", async () => {
   });
   const nothing = await runCli(["timeouts", idA], daemon);
   assert.equal(nothing.code, 2);
-  assert.match(nothing.stderr, /give at least one of/);
+  assert.match(nothing.stderr, /Give at least one of/);
 });
 
 test("gc sends its filters of branches and lists them with their bytes", async () => {

@@ -29,10 +29,18 @@ test("describeFailure() makes mistakes in arguments exit 2", () => {
   const error = new CommanderError(1, "commander.unknownOption", "error: unknown option '-x'");
   const failure = describeFailure(error, "exec");
   assert.equal(failure.exitCode, 2);
-  assert.equal(failure.body.error, "unknown option '-x'");
+  assert.equal(failure.body.error, "Unknown option '-x'");
   assert.match(failure.remedy ?? "", /`--`/);
 });
 
 test("describeFailure() treats any other error as internal", () => {
   assert.equal(describeFailure(new TypeError("bug"), undefined).exitCode, 1);
+});
+
+test("describeFailure() names the help of the subcommand, and keeps the request id beside the details", () => {
+  const error = new CommanderError(1, "commander.invalidArgument", "error: option '--expires' is invalid");
+  assert.equal(describeFailure(error, "keys create").remedy, "See `forkd keys create --help`.");
+  const failed = new AppError("not_found", "no", { details: { a: 1, request_id: "req-1" } });
+  const { body } = describeFailure(failed, "ls");
+  assert.deepEqual([body.request_id, body.details], ["req-1", { a: 1 }]);
 });

@@ -48,7 +48,8 @@ export const errorCodes = {
   /** the sandbox keeps running; the next daemon adopts it */
   daemon_stopping: { status: 503, exit: 8, retryable: true },
   daemon_unreachable: { status: 503, exit: 8, retryable: true },
-  deadline_exceeded: { status: 504, exit: 7, retryable: true },
+  /** the exit code of timeout(1) */
+  deadline_exceeded: { status: 504, exit: 124, retryable: true },
   disk_full: { status: 507, exit: 6, retryable: true },
 } as const satisfies Record<string, { status: number; exit: number; retryable: boolean }>;
 
@@ -99,12 +100,15 @@ function isErrorCode(code: string): code is ErrorCode {
 /** The wire form of any thrown value; what is not an AppError is `internal`. */
 export function toErrorBody(error: unknown, requestId?: string): ErrorBody & { code: ErrorCode } {
   const app = toAppError(error);
+  // fromErrorBody() keeps the id of the daemon's request in the details.
+  const { request_id: earlier, ...details } = app.details;
+  const id = requestId ?? (typeof earlier === "string" ? earlier : undefined);
   return {
     error: app.message,
     code: app.code,
-    details: { ...app.details },
+    details,
     ...(app.remedy && { remedy: { ...app.remedy, text: httpRemedy(app.remedy) } }),
-    ...(requestId !== undefined && { request_id: requestId }),
+    ...(id !== undefined && { request_id: id }),
   };
 }
 

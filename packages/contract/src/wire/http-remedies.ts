@@ -24,6 +24,7 @@ const wording: RemedyWording = {
   kill_children: ({ tag }) => `DELETE /v1/sandboxes?tag=${tag} kills them.`,
   kill_some: ({ setting }) => `Kill sandboxes that are not needed${orRaise(setting)}.`,
   pause_some: ({ setting }) => `Pause or kill sandboxes that are not needed${orRaise(setting)}.`,
+  ask_for_less: ({ setting }) => `Ask for fewer or smaller ones${orRaise(setting)}.`,
   fork_another: ({ tag }) => `Fork a new sandbox with POST /v1/sandboxes${from(tag)}.`,
   rewind_or_fork: ({ id, tag }) =>
     `POST /v1/sandboxes/${id}/rewind with {"to": "${tag}"} starts it again; POST /v1/sandboxes forks a new one.`,
@@ -53,6 +54,9 @@ const wording: RemedyWording = {
   use_own_places: () =>
     "Use the socket of the daemon that is meant; a second daemon needs its own runtime directory and address.",
   start_daemon: () => "Start the daemon.",
+  check_address: () => "Check the address of the daemon.",
+  use_address: ({ url }) => `Use ${url}.`,
+  try_tls: ({ url }) => `If the daemon uses TLS, use ${url}.`,
   trust_certificate: () => "Trust the certificate of the daemon, and use one of the host names in it.",
   move_data_back: ({ from: now, to }) =>
     `Move ${now} back to ${to}, shut its daemon and sandboxes down, then move it again.`,

@@ -31,6 +31,8 @@ const remedyParameters = {
   /** Paused sandboxes count too: only killing helps. */
   kill_some: { setting: "string?" },
   pause_some: { setting: "string?" },
+  /** one call asks for more than the limit allows, whatever runs */
+  ask_for_less: { setting: "string?" },
   fork_another: { tag: "string?" },
   /** a dead sandbox can start again where it was forked */
   rewind_or_fork: { id: "string", tag: "string" },
@@ -57,6 +59,12 @@ const remedyParameters = {
   make_guest_kernel: {},
   show_daemon_log: {},
   start_daemon: {},
+  /** no daemon answers at the address that was given */
+  check_address: {},
+  /** the daemon answers at this address instead */
+  use_address: { url: "string" },
+  /** the address of a daemon that may use TLS */
+  try_tls: { url: "string" },
   /** the daemon that was found uses another data directory */
   use_own_places: {},
   trust_certificate: {},

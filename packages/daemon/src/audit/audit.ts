@@ -1,4 +1,5 @@
 /** One line of the audit log per request: who, what, on which objects, with which outcome. */
+import { roundMs } from "@forkd/base";
 import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import type { AppError, AuditStatus, Route } from "@forkd/contract";
@@ -136,7 +137,7 @@ export class Trail {
       ...this.#command,
       status,
       ...(failure && { code: failure.code }),
-      duration_ms: Math.round(durationMs * 1000) / 1000,
+      duration_ms: roundMs(durationMs),
       ...(userAgent !== undefined && { user_agent: userAgent }),
     };
   }

@@ -5,7 +5,7 @@ import http from "node:http";
 import https from "node:https";
 import type net from "node:net";
 import { isErrno, Scope, type Logger } from "@forkd/base";
-import { AppError, errorMessage } from "@forkd/contract";
+import { AppError } from "@forkd/contract";
 import type { Via } from "../access/gate.ts";
 import { isLoopback, parseListen, type ListenAddress } from "../settings/exposure.ts";
 import { limitStrangers } from "../access/strangers.ts";
@@ -152,7 +152,11 @@ async function listenTcp(server: http.Server, { host, port }: ListenAddress): Pr
     await listening(server, { host, port });
   } catch (error) {
     if (!isErrno(error, "EADDRINUSE", "EACCES", "EADDRNOTAVAIL")) throw error;
-    const why = errorMessage(error);
+    const why = isErrno(error, "EADDRINUSE")
+      ? "the port is in use"
+      : isErrno(error, "EACCES")
+        ? "this user may not use the port"
+        : "this host does not have the address";
     throw new AppError("host_not_ready", `Cannot listen on ${host} port ${port}: ${why}`, {
       remedy: { action: "change_setting", setting: "listen", to: 'another address, or to "off"' },
       cause: error,

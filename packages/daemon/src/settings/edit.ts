@@ -95,9 +95,11 @@ function parseSetting(name: string, text: string): [SettingName, unknown] {
   const parsed = settingTable[setting].schema.safeParse(text);
   if (parsed.success) return [setting, parsed.data];
   const rule = parsed.error.issues.map(({ message }) => message).join("; ");
-  throw new AppError("invalid_request", `Cannot set ${setting} to "${text}": ${rule}`, {
-    details: { field: setting },
-    remedy: advice(`It may be: ${allowedOf(settingTable[setting])}.`),
+  // The remedy says what the general rules of the schema library say.
+  const own = /^(Invalid|Too) /.test(rule) ? "" : `: ${rule}`;
+  throw new AppError("invalid_request", `Cannot set ${setting} to "${text}"${own}`, {
+    details: { field: setting, rule },
+    remedy: advice(`It must be ${allowedOf(settingTable[setting])}.`),
   });
 }
 

@@ -80,7 +80,10 @@ async function examine(
     const digest = digestOf({ builderVersion, kind: "tar", content, size });
     return { digest, fill: (directory) => fromArchive(directory, { source, size, digest, info, context }) };
   }
-  throw unusable(source, `it looks like ${kindNames[kind]}`);
+  throw unusable(
+    source,
+    `it looks like ${kindNames[kind]}, not like an ext4 image or a tar archive (also .gz, .xz, .zst)`,
+  );
 }
 
 type FileInput = { source: string; size: number; digest: string; info: FileState; context: BuildContext };

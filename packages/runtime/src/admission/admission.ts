@@ -10,7 +10,7 @@
  * uses no memory, but counts as a sandbox of its owner and with its disk.
  */
 import { readFileSync, statfsSync } from "node:fs";
-import { AppError, type Remedy } from "@forkd/contract";
+import { AppError, plural, type Remedy } from "@forkd/contract";
 import type { Cgroups } from "@forkd/machine";
 import type { QuotaSettings } from "../config.ts";
 import type { Caller } from "../context.ts";
@@ -121,7 +121,7 @@ export class Admission {
       asked: n,
       inUse: live,
       limit: maxSandboxes,
-      text: `Cannot ${what}: ${live} sandboxes are live and the limit is ${maxSandboxes}`,
+      text: `Cannot ${what}: ${counted(live, "sandbox")} live and the limit is ${maxSandboxes}`,
       remedy: { action: "pause_some", setting: "max_sandboxes" },
     });
     refuseAbove({
@@ -129,7 +129,7 @@ export class Admission {
       asked: n,
       inUse: waiting,
       limit: settings.maxPendingForks,
-      text: `Cannot ${what}: ${waiting} children are waiting to be started and the limit is ${settings.maxPendingForks}`,
+      text: `Cannot ${what}: ${counted(waiting, "child", "children")} waiting to be started and the limit is ${settings.maxPendingForks}`,
       remedy: { action: "retry_later" },
     });
   }
@@ -149,7 +149,7 @@ export class Admission {
         asked: n,
         inUse: own.length + waiting,
         limit: limits.sandboxes,
-        text: `Cannot ${what}: the key "${caller.name}" has ${own.length + waiting} sandboxes and may have ${limits.sandboxes}`,
+        text: `Cannot ${what}: the key "${caller.name}" has ${plural(own.length + waiting, "sandbox")} and may have ${limits.sandboxes}`,
         remedy: { action: "kill_some" },
       });
     }
@@ -258,8 +258,19 @@ function refuseAbove({ which, asked, inUse, limit, text, remedy }: Bound): void 
       limit,
       ...(which === "max_pending_forks" && { retry_after_secs: retryAfterSecs }),
     },
-    remedy,
+    // Nothing that runs could make room for more than the limit.
+    remedy: asked > limit && !which.startsWith("host_") ? lessThan(remedy) : remedy,
   });
+}
+
+function lessThan(remedy: Remedy): Remedy {
+  const setting = "setting" in remedy ? remedy.setting : undefined;
+  return { action: "ask_for_less", ...(setting !== undefined && { setting }) };
+}
+
+/** "1 sandbox is", "3 sandboxes are" */
+function counted(count: number, one: string, many?: string): string {
+  return `${plural(count, one, many)} ${count === 1 ? "is" : "are"}`;
 }
 
 /** Memory that a machine with these limits may use. */

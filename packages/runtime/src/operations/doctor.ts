@@ -13,16 +13,17 @@ export async function doctor(
   { boot = false }: { boot?: boolean } = {},
 ): Promise<DoctorReport> {
   const { config, accelerator, places } = runtime;
+  const found = [
+    ...(await commonFindings(config)),
+    await leftoverFinding(runtime),
+    ...(await socketFindings(runtime)),
+    ...(await (boot ? runtime.guestBoots.fresh(0) : acceleratorFindings({ config, places }, false))),
+  ];
   const checks: Check[] = [
     { name: "daemon", outcome: "ok", detail: `version ${forkdVersion}, pid ${process.pid}` },
-    acceleratorCheck(runtime),
+    acceleratorCheck(runtime, found),
     limitsCheck(runtime),
-    ...[
-      ...(await commonFindings(config)),
-      await leftoverFinding(runtime),
-      ...(await socketFindings(runtime)),
-      ...(await (boot ? runtime.guestBoots.fresh(0) : acceleratorFindings({ config, places }, false))),
-    ].map(toCheck),
+    ...found.map(toCheck),
   ];
   return {
     ok: checks.every(({ outcome }) => outcome !== "fail"),
@@ -32,14 +33,20 @@ export async function doctor(
   };
 }
 
-function acceleratorCheck({ accelerator }: Pick<Runtime, "accelerator">): Check {
+/** Warns only if the check of KVM does not: one reason is one warning. */
+export function acceleratorCheck(
+  { accelerator, config }: Pick<Runtime, "accelerator" | "config">,
+  found: readonly Finding[],
+): Check {
   const detail = `${accelerator.accelerator}: ${accelerator.reason}`;
-  if (accelerator.accelerator === "kvm") return { name: "accelerator", outcome: "ok", detail };
+  const mayUseKvm = found.some(({ name, outcome }) => name === "kvm" && outcome === "ok");
+  if (accelerator.accelerator === "kvm" || config.accelerator === "tcg" || !mayUseKvm)
+    return { name: "accelerator", outcome: "ok", detail };
   return {
     name: "accelerator",
     outcome: "warn",
     detail,
-    remedy: "Use a host with kvm_intel or kvm_amd for full speed.",
+    remedy: "Restart the daemon to try KVM again.",
   };
 }
 

@@ -8,7 +8,7 @@ import {
   type Language,
   type ParsedOf,
 } from "@forkd/contract";
-import { AsyncQueue } from "@forkd/base";
+import { AsyncQueue, roundMs } from "@forkd/base";
 import { GuestProgress, whileAnswering, type EvalOutcome } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
@@ -178,7 +178,7 @@ async function toResult(
     ...(restart?.warmupError !== undefined && { warmup_error: restart.warmupError }),
     language: kernel.language,
     context: request.context,
-    duration_ms: durationMs,
+    duration_ms: roundMs(durationMs),
   };
 }
 

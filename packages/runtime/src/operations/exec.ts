@@ -1,4 +1,5 @@
 /** Commands in a sandbox: run to the end, stream, background, attach, input, signal. */
+import { roundMs } from "@forkd/base";
 import { constants } from "node:os";
 import {
   advice,
@@ -116,7 +117,7 @@ async function runCommand(
       stderr: await stderr.text(),
       ...exitFields(exit),
       truncated: stdout.isCut || stderr.isCut,
-      duration_ms: performance.now() - startedAt,
+      duration_ms: roundMs(performance.now() - startedAt),
     };
   } finally {
     release();
@@ -219,7 +220,7 @@ async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent)
     const exit = await progress.next(process.exit);
     finished = true;
     owned.finish?.();
-    yield { type: "exit", ...exitFields(exit), duration_ms: performance.now() - startedAt };
+    yield { type: "exit", ...exitFields(exit), duration_ms: roundMs(performance.now() - startedAt) };
   } catch (error) {
     finished = true;
     // A guest that answers again still has the command, and the next attach finds it.

@@ -1,7 +1,7 @@
 /** Sandboxes: list, describe, kill, ping. */
 import { stat } from "node:fs/promises";
 import { AppError, type ParsedOf, type SandboxInfo } from "@forkd/contract";
-import { mapPool, withDeadline } from "@forkd/base";
+import { mapPool, roundMs, withDeadline } from "@forkd/base";
 import type { Runtime } from "../runtime.ts";
 import { matchingSandboxes, type SandboxFilter } from "../sandbox/matching.ts";
 import type { SandboxHome } from "../sandbox/paths.ts";
@@ -67,5 +67,5 @@ export async function ping(
     pingMs,
     () => new AppError("agent_unreachable", `The agent in ${id} did not answer within ${pingMs} ms`),
   );
-  return { ok: true, round_trip_ms: performance.now() - start };
+  return { ok: true, round_trip_ms: roundMs(performance.now() - start) };
 }

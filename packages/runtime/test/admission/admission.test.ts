@@ -35,6 +35,15 @@ function refusal(work: () => unknown): Record<string, unknown> {
   return assert.fail("it was admitted");
 }
 
+function remedyOf(work: () => unknown): unknown {
+  try {
+    work();
+  } catch (error) {
+    return error instanceof Error && "remedy" in error ? error.remedy : undefined;
+  }
+  return assert.fail("it was admitted");
+}
+
 function idsOf(entries: readonly ForkEntry[]): string[] {
   return entries.filter(isSandbox).map(({ id }) => id);
 }
@@ -216,4 +225,22 @@ test("places are given back whatever happens to a fork", async (t) => {
   open();
   await rejectsWith(forking, "cancelled", /cancelled/);
   await assertOnly(fixture, []);
+});
+
+test("admit() advises to ask for less if more is asked for than the limit, whatever runs", () => {
+  const room = admission();
+  assert.deepEqual(
+    remedyOf(() => room.admit(ask({ n: 11 }))),
+    { action: "ask_for_less", setting: "max_sandboxes" },
+  );
+  using _some = room.admit(ask({ n: 6 }));
+  assert.deepEqual(
+    remedyOf(() => room.admit(ask({ n: 5 }))),
+    { action: "pause_some", setting: "max_sandboxes" },
+  );
+  const caller = { name: "ci", scope: "run", limits: { sandboxes: 2 } } as const;
+  assert.deepEqual(
+    remedyOf(() => room.admit(ask({ n: 3, caller }))),
+    { action: "ask_for_less" },
+  );
 });

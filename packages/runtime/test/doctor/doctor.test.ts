@@ -8,6 +8,7 @@ import { snapshotFinding } from "../../src/doctor/data.ts";
 import { guarded, toCheck, type Finding } from "../../src/doctor/finding.ts";
 import { clock, hostFindings, kernel, limitOf } from "../../src/doctor/host.ts";
 import { programFindings, qemuVersion } from "../../src/doctor/programs.ts";
+import { acceleratorCheck } from "../../src/operations/doctor.ts";
 import { storageFindings } from "../../src/doctor/storage.ts";
 
 async function temporary(): Promise<{ config: RuntimeConfig; dir: string } & AsyncDisposable> {
@@ -114,4 +115,14 @@ test("a check that throws is reported and does not hide the others; fixes do not
   assert.match(findings[0]?.detail ?? "", /could not be checked: no \/proc/);
   const check = toCheck({ name: "x", outcome: "ok", detail: "d", fix: async () => "" });
   assert.deepEqual(check, { name: "x", outcome: "ok", detail: "d" });
+});
+
+test("a host without KVM has one warning for it", () => {
+  const accelerator = { accelerator: "tcg", reason: "software emulation: /dev/kvm does not exist" } as const;
+  const config = { ...defaultRuntimeConfig(), accelerator: "auto" } as const;
+  const kvm = (outcome: "ok" | "warn"): Finding => ({ name: "kvm", outcome, detail: "" });
+  assert.equal(acceleratorCheck({ accelerator, config }, [kvm("warn")]).outcome, "ok");
+  assert.equal(acceleratorCheck({ accelerator, config }, [kvm("ok")]).outcome, "warn");
+  const chosen = { ...config, accelerator: "tcg" } as const;
+  assert.equal(acceleratorCheck({ accelerator, config: chosen }, [kvm("ok")]).outcome, "ok");
 });

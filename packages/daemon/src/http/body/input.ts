@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Route } from "@forkd/contract";
 import { invalidRequest, issuesOf } from "./invalid-request.ts";
 import { readJsonObject, type BodyPace } from "./json-body.ts";
+import { wordIssue } from "./word-issue.ts";
 import { requireFieldName } from "./well-formed.ts";
 
 export type Exchange = {
@@ -25,7 +26,7 @@ export async function readInput(
   }
   const limits = { maxBytes: route.maxBodyBytes, pace };
   const given = route.method === "post" ? await readJsonObject({ incoming, outgoing }, limits) : query;
-  const input = route.input.safeParse({ ...given, ...pathParameters });
+  const input = route.input.safeParse({ ...given, ...pathParameters }, { error: wordIssue });
   if (!input.success) throw invalidRequest(issuesOf(input.error));
   return input.data;
 }

@@ -188,4 +188,34 @@ test("refusal() and fileRefusal() map errnos to codes", () => {
     ["disk_full", { errno: "ENOSPC", text: "x", where: "guest" }],
   );
   assert.equal(fileRefusal("write", 13, "").details["errno"], "EACCES");
+  assert.match(JSON.stringify(fileRefusal("write", 28, "x").remedy), /Delete files in the sandbox/);
+});
+
+test("refusal() says the reason once, with one kind of quotes", () => {
+  const message = (action: string, text: string) => refusal(action, 22, text).message;
+  assert.equal(
+    message('read "/etc"', "cannot read '/etc': Is a directory"),
+    'Cannot read "/etc": Is a directory',
+  );
+  assert.equal(
+    message('remove "/a"', "cannot remove '/a/b': Permission denied"),
+    'Cannot remove "/a": "/a/b": Permission denied',
+  );
+  assert.equal(
+    message('start "nosuch"', "exec 'nosuch': No such file or directory"),
+    'Cannot start "nosuch": No such file or directory',
+  );
+  assert.equal(
+    message('start "id"', "user 'bob': Invalid argument"),
+    'Cannot start "id": the guest has no user "bob"',
+  );
+  assert.equal(
+    message('start "id"', "user 'bob:x': Invalid argument"),
+    'Cannot start "id": the guest has no user or group "bob:x"',
+  );
+  assert.equal(
+    message('start "ls"', "cwd '/nope': No such file or directory"),
+    'Cannot start "ls": its working directory "/nope": No such file or directory',
+  );
+  assert.equal(message("set the clock", "CLOCK: no"), "Cannot set the clock: CLOCK: no");
 });
