@@ -59,8 +59,8 @@ async function exec(cli: Cli, options: Options, prefix: string | undefined, rest
   if (label !== undefined || tag !== undefined || all) {
     return execInAll(cli, options, prefix === undefined ? [] : [prefix, ...rest]);
   }
-  if (prefix === undefined) throw usage("missing required argument 'id'");
-  if (rest.length === 0) throw usage("missing required argument 'command'");
+  if (prefix === undefined) throw usage("Missing required argument 'id'");
+  if (rest.length === 0) throw usage("Missing required argument 'command'");
   if (parallel !== undefined) throw usage("--parallel needs --label, --tag or --all");
   if (!options.detach) requireTerminal(options);
   const sandbox = await cli.sandbox(prefix);
@@ -75,8 +75,8 @@ async function execInAll(cli: Cli, options: Options, operands: string[]): Promis
   if (options.interactive || options.tty || options.detach)
     throw usage("-i, -t and -d are for one sandbox: give its id");
   if (operands.length > cli.countAfterDashes)
-    throw usage("give either an id or --label, --tag, --all; the command follows --");
-  if (operands.length === 0) throw usage("missing required argument 'command'");
+    throw usage("Give either an id or --label, --tag, --all; the command follows --");
+  if (operands.length === 0) throw usage("Missing required argument 'command'");
   const forkd = await cli.daemon();
   const filter = { ...(label !== undefined && { label }), ...(tag !== undefined && { tag }) };
   const found = await forkd.sandboxes.list(filter, { signal: cli.signal });

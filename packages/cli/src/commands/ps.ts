@@ -24,7 +24,7 @@ async function ps(cli: Cli, options: Options, prefix: string | undefined): Promi
   if (prefix === undefined) return listSandboxes(cli, options);
   const { json: _json, quiet: _quiet, trunc: _trunc, ...own } = options;
   if (Object.keys(own).length > 0)
-    throw usage("give either the id of a sandbox, or options for the list of sandboxes");
+    throw usage("Give either the id of a sandbox, or options for the list of sandboxes");
   const sandbox = await cli.sandbox(prefix);
   const commands = await sandbox.commands.list({ signal: cli.signal });
   cli.out.list(commands, { columns: commandColumns, name: ({ exec_id }) => String(exec_id) });
