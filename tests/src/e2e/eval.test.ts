@@ -133,7 +133,7 @@ test("an interpreter that exits is reported, and starts again with its warm-up a
   assert.deepEqual([later.result_json, later.restarted], [[0, 1, 2], false]);
 });
 
-test("a branch and a pause after a crash keep an interpreter that is warm", async () => {
+test("a sandbox that is paused after a crash of its interpreter has a warm one when it is resumed", async () => {
   const crashed = await daemon.forkd.forkOne("python");
   await rejectsWith(
     crashed.eval("import os; os._exit(3)"),

@@ -50,6 +50,12 @@ test("VmmProcess reports how the process exited", async (t) => {
   }
 });
 
+test("VmmProcess leaves lines out of the log that QEMU writes at every start", async (t) => {
+  const noise = "warning: TCG doesn't support requested feature: CPUID.80000007H:EDX.invtsc [bit 8]";
+  const { vmm } = await shell(t, `echo "qemu: ${noise}" >&2; echo reason >&2; echo "qemu: ${noise}"; exit 1`);
+  assert.equal((await vmm.exited).log, "reason");
+});
+
 test("VmmProcess reports the last lines of the log and the console", async (t) => {
   const { vmm } = await shell(
     t,
