@@ -1,11 +1,8 @@
 /**
- * AgentClient: the host's end of the agent protocol (docs/spec/agent-protocol.md) over one connection.
- *
- * `open` returns at once, and requests do not wait for the answer to HELLO, so that a fork costs one round
- * trip: HELLO, AFTER_FORK, ATTACH and the first eval leave in one write and are answered in order.
- *
- * If the guest breaks the protocol, the client closes the connection and everything pending rejects with
- * `agent_unreachable`.
+ * AgentClient: the host's end of the agent protocol (docs/spec/agent-protocol.md) over one connection. `open`
+ * returns at once, and requests do not wait for the answer to HELLO, so that a fork costs one round trip:
+ * HELLO, AFTER_FORK, ATTACH and the first eval leave in one write and are answered in order. If the guest
+ * breaks the protocol, the client closes the connection and everything pending rejects: `agent_unreachable`.
  */
 import { randomBytes, randomInt } from "node:crypto";
 import type { Socket } from "node:net";
