@@ -5,6 +5,7 @@ import { basename, join, posix, resolve } from "node:path";
 import { AppError } from "@forkd/contract/wire";
 import type { Sandbox } from "@forkd/sdk";
 import { usage } from "../options/arguments.ts";
+import { copyByArchive } from "./copy-in-archive.ts";
 import { addFile, type CopyRun } from "./copy-report.ts";
 import { inParallel } from "./in-parallel.ts";
 import { unreadable } from "../terminal/unreadable.ts";
@@ -25,19 +26,30 @@ export async function copyIn(run: CopyRun, source: string, target: string): Prom
   const path = intoDirectory ? posix.join(target, basename(resolve(source))) : target;
   const { levels, files } = facts.isDirectory()
     ? await scan(run, { from: source, to: path, mode: facts.mode })
-    : { levels: [], files: [{ from: source, to: path, mode: facts.mode }] };
+    : { levels: [], files: [{ from: source, to: path, mode: facts.mode, size: facts.size }] };
   // Parents before their children, so that each gets its own mode.
   for (const level of levels) await inParallel(level, (directory) => makeDirectory(run, directory));
-  await inParallel(files, (file) => copyFile(run, file, files.length));
+  const small = files.filter(({ to, size }) => size <= smallBytes && to.startsWith("/"));
+  const isPacked = small.length >= manyFiles && (await copyByArchive(run, small, files.length));
+  const packed = new Set(isPacked ? small : []);
+  await inParallel(
+    files.filter((file) => !packed.has(file)),
+    (file) => copyFile(run, file, files.length),
+  );
 }
 
 type Item = { readonly from: string; readonly to: string; readonly mode: number };
-type Scanned = { readonly levels: Item[][]; readonly files: Item[] };
+type FileItem = Item & { readonly size: number };
+type Scanned = { readonly levels: Item[][]; readonly files: FileItem[] };
+
+/** So many files of at most this size go as one archive; for fewer a command in the guest takes longer. */
+const manyFiles = 16;
+const smallBytes = 256 * 1024;
 
 /** The directories of a tree by depth, and its files. */
 async function scan(run: CopyRun, root: Item): Promise<Scanned> {
   const levels: Item[][] = [];
-  const files: Item[] = [];
+  const files: FileItem[] = [];
   for (let level = [root]; level.length > 0;) {
     levels.push(level);
     const next: Item[] = [];
@@ -46,7 +58,7 @@ async function scan(run: CopyRun, root: Item): Promise<Scanned> {
         const [from, to] = [join(directory.from, name), posix.join(directory.to, name)];
         const isLink = (await lstat(from)).isSymbolicLink();
         const facts = await stat(from).catch(() => undefined); // a broken link
-        if (facts?.isFile()) files.push({ from, to, mode: facts.mode });
+        if (facts?.isFile()) files.push({ from, to, mode: facts.mode, size: facts.size });
         else if (facts?.isDirectory() && !isLink) next.push({ from, to, mode: facts.mode });
         else
           run.skip(

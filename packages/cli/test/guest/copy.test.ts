@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdir, readdir, readFile, readlink, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { idA, openFakeDaemon, sandbox, type Answer, type Asked, type FakeDaemon } from "../fake-daemon.ts";
@@ -141,7 +141,67 @@ test("cp refuses before it writes when the guest reports more than the disk has"
   assert.deepEqual(await readdir(dir), ["s"]);
 });
 
-test("cp copies several files at a time, in both directions", async () => {
+const exited = (exit_code: number) => ({ type: "exit", exit_code, timed_out: false, duration_ms: 1 });
+
+test("cp sends many small files as one archive, which tar unpacks with names and modes", async () => {
+  const archive: Buffer[] = [];
+  await using daemon = await guest(() => [], {
+    [`POST ${place}/exec`]: { lines: [{ type: "started", exec_id: 1, pid: 9 }, exited(0)] },
+    [`POST ${place}/execs/1/input`]: ({ body }) => {
+      const { data } = JSON.parse(body) as { data?: string };
+      if (data !== undefined) archive.push(Buffer.from(data, "base64"));
+      return {};
+    },
+    [`POST ${place}/files/mkdir`]: {},
+    [`PUT ${place}/files`]: (asked) => ({
+      json: entryOf({ name: "large", type: "file", size: 300_000 }, pathIn(asked)),
+    }),
+  });
+  const { dir, socket } = daemon;
+  const long = `${"long-".repeat(30)}ü`;
+  await mkdir(join(dir, "tree", long), { recursive: true });
+  for (let index = 0; index < 20; index++)
+    await writeFile(join(dir, "tree", `f${index}`), "x".repeat(index * 100), { mode: 0o640 });
+  await writeFile(join(dir, "tree", long, long), "deep", { mode: 0o755 });
+  await writeFile(join(dir, "tree", "large"), "y".repeat(300_000));
+  const result = await runCli(["--json", "cp", join(dir, "tree"), `${idA}:/new`], { socket });
+  assert.equal(result.code, 0, result.stderr);
+  assert.deepEqual(JSON.parse(result.stdout), {
+    files: 22,
+    directories: 2,
+    bytes: 19_000 + 4 + 300_000,
+    skipped: [],
+  });
+  const target = join(dir, "unpacked");
+  await mkdir(join(target, "new/tree", long), { recursive: true });
+  execFileSync("tar", ["-xpf", "-", "-C", target], { input: Buffer.concat(archive) });
+  for (let index = 0; index < 20; index++) {
+    const path = join(target, "new/tree", `f${index}`);
+    assert.equal((await readFile(path, "utf8")).length, index * 100);
+    assert.equal((await stat(path)).mode & 0o777, 0o640);
+  }
+  assert.equal(await readFile(join(target, "new/tree", long, long), "utf8"), "deep");
+  const written = daemon.asked.filter(({ method }) => method === "PUT").map(pathIn);
+  assert.deepEqual(written, ["/new/tree/large"]);
+});
+
+test("cp reports what tar in the guest says when it fails", async () => {
+  const said = Buffer.from("tar: new/f1: Cannot write: No space left on device\n").toString("base64");
+  const output = { type: "stderr", offset: 0, data: said, encoding: "base64" };
+  await using daemon = await guest(() => [], {
+    [`POST ${place}/exec`]: { lines: [{ type: "started", exec_id: 1, pid: 9 }, output, exited(2)] },
+    [`POST ${place}/execs/1/input`]: {},
+    [`POST ${place}/files/mkdir`]: {},
+  });
+  const { dir, socket } = daemon;
+  await mkdir(join(dir, "tree"));
+  for (let index = 0; index < 20; index++) await writeFile(join(dir, "tree", `f${index}`), "x");
+  const result = await runCli(["cp", join(dir, "tree"), `${idA}:/new`], { socket });
+  assert.equal(result.code, 9);
+  assert.match(result.stderr, /tar exited with 2: tar: new\/f1: Cannot write: No space left on device/);
+});
+
+test("cp copies several files at a time, in both directions, without tar in the guest", async () => {
   const names = Array.from({ length: 40 }, (_, index) => `file-${index}`);
   let open = 0;
   let most = 0;
@@ -153,6 +213,8 @@ test("cp copies several files at a time, in both directions", async () => {
       return { json: entryOf({ name: "f", type: "file", size: asked.body.length }, pathIn(asked)) };
     },
     [`POST ${place}/files/mkdir`]: {},
+    [`POST ${place}/exec`]: { lines: [{ type: "started", exec_id: 1, pid: 9 }, exited(127)] },
+    [`POST ${place}/execs/1/input`]: {},
   });
   const { dir, socket } = daemon;
   const out = await runCli(["--json", "cp", `${idA}:/tree`, join(dir, "out")], { socket });
