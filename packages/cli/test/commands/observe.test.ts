@@ -38,9 +38,9 @@ test("events prints a line per event, with --json the raw events", async () => {
   assert.deepEqual([text.code, text.stderr], [130, ""]);
   assert.equal(
     text.stdout,
-    `2023-11-14T22:13:21.000Z  sandbox.died      ${idA}  py  (VMM [2J killed)\n` +
-      `2023-11-14T22:13:22.000Z  snapshot.ready    -${" ".repeat(26)}  b\n` +
-      `2023-11-14T22:13:23.000Z  sandbox.killed    ${idB}  py\n`,
+    `2023-11-14T22:13:21.000Z  sandbox.died        ${idA}  py  (VMM [2J killed)\n` +
+      `2023-11-14T22:13:22.000Z  snapshot.ready      -${" ".repeat(26)}  b\n` +
+      `2023-11-14T22:13:23.000Z  sandbox.killed      ${idB}  py\n`,
   );
   const args = [
     "events",

@@ -117,6 +117,20 @@ test("a timeout interrupts the code and keeps the kernel", async () => {
   assert.equal((await kernel.evaluate({ code: "z", context })).json?.parse(), 5);
 });
 
+test("runningContext is the context of the eval in progress", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  assert.equal(kernel.runningContext, undefined);
+  const { wait, open } = gate(agent);
+  const running = kernel.evaluate({ code: wait, context: "one" });
+  const waiting = kernel.evaluate({ code: "1", context: "two" });
+  assert.equal(kernel.runningContext, "one");
+  await open();
+  await running;
+  await waiting;
+  assert.equal(kernel.runningContext, undefined);
+});
+
 test("the timeout of an eval starts when the eval runs", async (t) => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
