@@ -177,13 +177,11 @@ export class AgentClient implements AsyncDisposable {
     const { quietMs, pingMs } = this.deadlines;
     if (performance.now() - this.#heardAt < quietMs) return true;
     this.#probe ??= this.ping(pingMs)
-      .then(
-        () => true,
-        (error: unknown) => {
-          if (this.#failure) throw error;
-          return false;
-        },
-      )
+      .then(() => true)
+      .catch((error: unknown) => {
+        if (this.#failure) throw error;
+        return false;
+      })
       .finally(() => (this.#probe = undefined));
     return this.#probe;
   }
@@ -315,10 +313,7 @@ export class AgentClient implements AsyncDisposable {
     return process;
   }
 
-  /**
-   * An answer after the deadline is still read, so that it does not break the protocol. Without a deadline
-   * (Infinity) the answer or the end of the connection settles it.
-   */
+  /** An answer after the deadline is still read, so that it does not break the protocol. Infinity: no deadline. */
   #request<T>(
     action: string,
     encode: (id: number) => Buffer,

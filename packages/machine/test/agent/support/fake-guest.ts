@@ -49,6 +49,7 @@ export class FakeGuest implements AsyncDisposable {
   readonly client: AgentClient;
   readonly received: Frame[] = [];
   #arrived: (() => void)[] = [];
+  #isOver = false;
 
   static async open(options: Partial<AgentClientOptions> = {}): Promise<FakeGuest> {
     const [near, far] = await socketPair();
@@ -73,6 +74,11 @@ export class FakeGuest implements AsyncDisposable {
     });
     // In most tests the client closes its end.
     socket.on("error", () => undefined);
+    // No frame follows, so that nothing waits for one until its deadline.
+    socket.on("close", () => {
+      this.#isOver = true;
+      for (const wake of this.#arrived.splice(0)) wake();
+    });
   }
 
   /** Waits for the next frame of this type. */
@@ -89,6 +95,7 @@ export class FakeGuest implements AsyncDisposable {
     for (;;) {
       const index = this.received.findIndex(matches);
       if (index !== -1) return this.received.splice(index, 1)[0]!;
+      if (this.#isOver) throw new Error(`No frame ${which} arrived before the connection ended`);
       const arrived = new Promise<void>((resolve) => this.#arrived.push(resolve));
       await withDeadline(arrived, deadlineMs, () => new Error(`No frame ${which} arrived`));
     }
