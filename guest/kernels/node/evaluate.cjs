@@ -15,6 +15,7 @@ const vm = require("node:vm");
 const { afterFork, random } = require("./after-fork.cjs");
 
 const MAX_TEXT = 4 << 20;
+const MAX_MESSAGE = 65536;
 const LEXICAL = /\b(?:await|let|const|class|using)\b/;
 const FRAME = /^\s+at /;
 const GROUP = "eval";
@@ -216,18 +217,20 @@ function trim(text, parsed) {
   return kept.join("\n");
 }
 
+/** The text as bytes, and the length of all of it if it was cut. */
 function cut(text) {
   const data = Buffer.from(text);
-  if (data.length <= MAX_TEXT) return data;
+  if (data.length <= MAX_TEXT) return { text: data, whole: 0 };
   let end = MAX_TEXT - 3;
   while ((data[end] & 0xc0) === 0x80) end--;
-  return Buffer.concat([data.subarray(0, end), Buffer.from("…")]);
+  return { text: Buffer.concat([data.subarray(0, end), Buffer.from("…")]), whole: data.length };
 }
 
-/** Text and JSON of a value; calls user code. */
+/** Text and JSON of a value, and whether JSON is missing because of its size; calls user code. */
 function show(value) {
-  const text = cut(util.inspect(value, { maxStringLength: Infinity }));
+  const printed = cut(util.inspect(value, { maxStringLength: Infinity }));
   let form = "";
+  let large = false;
   const { isMap, isPromise, isSet } = util.types;
   if (
     (typeof value !== "number" || Number.isFinite(value)) &&
@@ -237,15 +240,16 @@ function show(value) {
   ) {
     try {
       form = JSON.stringify(value) ?? "";
-    } catch {
-      // no JSON form
+    } catch (error) {
+      large = error instanceof RangeError; // too long or too deep; otherwise there is no JSON form
     }
   }
   const data = Buffer.from(form);
-  return [text, data.length <= MAX_TEXT ? data : Buffer.alloc(0)];
+  if (data.length <= MAX_TEXT) return { ...printed, form: data, large };
+  return { ...printed, form: Buffer.alloc(0), large: true };
 }
 
-/** Text and JSON of a thrown value; calls user code. */
+/** Text and JSON of a thrown value, and whether its message was cut; calls user code. */
 function explain({ value, place = "" }) {
   const isError = util.types.isNativeError(value) || value instanceof Error;
   const text = isError
@@ -253,7 +257,8 @@ function explain({ value, place = "" }) {
     : `Uncaught ${util.inspect(value)}`;
   const name = isError ? String(value.name) : value === null ? "null" : typeof value;
   const message = isError ? String(value.message) : util.inspect(value);
-  return [cut(`${text}\n`), Buffer.from(JSON.stringify({ name, value: message.slice(0, 65536) }))];
+  const form = Buffer.from(JSON.stringify({ name, value: message.slice(0, MAX_MESSAGE) }));
+  return { ...cut(`${text}\n`), form, large: message.length > MAX_MESSAGE };
 }
 
 /** Writes all of it before it returns: output is in the pipe before the value is sent. */

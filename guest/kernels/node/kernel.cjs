@@ -19,6 +19,8 @@ const { Context, explain, show, writeAll } = require("./evaluate.cjs");
 
 const MAX_MESSAGE = 16 << 20;
 const EMPTY = Buffer.alloc(0);
+const TEXT_CUT = 16; // flags in the status of a value
+const JSON_CUT = 32;
 const KIND = { A: 65, C: 67, D: 68, E: 69, R: 82, V: 86, Y: 89, Z: 90 };
 
 function loadAddon() {
@@ -63,7 +65,12 @@ if (!watched) {
 // --- Evals
 
 const contexts = new Map();
-const INTERRUPTED = [Buffer.from("Interrupted\n"), Buffer.from('{"name":"Interrupted","value":""}')];
+const described = (name) => ({
+  text: Buffer.from(`${name}\n`),
+  form: Buffer.from(JSON.stringify({ name, value: "" })),
+});
+const INTERRUPTED = described("Interrupted");
+const NOTHING = { text: EMPTY, form: EMPTY };
 const RESET = Symbol("reset");
 let count = 0;
 let current = null; // the eval that has no reply yet
@@ -103,12 +110,12 @@ function evaluate(id, name, code) {
 function printed(error, value) {
   try {
     if (error !== null) return { status: 2, shown: explain(error) };
-    return value === undefined ? { status: 1, shown: [EMPTY, EMPTY] } : { status: 0, shown: show(value) };
+    return value === undefined ? { status: 1, shown: NOTHING } : { status: 0, shown: show(value) };
   } catch (failure) {
     try {
       return { status: 2, shown: explain({ value: failure }) };
     } catch {
-      return { status: 2, shown: [Buffer.from("Error\n"), Buffer.from('{"name":"Error","value":""}')] };
+      return { status: 2, shown: described("Error") };
     }
   }
 }
@@ -135,16 +142,18 @@ function interruptCurrent(stopped = false) {
   pump();
 }
 
-function answerValue(job, status, [text, form]) {
-  const data = Buffer.allocUnsafe(18 + text.length + form.length);
+function answerValue(job, status, { text, form, whole = 0, large = false }) {
+  const end = 18 + text.length + form.length;
+  const data = Buffer.allocUnsafe(whole > 0 ? end + 8 : end);
   data[0] = KIND.V;
   data.writeUInt32LE(data.length - 5, 1);
   data.writeUInt32LE(job.id, 5);
-  data[9] = status;
+  data[9] = status | (whole > 0 ? TEXT_CUT : 0) | (large ? JSON_CUT : 0);
   data.writeUInt32LE(text.length, 10);
   text.copy(data, 14);
   data.writeUInt32LE(form.length, 14 + text.length);
   form.copy(data, 18 + text.length);
+  if (whole > 0) data.writeBigUInt64LE(BigInt(whole), end);
   current = null;
   send(data);
 }
@@ -320,7 +329,7 @@ globalThis.console = new Console(process.stdout, process.stderr);
 function report(error) {
   if (error === RESET) return;
   try {
-    writeAll(2, explain({ value: error })[0]);
+    writeAll(2, explain({ value: error }).text);
   } catch {
     // a value that cannot be printed
   }

@@ -1,21 +1,29 @@
 """Prints values and exceptions for the Python kernel: text and JSON, as bytes within the protocol's limits.
 
-Both functions may call user code (__repr__, tolist, __str__) and raise its exceptions; the kernel catches them.
+Both functions return (text, JSON, length of the whole text if it was cut or 0, whether JSON is missing or cut
+because of its size). They may call user code (__repr__, tolist, __str__) and raise its exceptions; the kernel
+catches them.
 """
 import json
 import os
 import traceback
 
 MAX_TEXT = 4 << 20
+MAX_MESSAGE = 65536
+MAX_CHAIN = 100
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_OWN = (os.path.join(_HERE, "kernel.py"), os.path.abspath(__file__))
+_OWN = (os.path.join(_HERE, "kernel.py"), os.path.join(_HERE, "forkd.py"), os.path.abspath(__file__))
+
+
+class _TooLarge(Exception):
+    pass
 
 
 def _convert(value):
     """JSON form of types that json does not support, such as numpy's arrays and scalars."""
     size = getattr(value, "size", 0)
     if type(size) is int and size > MAX_TEXT // 2:
-        raise ValueError("too long")
+        raise _TooLarge
     for name in ("tolist", "item"):
         method = getattr(type(value), name, None)
         if method is not None:
@@ -27,26 +35,49 @@ _encode = json.JSONEncoder(allow_nan=False, default=_convert).encode
 
 
 def show(value):
-    """The printed form of a value and its JSON form, as bytes."""
+    """The printed form of a value and its JSON form."""
     text = repr(value)
     kind = type(value)
+    form = ""
+    large = False
     if kind is int:
         form = text
     elif kind in (list, tuple, dict) and len(value) > MAX_TEXT // 2:
-        form = ""
+        large = True
     else:
         try:
             form = _encode(value)
+        except (_TooLarge, MemoryError, RecursionError):
+            large = True
         except Exception:
-            form = ""
-    return _cut(text), form.encode() if len(form) <= MAX_TEXT else b""
+            pass
+    if len(form) > MAX_TEXT:
+        form = ""
+        large = True
+    text, whole = _cut(text)
+    return text, form.encode(), whole, large
 
 
 def _cut(text):
+    """The text as bytes, and the length of all of it if it was cut."""
     data = text.encode("utf-8", "backslashreplace")
-    if len(data) > MAX_TEXT:
-        data = data[:MAX_TEXT - 3].decode("utf-8", "ignore").encode() + "…".encode()
-    return data
+    if len(data) <= MAX_TEXT:
+        return data, 0
+    return data[:MAX_TEXT - 3].decode("utf-8", "ignore").encode() + "…".encode(), len(data)
+
+
+def _without_own(trace):
+    """Removes the kernel's frames from both ends: those that called the code, and a signal handler's."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
+        trace = trace.tb_next
+    last = each = trace
+    while each is not None:
+        if each.tb_frame.f_code.co_filename not in _OWN:
+            last = each
+        each = each.tb_next
+    if last is not None:
+        last.tb_next = None
+    return trace
 
 
 def explain(error):
@@ -56,13 +87,19 @@ def explain(error):
         trace = trace.tb_next
     if trace is None:  # raised in the kernel's frames (SyntaxError) or by code that repr called
         trace = start
-        while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
-            trace = trace.tb_next
         if isinstance(error, (SyntaxError, KeyboardInterrupt)):
             trace = None
+    trace = _without_own(trace)
+    earlier = error
+    for _ in range(MAX_CHAIN):  # a chain may have a cycle
+        earlier = earlier.__context__ if earlier.__cause__ is None else earlier.__cause__
+        if earlier is None:
+            break
+        earlier.__traceback__ = _without_own(earlier.__traceback__)
     try:  # first, because traceback would swallow an interrupt in str()
         value = str(error)
     except Exception:
         value = "<exception str() failed>"
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    return _cut(text), json.dumps({"name": type(error).__name__, "value": value[:65536]}).encode()
+    text, whole = _cut("".join(traceback.format_exception(type(error), error, trace)))
+    description = json.dumps({"name": type(error).__name__, "value": value[:MAX_MESSAGE]}).encode()
+    return text, description, whole, len(value) > MAX_MESSAGE

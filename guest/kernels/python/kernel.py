@@ -30,9 +30,12 @@ from forkd_values import explain, show
 RESEED = 41  # the signal that the agent sends
 MAX_MESSAGE = 16 << 20
 KEPT_SOURCES = 1000
+TEXT_CUT = 16  # flags in the status of a value
+JSON_CUT = 32
 HEADER = struct.Struct("<BI")
 ANSWER = struct.Struct("<BII")
 VALUE = struct.Struct("<BIIBI")
+U64 = struct.Struct("<Q")
 U32 = struct.Struct("<I")
 U16 = struct.Struct("<H")
 AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -263,14 +266,21 @@ def _serve_eval(ident, payload):
         shown, failure = _guard(explain, error)
         if failure is not None:  # for example an interrupted __str__
             kind = type(error).__name__
-            shown = kind.encode(), json.dumps({"name": kind, "value": ""}).encode()
+            shown = kind.encode(), json.dumps({"name": kind, "value": ""}).encode(), 0, False
         error = failure = None
     elif shown is None:
-        status, shown = 1, (b"", b"")
+        status, shown = 1, (b"", b"", 0, False)
     else:
         status = 0
-    text, form = shown
-    _send(VALUE.pack(86, 13 + len(text) + len(form), ident, status, len(text)) + text + U32.pack(len(form)) + form)
+    text, form, whole, large = shown
+    end = b""
+    if whole:
+        status |= TEXT_CUT
+        end = U64.pack(whole)
+    if large:
+        status |= JSON_CUT
+    size = 13 + len(text) + len(form) + len(end)
+    _send(VALUE.pack(86, size, ident, status, len(text)) + text + U32.pack(len(form)) + form + end)
 
 
 def _after_fork(payload):

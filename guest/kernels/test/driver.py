@@ -19,9 +19,16 @@ TIMEOUT = float(os.environ.get("FORKD_TEST_TIMEOUT", "20"))
 
 class Value:
     def __init__(self, payload):
-        self.status, size = struct.unpack_from("<BI", payload, 4)
+        flags, size = struct.unpack_from("<BI", payload, 4)
+        self.status = flags & 15
+        self.json_cut = bool(flags & 32)
         self.text = payload[9:9 + size].decode()
         rest = payload[9 + size:]
+        # the length of the whole text, if it was cut
+        self.whole = None
+        if flags & 16:
+            (self.whole,) = struct.unpack_from("<Q", rest, len(rest) - 8)
+            rest = rest[:-8]
         (length,) = struct.unpack_from("<I", rest)
         self.form = rest[4:].decode()
         assert length == len(rest) - 4

@@ -96,6 +96,15 @@ class Values(NodeKernel):
         self.assertEqual((value.status, value.form, value.text[-1]), (0, "", "…"))
         size = len(value.text.encode())
         self.assertTrue((4 << 20) - 4 < size <= 4 << 20, size)
+        self.assertEqual((value.whole, value.json_cut), ((10 << 20) + 2, True))
+
+    def test_flags_say_what_is_cut(self):
+        value = self.k.eval("'x'.repeat(9)")
+        self.assertEqual((value.whole, value.json_cut), (None, False))
+        self.assertEqual(self.k.eval("(() => 1)").json_cut, False)  # has no JSON form
+        self.assertEqual(self.k.eval("x = []; for (let i = 0; i < 1e5; i++) x = [x]; ({ x })").json_cut, True)
+        value = self.k.eval("throw new Error('x'.repeat(70000))")
+        self.assertEqual((value.status, len(value.json["value"]), value.json_cut), (2, 65536, True))
 
     def test_contexts_are_separate_and_can_be_dropped(self):
         self.k.eval("var x = 1; let y = 2")

@@ -54,6 +54,21 @@ class PythonKernel(python_case.PythonCase):
         self.assertEqual((value.status, value.form, value.text[-1]), (0, "", "…"))
         self.assertLessEqual(len(value.text.encode()), 4 << 20)
         self.assertGreater(len(value.text.encode()), (4 << 20) - 4)
+        self.assertEqual((value.whole, value.json_cut), ((10 << 20) + 2, True))
+
+    def test_flags_say_what_is_cut(self):
+        value = self.k.eval("'x' * 9")
+        self.assertEqual((value.whole, value.json_cut), (None, False))
+        self.assertEqual(self.k.eval("object()").json_cut, False)  # has no JSON form
+        self.assertEqual(self.k.eval("x = []\nfor _ in range(100000): x = [x]\nclass R:\n"
+                                     " def tolist(self): return x\nR()").json_cut, True)
+        value = self.k.eval("raise ValueError('x' * 70000)")
+        self.assertEqual((value.status, len(value.json["value"]), value.json_cut, value.whole), (2, 65536, True, None))
+        value = self.k.eval("raise ValueError('x' * (5 << 20))")
+        self.assertEqual((value.status, value.text[-1], value.json_cut), (2, "…", True))
+        self.assertGreater(value.whole, 5 << 20)
+        if self.has("numpy"):
+            self.assertEqual(self.k.eval("import numpy\nnumpy.zeros(3 << 20)").json_cut, True)
 
     def test_lone_surrogate(self):
         value = self.k.eval("type('S', (), {'__repr__': lambda s: chr(0xd800)})()")
@@ -212,6 +227,18 @@ class PythonKernel(python_case.PythonCase):
         value = self.interrupted("first = True\nwhile True: first = first and print('go')")
         self.assertEqual((value.status, value.json["name"]), (3, "KeyboardInterrupt"))
         self.assertIn('File "<eval-1>", line 2', value.text)
+        self.alive()
+
+    def test_interrupt_shows_no_frame_of_the_kernel(self):
+        for code in ("import time\nprint('go')\ntime.sleep(100)",
+                     "import asyncio\nprint('go')\nawait asyncio.sleep(100)",
+                     "try:\n  print('go')\n  while True: pass\nexcept KeyboardInterrupt: raise ValueError('x')",
+                     "try:\n  print('go')\n  while True: pass\nexcept KeyboardInterrupt as e: raise ValueError('x') from e",
+                     "class R:\n def __repr__(self):\n  print('go')\n  while True: pass\nR()"):
+            value = self.interrupted(code, 0.05)
+            self.assertIn(value.status, (2, 3))
+            self.assertNotIn("kernel.py", value.text)
+            self.assertNotIn("forkd_values.py", value.text)
         self.alive()
 
     def test_interrupt_of_sleep_await_repr_and_str(self):

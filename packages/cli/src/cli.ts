@@ -69,22 +69,33 @@ export class Cli {
 
   /** The same, with an error for each that fits no sandbox or several. */
   async findSandboxes(forkd: Forkd, prefixes: readonly string[]): Promise<Found[]> {
-    const { AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
+    const { advice, AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return prefixes.map((id) => ({ id }));
     const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
-    return prefixes.map((prefix) => {
-      const match = matchSandbox(prefix, all);
+    const matches = prefixes.map((prefix) => ({ prefix, match: matchSandbox(prefix, all) }));
+    const tags = matches.every(({ match }) => match !== undefined) ? [] : await this.#tags(forkd);
+    return matches.map(({ prefix, match }) => {
       if (match === undefined) {
         const message = `No sandbox has an id that starts with "${prefix}", and no workspace has that name`;
         const names = all.flatMap(({ workspace }) => workspace ?? []);
         const details = similarNames(prefix, names);
-        return { prefix, error: new AppError("sandbox_not_found", message, { details }) };
+        const remedy = tags.includes(prefix)
+          ? { remedy: advice(`It is a snapshot. Run \`forkd fork ${prefix}\` to fork one.`) }
+          : {};
+        return { prefix, error: new AppError("sandbox_not_found", message, { details, ...remedy }) };
       }
       if ("id" in match) return match;
-      const matches = match.ambiguous;
-      const message = `"${prefix}" is ambiguous: ${matches.join(", ")}`;
-      return { prefix, error: new AppError("invalid_request", message, { details: { matches } }) };
+      const { ambiguous } = match;
+      const message = `"${prefix}" is ambiguous: ${ambiguous.join(", ")}`;
+      const details = { matches: ambiguous };
+      return { prefix, error: new AppError("invalid_request", message, { details }) };
     });
+  }
+
+  /** People confuse a snapshot with a sandbox of it. A key may not list snapshots; then there is no hint. */
+  async #tags(forkd: Forkd): Promise<string[]> {
+    const all = await forkd.snapshots.list({ signal: this.signal }).catch(() => []);
+    return all.map(({ tag }) => tag);
   }
 }
 

@@ -101,7 +101,7 @@ async function printFailure(error: unknown, how: { json: boolean; verb: Verb | u
     process.stderr.write(`${JSON.stringify(body)}\n`);
   } else {
     const lines = [`forkd: ${body.error}`];
-    const log = body.details["log"];
+    const { log = body.details["output"] } = body.details;
     if (typeof log === "string" && log !== "") lines.push(log.replaceAll(/^/gm, "  | "));
     if (remedy !== undefined) lines.push(`  ${remedy}`);
     const { cleanLines } = await import("./terminal/table.ts");

@@ -81,8 +81,8 @@ export const verbs: readonly Verb[] = [
   {
     name: "info",
     alias: "snapshot-info",
-    summary: "Show the details of a snapshot",
-    completes: "tags",
+    summary: "Show a snapshot, a sandbox or a workspace",
+    completes: "snapshots and sandboxes",
     load: () => import("./commands/info.ts"),
   },
   {

@@ -104,7 +104,10 @@ test("fork prints the children and exits with the code of the first failure", as
 
 test("an error of the daemon sets exit code, message and remedy", async () => {
   const body = { error: 'No snapshot has the tag "x"', code: "snapshot_not_found", details: {} };
-  await using daemon = await openFakeDaemon({ "GET /v1/snapshots/x/info": { status: 404, json: body } });
+  await using daemon = await openFakeDaemon({
+    "GET /v1/snapshots/x/info": { status: 404, json: body },
+    "GET /v1/sandboxes": { json: [] },
+  });
   const { code, stderr } = await runCli(["snapshot-info", "x"], daemon);
   assert.equal(code, 3);
   assert.match(stderr, /^forkd: No snapshot has the tag "x"\n {2}Run `forkd images`[^\n]*\n$/);
@@ -175,6 +178,7 @@ test("eval prints only the value to stdout", async () => {
     interrupted: false,
     timed_out: false,
     truncated: false,
+    restarted: false,
     language: "python",
     context: "default",
     duration_ms: 1,

@@ -31,7 +31,17 @@ const evalResultSchema = z.object({
   exit_code: z.number(),
   interrupted: z.boolean(),
   timed_out: z.boolean(),
+  /** something is cut, or result_json is null because it is too large; truncated_parts says what */
   truncated: z.boolean(),
+  truncated_parts: z
+    .array(z.enum(["result", "result_json", "stdout", "stderr", "error", "traceback"]))
+    .optional(),
+  /** bytes of the whole printed form, if result is cut */
+  result_bytes: z.number().optional(),
+  /** the interpreter had ended and was started again for this eval: earlier variables are gone */
+  restarted: z.boolean(),
+  /** why the warm-up did not succeed in the interpreter that was started again */
+  warmup_error: z.string().optional(),
   language: languageSchema,
   context: z.string(),
   duration_ms: z.number(),

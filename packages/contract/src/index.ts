@@ -21,7 +21,13 @@ export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.
 export type { Language } from "./ids.ts";
 export { acceleratorSchema, forkRequestSchema, forkResultSchema, sandboxSchema } from "./sandboxes.ts";
 export type { Accelerator, ForkEntry, ForkRequest, SandboxInfo } from "./sandboxes.ts";
-export { branchModeSchema, buildEventSchema, createSnapshotSchema, snapshotSchema } from "./snapshots.ts";
+export {
+  branchModeSchema,
+  buildEventSchema,
+  createSnapshotSchema,
+  guestMemorySchema,
+  snapshotSchema,
+} from "./snapshots.ts";
 export type {
   BranchMode,
   BuildEvent,

@@ -7,6 +7,12 @@ import { queryFlag, route } from "./route.ts";
 import { acceleratorSchema, sandboxStateSchema } from "./sandboxes.ts";
 import { workspaceNameSchema } from "./workspaces.ts";
 
+/** MiB; measured with Debian's kernel: 72 are too few */
+export const guestMemorySchema = z
+  .int()
+  .min(80, "must be at least 80: a guest with less memory does not boot")
+  .max(65536);
+
 export const snapshotStatusSchema = z.enum(["writing", "ready", "failed"]);
 export const branchModeSchema = z.enum(["full", "diff", "live"]);
 export type BranchMode = z.output<typeof branchModeSchema>;
@@ -84,7 +90,7 @@ export const createSnapshotSchema = z
     kernel: hostPath.optional(),
     /** directory with that kernel's modules; default: drivers must be built in */
     modules: hostPath.optional(),
-    memory_mib: z.int().min(64).max(65536).optional(),
+    memory_mib: guestMemorySchema.optional(),
     vcpus: z.int().min(1).max(64).optional(),
     disk_mib: z.int().min(16).max(1_048_576).optional(),
     env: envSchema.optional(),

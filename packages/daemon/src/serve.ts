@@ -1,5 +1,6 @@
 /** The daemon as a process: settings, signals, exit code. */
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
 import { closeInheritedDescriptors, createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
 import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runtime";
@@ -24,6 +25,9 @@ type ServeOptions = {
  */
 export async function serve(options: ServeOptions = {}): Promise<number> {
   closeInheritedDescriptors();
+  // Little of the daemon's memory lives long. V8 would keep as much garbage as data, and guests decide how much
+  // data passes through.
+  setFlagsFromString("--optimize-for-size");
   const config = await loadConfig(options.flags, process.env, {
     ...(options.defaults && { defaults: options.defaults }),
   });

@@ -44,6 +44,7 @@ export {
 } from "./host/procfs.ts";
 export { AgentClient } from "./agent/client.ts";
 export { GuestProgress } from "./agent/progress.ts";
+export { signalName } from "./agent/kernel/errors.ts";
 export { AgentProcess } from "./agent/process/process.ts";
 export type { AgentExit } from "./agent/wire/replies.ts";
 export { startFlag, type StartSpec } from "./agent/wire/requests.ts";

@@ -28,6 +28,8 @@ const wording: RemedyWording = {
   pause_some: ({ setting }) => `Pause or kill sandboxes that are not needed${orRaise(setting)}.`,
   fork_another: ({ tag }) =>
     `Call \`forkd.fork(${tag === undefined ? "tag" : `"${tag}"`})\` to fork a new sandbox.`,
+  rewind_or_fork: ({ tag }) =>
+    `Call \`sandbox.rewind("${tag}")\` to start it again, or \`forkd.fork("${tag}")\` to fork a new sandbox.`,
   show_logs: () => "Call `sandbox.logs()` to read the console of the guest.",
   allow_best_effort: () => "Leave the limit out, or set `limits.best_effort` to go without it.",
 

@@ -7,7 +7,7 @@ import { corrupt } from "./snapshot-errors.ts";
 /** Maximum number of snapshots from one to the nearest whose whole memory is kept, both included. */
 export const maxChainDepth = 32;
 /** Maximum number of snapshots in a chain, including the flat one. */
-export const maxLineage = 1024;
+export const maxLineage = 1000;
 
 type Lookup = {
   get: (tag: string) => Promise<StoredSnapshot>;

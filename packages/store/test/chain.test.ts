@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { maxChainDepth } from "../src/chain.ts";
+import { maxChainDepth, maxLineage, walkChain } from "../src/chain.ts";
 import type { StoredSnapshot } from "../src/snapshot.ts";
 import { rejectsWith } from "@forkd/test-support";
 import { facts, fill, makeLayered, makeSnapshot, openStore, reopen } from "./support.ts";
@@ -76,6 +76,26 @@ test("chain() refuses a chain of more than maxChainDepth snapshots", async (t) =
   await store.verify(head);
   const beyond = await makeLayered(store, "beyond", head, onePage);
   await rejectsWith(store.chain(beyond), "snapshot_corrupt", /chain is longer than 32/);
+});
+
+test("a chain with whole memories in between has at most maxLineage snapshots", async (t) => {
+  const store = await openStore(t);
+  const flat = await makeSnapshot(store, "s0");
+  const lineage = (length: number): Map<string, StoredSnapshot> => {
+    const all = new Map([["s0", flat]]);
+    for (let nth = 1; nth < length; nth++) {
+      const parent = { tag: `s${nth - 1}`, id: nth === 1 ? flat.id : `id${nth - 1}` };
+      all.set(`s${nth}`, { ...flat, tag: `s${nth}`, id: `id${nth}`, manifest: { ...flat.manifest, parent } });
+    }
+    return all;
+  };
+  const walk = async (length: number) => {
+    const all = lineage(length);
+    const get = async (tag: string) => all.get(tag) ?? flat;
+    return walkChain(await get(`s${length - 1}`), { get, hasImage: async () => true });
+  };
+  assert.equal((await walk(maxLineage)).length, maxLineage);
+  await rejectsWith(walk(maxLineage + 1), "snapshot_corrupt", /longer than 1000 snapshots/);
 });
 
 test("dependents() lists direct dependents, descendants() lists all of them, leaves first", async (t) => {

@@ -64,6 +64,72 @@ test("fork, ls, eval, exec, cp and kill accept the beginning of an id", async ()
   assert.equal((await forkd(["exec", id, "--", "true"])).code, 3);
 });
 
+test("ps, attach, info, interrupt, contexts and exec --label work with a real guest", async () => {
+  const forked = await forkd(["fork", "python", "-n", "2", "--label", "job=9", "--json"]);
+  const [id = "", other = ""] = (JSON.parse(forked.stdout) as { id: string }[]).map((each) => each.id);
+  // A finished command: its output is kept, and attach has its exit code.
+  const done = (
+    await forkd(["exec", id, "-d", "--", "sh", "-c", "echo one; echo two; exit 3"])
+  ).stdout.trim();
+  const attached = await forkd(["attach", id, done]);
+  assert.deepEqual([attached.code, attached.stdout], [3, "one\ntwo\n"]);
+  assert.equal((await forkd(["attach", id, done, "--tail", "1"])).stdout, "two\n");
+  // The only running command, with stdin.
+  const cat = (await forkd(["exec", id, "-d", "-i", "--", "cat"])).stdout.trim();
+  const listed = JSON.parse((await forkd(["ps", id, "--json"])).stdout) as Record<string, unknown>[];
+  const {
+    pid: _pid,
+    age_secs: age,
+    ...running
+  } = listed.find((each) => each["exec_id"] === Number(cat)) ?? {};
+  assert.deepEqual(running, {
+    exec_id: Number(cat),
+    state: "running",
+    command: "cat",
+    args: ["cat"],
+    stdin_open: true,
+    pty: false,
+    stdout_bytes: 0,
+    stderr_bytes: 0,
+  });
+  assert.ok(typeof age === "number" && age >= 0);
+  assert.match((await forkd(["ps", id])).stdout, /finished +3 .* sh -c 'echo one; echo two; exit 3'/);
+  const typed = await forkd(["attach", id], "typed\n");
+  assert.deepEqual([typed.code, typed.stdout], [0, "typed\n"]);
+  let isOver = false;
+  const code = "import time\ntime.sleep(100)";
+  const endless = forkd(["eval", id, "--context", "job-7", "--timeout", "120", code]).finally(
+    () => (isOver = true),
+  );
+  // An interrupt has no effect before the code runs, so it is repeated.
+  while (!isOver) assert.equal((await forkd(["interrupt", id, "--context", "job-7"])).code, 0);
+  assert.match((await endless).stderr, /KeyboardInterrupt/);
+  assert.match((await forkd(["contexts", id])).stdout, /^job-7 +python$/m);
+  assert.deepEqual((await forkd(["contexts", id, "--drop", "job-7"])).stdout, "job-7\n");
+  assert.doesNotMatch((await forkd(["contexts", id])).stdout, /job-7/);
+  const info = JSON.parse((await forkd(["info", id, "--json"])).stdout) as {
+    stats: { private_bytes: number };
+    commands: { exec_id: number }[];
+  };
+  assert.ok(info.stats.private_bytes > 0);
+  assert.ok(info.commands.some(({ exec_id }) => exec_id === Number(done)));
+  const group = await forkd([
+    "exec",
+    "--label",
+    "job=9",
+    "--",
+    "sh",
+    "-c",
+    "echo $FORKD_INDEX; exit $FORKD_INDEX",
+  ]);
+  assert.equal(group.code, 1);
+  assert.deepEqual(
+    group.stdout.trim().split("\n").toSorted(),
+    [`${id.slice(0, 11)} | 0`, `${other.slice(0, 11)} | 1`].toSorted(),
+  );
+  assert.match(group.stderr, /exit code 1\nSucceeded in 1 of 2 sandboxes, failed in 1\./);
+});
+
 test("run forks a sandbox, prints the output, kills the sandbox and exits with the command's code", async () => {
   const run = await forkd(["run", "tiny", "-e", "A=1", "--", "sh", "-c", "echo $A; exit 5"]);
   assert.deepEqual([run.code, run.stdout], [5, "1\n"]);

@@ -74,7 +74,10 @@ test("interrupt() stops the running code", async () => {
       new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 200)),
     ]);
   });
-  assert.equal((await running).interrupted, true);
+  const result = await running;
+  assert.equal(result.interrupted, true);
+  assert.equal(result.error, "KeyboardInterrupt");
+  assert.doesNotMatch(result.traceback ?? "", /kernel\.py/);
 });
 
 test("evalStream() yields output while the code runs", async () => {
@@ -97,12 +100,62 @@ test("eval() truncates long output", async () => {
   const result = await python.eval("for i in range(2000): print('x' * 5000)", { timeoutSecs: 120 });
   assert.equal(result.truncated, true);
   assert.equal(result.stdout.length, 8 * 1024 * 1024);
+  assert.deepEqual(result.truncated_parts, ["stdout"]);
 });
 
-test("a kernel that exits is reported, and starts again without its state", async () => {
+test("eval() says that a long value is cut, and how long it is", async () => {
+  for (const [sandbox, code] of [
+    [python, "'x' * 5_000_000"],
+    [node, "'x'.repeat(5_000_000)"],
+  ] as const) {
+    const result = await sandbox.eval(code);
+    assert.deepEqual([result.truncated, result.result_json], [true, null]);
+    assert.deepEqual(result.truncated_parts, ["result", "result_json"]);
+    assert.equal(result.result_bytes, 5_000_002);
+    assert.ok((result.result ?? "").endsWith("…"));
+  }
+  const whole = await python.eval("'x' * 5_000");
+  assert.deepEqual([whole.truncated, whole.truncated_parts, whole.restarted], [false, undefined, false]);
+});
+
+test("an interpreter that exits is reported, and starts again with its warm-up and without its state", async () => {
   await python.eval("state = 1");
-  await rejectsWith(python.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /signal 9/);
-  assert.match((await python.eval("state")).error ?? "", /NameError/);
+  const crash = await rejectsWith(
+    python.eval("import os; os.kill(os.getpid(), 9)"),
+    "kernel_failed",
+    /SIGKILL$/,
+  );
+  assert.equal(crash.details["out_of_memory"], undefined);
+  const next = await python.eval("state");
+  assert.match(next.error ?? "", /NameError/);
+  assert.deepEqual([next.restarted, next.warmup_error], [true, undefined]);
+  const later = await python.eval("numpy.arange(3)");
+  assert.deepEqual([later.result_json, later.restarted], [[0, 1, 2], false]);
+});
+
+test("a branch and a pause after a crash keep an interpreter that is warm", async () => {
+  const crashed = await daemon.forkd.forkOne("python");
+  await rejectsWith(
+    crashed.eval("import os; os._exit(3)"),
+    "kernel_failed",
+    /python interpreter exited with code 3$/,
+  );
+  await crashed.pause();
+  await crashed.resume();
+  assert.deepEqual((await crashed.eval("numpy.arange(3)")).result_json, [0, 1, 2]);
+  await crashed.kill();
+});
+
+test("an interpreter that needs more memory than the guest has is out of memory", async () => {
+  const hungry = await daemon.forkd.forkOne("python");
+  const code = "data = []\nwhile True: data.append(bytearray(b'x') * (16 << 20))";
+  const crash = await rejectsWith(
+    hungry.eval(code, { timeoutSecs: 300 }),
+    "kernel_failed",
+    /: out of memory$/,
+  );
+  assert.equal(crash.details["out_of_memory"], true);
+  await hungry.kill();
 });
 
 test("a kernel that does not start again fails an eval at its timeout, and a caller can cancel an eval", async () => {
@@ -113,7 +166,7 @@ test("a kernel that does not start again fails an eval at its timeout, and a cal
     slow,
     `rm ${program} && printf '#!/bin/sh\\nexec sleep 1000\\n' > ${program} && chmod 755 ${program}`,
   );
-  await rejectsWith(slow.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /signal 9/);
+  await rejectsWith(slow.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /SIGKILL/);
   await rejectsWith(slow.eval("1", { timeoutSecs: 1 }), "deadline_exceeded", /not ready in 1 s/);
   const stop = new AbortController();
   const left = slow.eval("1", { timeoutSecs: 0, signal: stop.signal });

@@ -6,6 +6,7 @@ import type { Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
+import { formatBytes } from "../terminal/table.ts";
 import { examples } from "../options/help.ts";
 import { languageOption } from "../options/language.ts";
 
@@ -83,11 +84,32 @@ function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefine
 }
 
 function showResult(cli: Cli, result: EvalResult): number {
+  if (result.restarted) cli.out.report(`forkd: ${restartNote(result)}`);
   if (result.result !== null) cli.out.line(result.result);
-  if (result.truncated) cli.out.note("The output is truncated.");
+  for (const note of cutNotes(result)) cli.out.report(`forkd: ${note}`);
   if (result.timed_out) cli.out.report("forkd: The code timed out and was interrupted");
   if (result.error !== null) cli.out.report((result.traceback ?? result.error).trimEnd());
   return exitCodeOfResult(result);
+}
+
+function restartNote({ warmup_error: error }: EvalResult): string {
+  const lost = "The interpreter had ended and was started again: earlier variables are gone";
+  return error === undefined ? lost : `${lost}, and the warm-up did not succeed: ${error}`;
+}
+
+/** What the user does not see. The JSON form is not shown here, so its size does not matter. */
+function cutNotes({ truncated, truncated_parts, result, result_bytes: bytes }: EvalResult): string[] {
+  // An older daemon has only the fact, about the output.
+  const parts = truncated_parts ?? (truncated ? ["stdout"] : []);
+  const notes: string[] = [];
+  if (parts.includes("result")) {
+    const shown = formatBytes(Buffer.byteLength(result ?? ""));
+    const whole = bytes === undefined ? "" : ` of ${formatBytes(bytes)}`;
+    notes.push(`The value is truncated: ${shown}${whole} shown`);
+  }
+  if (parts.includes("traceback")) notes.push("The traceback is truncated");
+  if (parts.includes("stdout") || parts.includes("stderr")) notes.push("The output is truncated");
+  return notes;
 }
 
 function exitCodeOfResult(result: EvalResult): number {

@@ -1,78 +1,125 @@
-import type { SnapshotDetail } from "@forkd/contract";
-import type { Command } from "commander";
+import { AppError, sandboxIdPattern } from "@forkd/contract/wire";
+import type { WorkspaceInfo } from "@forkd/contract";
+import type { Forkd } from "@forkd/sdk";
+import { Option, type Command } from "commander";
+import { usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
-import { examples } from "../options/help.ts";
-import { clean, formatAge, formatBytes } from "../terminal/table.ts";
+import { addTableOption, examples } from "../options/help.ts";
+import { commandColumns } from "../views/command-table.ts";
+import { printFacts } from "../views/facts.ts";
+import { describeSandbox, type SandboxDetail } from "../views/sandbox-facts.ts";
+import { describeSnapshot } from "../views/snapshot-facts.ts";
+
+type Kind = "snapshot" | "sandbox" | "workspace";
+type Options = { type?: Kind; verify?: true };
 
 export function define(command: Command, toAction: ToAction): void {
-  command
-    .argument("<tag>", "Snapshot")
-    .option("--verify", "Read all files and compare their digests")
-    .addHelpText("after", examples("forkd info python-numpy", "forkd info python-numpy --verify"))
+  addTableOption(command)
+    .argument("<name>", "Tag of a snapshot, id of a sandbox, or a workspace")
+    .addOption(
+      new Option("--type <kind>", "Say what the name is").choices(["snapshot", "sandbox", "workspace"]),
+    )
+    .option("--verify", "Read all files of a snapshot and compare their digests")
+    .addHelpText(
+      "after",
+      "\nA name that fits several is a snapshot, then a workspace, then the beginning of an id.\n" +
+        examples(
+          "forkd info python-numpy",
+          "forkd info python-numpy --verify",
+          "forkd info 3f2a",
+          "forkd info 3f2a --type sandbox --json",
+        ),
+    )
     .action(toAction(info));
 }
 
-async function info(cli: Cli, options: { verify?: true }, tag: string): Promise<void> {
+async function info(cli: Cli, options: Options, name: string): Promise<void> {
+  const { type, verify } = options;
   const forkd = await cli.daemon();
-  using _progress = cli.progress(`Reading ${tag}`);
-  const input = { tag, ...(options.verify && { verify: "true" as const }) };
-  const detail = await forkd.call("snapshotInfo", input, { signal: cli.signal });
+  using progress = cli.progress(`Reading ${name}`);
+  const isSnapshot = type === "snapshot" || (type === undefined && !sandboxIdPattern.test(name));
+  const shown =
+    isSnapshot && (await showSnapshot(cli, forkd, { name, verify, mayBeOther: type === undefined }));
+  if (shown) return;
+  if (verify) throw usage("--verify is for snapshots");
+  const detail = await sandboxDetail(cli, forkd, { name, type });
+  progress[Symbol.dispose]();
   if (cli.out.json) return cli.out.document(detail);
-  const lines = describe(detail);
-  const width = Math.max(...lines.map(([name]) => name.length));
-  for (const [name, value] of lines) cli.out.line(`${name.padEnd(width)}  ${clean(value)}`);
+  printFacts(cli.out, describeSandbox(detail));
+  const { commands } = detail;
+  if (commands !== null && commands.length > 0) {
+    cli.out.line("");
+    cli.out.rows(commandColumns, commands);
+  }
 }
 
-function describe(detail: SnapshotDetail): [name: string, value: string][] {
-  return [
-    ["tag", detail.tag],
-    ["id", detail.id],
-    [
-      "status",
-      detail.bootable || detail.status !== "ready" ? detail.status : `${detail.status}, not bootable here`,
-    ],
-    ...facts("warning", detail.warning),
-    [
-      "created",
-      `${new Date(detail.created_at_unix * 1000).toISOString()} (${formatAge(detail.created_at_unix)})`,
-    ],
-    ["recipe", detail.recipe ?? "-"],
-    ...origin(detail),
-    ["languages", detail.languages.join(", ") || "-"],
-    ["machine", `${detail.vcpus} vCPU, ${detail.memory_mib} MiB, ${detail.accelerator}`],
-    ["memory", `${formatBytes(detail.memory_physical_bytes)} of ${formatBytes(detail.memory_logical_bytes)}`],
-    ["memory layer", detail.layer_bytes === 0 ? "none, memory is flat" : formatBytes(detail.layer_bytes)],
-    ["flat cache", detail.flat_cache_bytes === 0 ? "none" : formatBytes(detail.flat_cache_bytes)],
-    ["devices", formatBytes(detail.vmstate_bytes)],
-    ["disk", formatBytes(detail.disk_bytes)],
-    ["rootfs", `${sizeText(detail.rootfs_physical_bytes)} of ${formatBytes(detail.rootfs_bytes)}`],
-    ["size", sizeText(detail.total_bytes)],
-    ["own", `${sizeText(detail.own_bytes)}, which removing it would free`],
-    ["directory", detail.dir],
-    ["dependents", detail.dependents.join(" ") || "none"],
-    ["sandboxes", detail.sandboxes.join(" ") || "none"],
-  ];
+type Asked = { name: string; verify: true | undefined; mayBeOther: boolean };
+
+/** False if there is no such snapshot, but a sandbox or a workspace fits the name. */
+async function showSnapshot(cli: Cli, forkd: Forkd, { name, verify, mayBeOther }: Asked): Promise<boolean> {
+  const { signal } = cli;
+  try {
+    const detail = await forkd.snapshots.info(name, { verify, signal });
+    if (cli.out.json) cli.out.document(detail);
+    else printFacts(cli.out, describeSnapshot(detail));
+    if (mayBeOther && (await forkd.workspaces.list({ signal })).some((each) => each.name === name))
+      cli.out.note(`A workspace has that name too. Run \`forkd info ${name} --type workspace\` to see it.`);
+    return true;
+  } catch (error) {
+    const isAbsent = error instanceof AppError && isNoSnapshot(error.code);
+    if (!isAbsent || !mayBeOther) throw error;
+    const [found] = await cli.findSandboxes(forkd, [name]);
+    if (found === undefined) throw error;
+    if ("error" in found) throw found.error.code === "sandbox_not_found" ? error : found.error;
+    return false;
+  }
 }
 
-/** Its place in its chain, and how a branch was made. */
-function origin(detail: SnapshotDetail): [name: string, value: string][] {
-  const { branched_from, mode, pause_ms } = detail;
-  return [
-    ["parent", detail.parent_tag ?? "none"],
-    ["depth", String(detail.chain_depth)],
-    ["ancestors", detail.ancestors.join(" ") || "none"],
-    ...facts("branched from", branched_from),
-    ...facts("mode", mode),
-    ...facts("pause", pause_ms === undefined ? undefined : `${pause_ms.toFixed(1)} ms`),
-  ];
+/** A workspace may have a name that no snapshot can have. */
+function isNoSnapshot(code: string): boolean {
+  return code === "snapshot_not_found" || code === "invalid_request";
 }
 
-/** A daemon of an earlier version does not know all sizes. */
-function sizeText(bytes: number | undefined): string {
-  return bytes === undefined ? "?" : formatBytes(bytes);
+async function sandboxDetail(
+  cli: Cli,
+  forkd: Forkd,
+  { name, type }: { name: string; type: Kind | undefined },
+): Promise<SandboxDetail> {
+  const { signal } = cli;
+  const workspace = type === "workspace" ? await forkd.workspaces.get(name, { signal }) : undefined;
+  const [id = name] = workspace ? [workspace.id] : await cli.sandboxIds(forkd, [name]);
+  const sandbox = await forkd.sandboxes.get(id, { signal });
+  const own = sandbox.info;
+  const [stats, ancestors, branches, commands] = await Promise.all([
+    forkd.stats({ tag: own.snapshot_tag }, { signal }),
+    ancestorsOf(forkd, own.snapshot_tag, signal),
+    forkd.snapshots.list({ branched_from: id, signal }),
+    // A list of commands would resume a paused sandbox.
+    own.state === "running" ? sandbox.commands.list({ signal }) : null,
+  ]);
+  return {
+    ...own,
+    workspace_info: workspace ?? (await workspaceOf(forkd, own.workspace, signal)),
+    stats: stats.sandboxes.find((each) => each.id === id) ?? null,
+    ancestors,
+    branches: branches.map(({ tag }) => tag),
+    commands,
+  };
 }
 
-/** One entry, or none if the value is not known. */
-function facts(name: string, value: string | undefined): [name: string, value: string][] {
-  return value === undefined ? [] : [[name, value]];
+async function workspaceOf(
+  forkd: Forkd,
+  name: string | undefined,
+  signal: AbortSignal,
+): Promise<WorkspaceInfo | null> {
+  return name === undefined ? null : forkd.workspaces.get(name, { signal });
+}
+
+async function ancestorsOf(forkd: Forkd, tag: string, signal: AbortSignal): Promise<string[] | null> {
+  try {
+    return (await forkd.snapshots.info(tag, { signal })).ancestors;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "snapshot_not_found") return null;
+    throw error;
+  }
 }

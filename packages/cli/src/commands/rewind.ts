@@ -5,10 +5,11 @@ import { examples } from "../options/help.ts";
 export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<id>", "Id or unique prefix of a sandbox, or a workspace")
-    .requiredOption("--to <tag>", "Return to this ancestor or branch of the sandbox")
+    .requiredOption("--to <tag>", "Return to this ancestor, branch or earlier snapshot of it")
     .addHelpText(
       "after",
-      "\nThe sandbox keeps its id; later changes are lost.\n" +
+      "\nThe sandbox keeps its id; later changes are lost. It can return to every snapshot where it has been.\n" +
+        "A dead sandbox starts again with the same id.\n" +
         examples("forkd rewind 3f2a --to before-refactor"),
     )
     .action(toAction(rewind));

@@ -1,35 +1,53 @@
 import type { Command } from "commander";
-import { collectEnv, parseDuration } from "../options/arguments.ts";
+import { parseDuration, usage } from "../options/arguments.ts";
+import { addSandboxOptions, readChildSettings, type ChildOptions } from "../options/children.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { requireTerminal, runCommand, type CommandOptions } from "../guest/command-session.ts";
 import { examples } from "../options/help.ts";
+
+type Options = CommandOptions & ChildOptions;
 
 /** If this client vanishes, the sandbox lives at most this much longer than its command. */
 const graceSecs = 3600;
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addSandboxOptions(command)
     .argument("<tag>", "Snapshot")
     .argument("<command...>", "Program and arguments, after --")
     .option("-i, --interactive", "Forward stdin")
     .option("-t, --tty", "Give the command a terminal")
-    .option("-e, --env <name=value>", "Set a variable (repeatable)", collectEnv)
     .option("-w, --workdir <path>", "Run in this directory")
     .option("-u, --user <user>", "Run as name, uid, name:group or uid:gid (default: root)")
     .option("--timeout <duration>", "Kill the command after this time (default: no limit)", parseDuration)
     .addHelpText(
       "after",
-      examples("forkd run python-numpy -- python3 -c 'print(1 + 1)'", "forkd run python-numpy -it -- bash"),
+      examples(
+        "forkd run python-numpy -- python3 -c 'print(1 + 1)'",
+        "forkd run python-numpy --label job=42 --ttl 10m --idle-timeout 5m -- python3 -V",
+        "forkd run python-numpy -it -- bash",
+      ),
     )
     .action(toAction(run));
 }
 
-async function run(cli: Cli, options: CommandOptions, tag: string, args: string[]): Promise<number> {
+async function run(cli: Cli, options: Options, tag: string, args: string[]): Promise<number> {
   requireTerminal(options);
+  if (options.vary === "-" && options.interactive) throw usage("--vary - and -i both read stdin");
+  const settings = await readChildSettings(options);
   const forkd = await cli.daemon();
   const { timeout } = options;
-  const ttl = timeout !== undefined && timeout > 0 ? { ttlSecs: Math.ceil(timeout) + graceSecs } : {};
-  const sandbox = await forkd.forkOne(tag, { ...ttl, signal: cli.signal });
+  const grace = timeout !== undefined && timeout > 0 ? Math.ceil(timeout) + graceSecs : undefined;
+  const sandbox = await forkd.forkOne(tag, {
+    env: settings.env,
+    labels: settings.labels,
+    vary: settings.vary,
+    ttlSecs: settings.ttl_secs ?? grace,
+    idleTimeoutSecs: settings.idle_timeout_secs,
+    onTimeout: settings.on_timeout,
+    autoResume: settings.auto_resume,
+    limits: settings.limits,
+    signal: cli.signal,
+  });
   try {
     return await runCommand(cli, sandbox, args, options);
   } finally {

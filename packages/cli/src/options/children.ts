@@ -23,12 +23,19 @@ type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "va
   ReturnType<typeof readLimits>;
 
 export function addChildOptions(command: Command): Command {
-  return addTableOption(addLimitOptions(command))
+  return addTableOption(addSandboxOptions(command)).option(
+    "--idempotency-key <key>",
+    "Repeat safely: the same key gives the same answer",
+  );
+}
+
+/** The options of every verb that forks, with its environment, labels and limits. */
+export function addSandboxOptions(command: Command): Command {
+  return addLimitOptions(command)
     .option("-e, --env <name=value>", "Set a variable for every child (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "Label every child (repeatable)", collectLabel)
     .option("--ttl <duration>", "Kill or pause the children after this time", parseLifetime)
-    .option("--vary <file>", "Read {env, values} per child from a JSON file; - is stdin")
-    .option("--idempotency-key <key>", "Repeat safely: the same key gives the same answer");
+    .option("--vary <file>", "Read {env, values} per child from a JSON file; - is stdin");
 }
 
 /** The fields of a request that the options set. */

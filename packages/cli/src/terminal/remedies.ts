@@ -26,6 +26,8 @@ const wording: RemedyWording = {
   pause_some: ({ setting }) =>
     `Pause or kill sandboxes that are not needed with \`forkd pause ID\` or \`forkd kill ID\`${orRaise(setting)}.`,
   fork_another: ({ tag = "TAG" }) => `Run \`forkd fork ${tag}\` to fork a new sandbox.`,
+  rewind_or_fork: ({ id, tag }) =>
+    `Run \`forkd rewind ${id} --to ${tag}\` to start it again, or \`forkd fork ${tag}\` to fork a new sandbox.`,
   show_logs: ({ id = "ID" }) => `Run \`forkd logs ${id}\` to see the console of the guest.`,
   allow_best_effort: () => "Leave the limit out, or use --best-effort to go without it.",
 

@@ -25,6 +25,8 @@ const wording: RemedyWording = {
   kill_some: ({ setting }) => `Kill sandboxes that are not needed${orRaise(setting)}.`,
   pause_some: ({ setting }) => `Pause or kill sandboxes that are not needed${orRaise(setting)}.`,
   fork_another: ({ tag }) => `Fork a new sandbox with POST /v1/sandboxes${from(tag)}.`,
+  rewind_or_fork: ({ id, tag }) =>
+    `POST /v1/sandboxes/${id}/rewind with {"to": "${tag}"} starts it again; POST /v1/sandboxes forks a new one.`,
   show_logs: ({ id }) => `GET /v1/sandboxes/${id ?? "{id}"}/logs has the console of the guest.`,
   allow_best_effort: () => "Leave the limit out, or set limits.best_effort to go without it.",
 

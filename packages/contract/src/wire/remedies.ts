@@ -32,6 +32,8 @@ const remedyParameters = {
   kill_some: { setting: "string?" },
   pause_some: { setting: "string?" },
   fork_another: { tag: "string?" },
+  /** a dead sandbox can start again where it was forked */
+  rewind_or_fork: { id: "string", tag: "string" },
   show_logs: { id: "string?" },
   allow_best_effort: {},
 

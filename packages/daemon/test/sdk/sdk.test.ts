@@ -83,6 +83,7 @@ test("eval() passes its options and gives the result", async () => {
     interrupted: false,
     timed_out: false,
     truncated: false,
+    restarted: false,
     language: "python" as const,
     context: "c",
     duration_ms: 1,

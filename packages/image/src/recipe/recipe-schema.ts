@@ -1,5 +1,6 @@
 /** The shape of recipe.json (docs/spec/recipe.md) and the digests made from it (pure). */
 import { posix } from "node:path";
+import { guestMemorySchema } from "@forkd/contract";
 import { z } from "zod";
 import { builderVersion, digestOf } from "../files/digest.ts";
 
@@ -98,7 +99,7 @@ export const recipeSchema = z.strictObject({
       "two services have the same name",
     )
     .default([]),
-  memory_mib: z.int().min(64).max(65_536).default(512),
+  memory_mib: guestMemorySchema.default(512),
   vcpus: z.int().min(1).max(64).default(1),
   disk_mib: z.int().min(64).max(1_048_576).default(2048),
   env: z

@@ -12,7 +12,6 @@ export class AptProgress {
   #cached = 0;
   #unpacked = 0;
   #setUp = 0;
-  #expected = 0;
 
   /** The progress after a line, or undefined if the line changes nothing. */
   read(line: string): Progress | undefined {
@@ -20,8 +19,6 @@ export class AptProgress {
     if (message !== undefined) return this.#begin(message);
     const offered = offeredLine.exec(line)?.[1];
     if (offered !== undefined) this.#cached = Number(offered);
-    const expected = /(\d+) newly installed/.exec(line)?.[1];
-    if (expected !== undefined) this.#expected += Number(expected);
     const fetched = /^Get:\d+ .* \[([\d.]+) (B|kB|MB|GB)\]$/.exec(line);
     if (fetched) {
       this.#fetched++;
@@ -53,7 +50,6 @@ export class AptProgress {
     const cached = this.#cached > 0 ? `, ${this.#cached} in the cache` : "";
     if (this.#unpacked + this.#setUp === 0)
       return `downloaded ${this.#fetched} packages (${megabytes}${cached})`;
-    const of = this.#expected >= this.#setUp ? ` of ${this.#expected}` : "";
-    return `unpacked ${this.#unpacked}, set up ${this.#setUp}${of} packages (downloaded ${megabytes}${cached})`;
+    return `unpacked ${this.#unpacked}, set up ${this.#setUp} packages (downloaded ${megabytes}${cached})`;
   }
 }

@@ -32,7 +32,11 @@ const wrong: [string, unknown, RegExp][] = [
   ],
   ["package option", { version: 1, base: { packages: ["-oDir=/"] } }, /base\.packages\[0\]/],
   ["suite", { version: 1, base: { suite: "../x" } }, /base\.suite/],
-  ["memory too small", { version: 1, memory_mib: 63 }, /memory_mib: must be at least 64$/],
+  [
+    "memory too small",
+    { version: 1, memory_mib: 79 },
+    /memory_mib: must be at least 80: a guest with less memory does not boot$/,
+  ],
   ["memory too large", { version: 1, memory_mib: 65_537 }, /memory_mib: must be at most 65536$/],
   ["half a vcpu", { version: 1, vcpus: 0.5 }, /vcpus: must be a whole number$/],
   ["65 vcpus", { version: 1, vcpus: 65 }, /vcpus/],

@@ -148,12 +148,6 @@ test("AptProgress turns the lines of apt and dpkg into counts", () => {
     "install: installing remaining packages inside the chroot...",
   );
   assert.equal(read("0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded."), undefined);
-  assert.match(
-    read("Unpacking python3 (3.11.2-1+b1) ...") ?? "",
-    /^install: unpacked 1, set up 0 of 2 packages/,
-  );
-  assert.match(
-    read("Setting up python3 (3.11.2-1+b1) ...") ?? "",
-    /^install: unpacked 1, set up 1 of 2 packages/,
-  );
+  assert.match(read("Unpacking python3 (3.11.2-1+b1) ...") ?? "", /^install: unpacked 1, set up 0 packages/);
+  assert.match(read("Setting up python3 (3.11.2-1+b1) ...") ?? "", /^install: unpacked 1, set up 1 packages/);
 });

@@ -33,7 +33,9 @@ export const kernelBounds = {
   /** V: printed form or traceback, and JSON */
   valueTextBytes: 4 * mib,
   valueJsonBytes: 4 * mib,
-  /** a deeper value is passed on without its JSON form */
+  /** V: length of the whole text, if it was cut */
+  valueWholeBytes: 8,
+  /** a deeper value is passed on without its JSON form, which counts as cut */
   valueJsonDepth: 1000,
   /** the JSON of an error: an object with a name and a value */
   errorJsonBytes: mib,

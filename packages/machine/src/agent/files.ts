@@ -78,7 +78,7 @@ export async function listFiles(
       let held = 0;
       for (const record of parser.push(piece)) {
         const entry = entryIn(prefix, record);
-        held += entryBytes + entry.path.length + entry.name.length + (entry.target?.length ?? 0);
+        held += entryBytes + memoryOf(entry.path) + memoryOf(entry.name) + memoryOf(entry.target ?? "");
         if (entries.push(entry) > fileBounds.entries)
           throw tooLong(path, `it has more than ${fileBounds.entries} entries`);
       }
@@ -88,6 +88,11 @@ export async function listFiles(
   });
   await sortInTurns(entries, (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
   return entries;
+}
+
+/** Only ASCII takes one byte for each character. */
+function memoryOf(text: string): number {
+  return Buffer.byteLength(text) === text.length ? text.length : 2 * text.length;
 }
 
 function tooLong(path: string, why: string): AppError {

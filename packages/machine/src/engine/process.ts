@@ -29,6 +29,16 @@ export async function tailOf(path: string, bytes = tailBytes): Promise<string> {
   }
 }
 
+/** QEMU writes these lines at every start under TCG; they say nothing about an exit. */
+const noise = /TCG doesn't support requested feature/;
+
+function withoutNoise(log: string): string {
+  return log
+    .split("\n")
+    .filter((line) => !noise.test(line))
+    .join("\n");
+}
+
 type End = { exitCode: number | null; signal: string | null };
 type Texts = { logPath: string; consolePath: string };
 
@@ -60,7 +70,7 @@ export class VmmProcess implements AsyncDisposable {
     this.#kill = parts.kill;
     this.#leave = parts.leave;
     this.exited = parts.end.then(async (end): Promise<ExitReason> => {
-      const [log, console] = await Promise.all([tailOf(logPath), tailOf(consolePath)]);
+      const [log, console] = await Promise.all([tailOf(logPath).then(withoutNoise), tailOf(consolePath)]);
       return { ...end, ...(this.#cause ?? { text: describeExit(end, console) }), log, console };
     });
     const ending = () => void (this.#isEnding = true);

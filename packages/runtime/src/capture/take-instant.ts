@@ -16,6 +16,7 @@ import { AppError } from "@forkd/contract";
 import { Scope, within } from "@forkd/base";
 import { createOverlay, type DiskLayer, type PageCapture, type PausedMachine } from "@forkd/machine";
 import type { Draft } from "@forkd/store";
+import { startEnded } from "../guest/restart-kernel.ts";
 import { recordKernel } from "../launch/warm-kernel.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
@@ -34,7 +35,8 @@ export async function takeInstant(
   options: { direct: boolean; signal?: AbortSignal | undefined },
 ): Promise<Instant> {
   const { machine } = source;
-  // A kernel that is still starting would be missing in the children.
+  // A kernel that has ended or is still starting would be missing in the children.
+  startEnded(source);
   await kernelsStarted(runtime, source, options.signal);
   // The device states are written there, and the runtime directory may have been emptied.
   await mkdir(source.paths.socketDir, { mode: 0o700, recursive: true });

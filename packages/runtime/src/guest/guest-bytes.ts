@@ -18,7 +18,7 @@ const mib = 1024 * 1024;
 export const guestBytesLimits: GuestBytesLimits = {
   free: 64 * 1024,
   sandbox: 32 * mib,
-  caller: 64 * mib,
+  caller: 48 * mib,
   total: 96 * mib,
 };
 

@@ -1,12 +1,19 @@
-/** A warm interpreter that can take an eval. One that died is started again, without the state it had. */
+/**
+ * A warm interpreter that can take an eval. One that ended is started again, with the warm-up of the snapshot
+ * and without the state it had; the answers of the evals that wait for it report that.
+ */
 import { AppError, type EvalRequest, type Language } from "@forkd/contract";
 import { withDeadline } from "@forkd/base";
-import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
+import type { WarmKernel } from "../launch/warm-kernel.ts";
+import { startAgain } from "./restart-kernel.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 
 export type KernelRequest = Pick<EvalRequest, "language" | "timeout_secs">;
 
 export type ReadyKernel = {
+  /** the machine it runs in */
+  readonly machine: SandboxMachine;
   readonly kernel: WarmKernel;
   /** what is left of the eval's time; 0 = no limit */
   readonly leftMs: number;
@@ -23,25 +30,25 @@ export async function readyKernel(
 ): Promise<ReadyKernel> {
   const startedAt = performance.now();
   const limitMs = request.timeout_secs * 1000;
-  const kernel = usableKernel(sandbox, request.language);
+  const { current: machine } = sandbox;
+  const kernel = usableKernel(machine, request.language);
   const inTime = limitMs === 0 ? kernel : withDeadline(kernel, limitMs, () => notReady(request));
   const found = await unlessAborted(inTime, signal);
   return {
+    machine,
     kernel: found,
     leftMs: limitMs === 0 ? 0 : Math.max(1, limitMs - (performance.now() - startedAt)),
   };
 }
 
-async function usableKernel(sandbox: Sandbox, language: Language | undefined): Promise<WarmKernel> {
-  const { current } = sandbox;
-  const { restarts, languages } = current;
+async function usableKernel(machine: SandboxMachine, language: Language | undefined): Promise<WarmKernel> {
+  const { restarts, languages } = machine;
   const wanted = language ?? languages[0];
   const restarting = wanted && restarts.get(wanted);
   if (restarting) return restarting;
-  const kernel = sandbox.kernel(language);
+  const kernel = machine.kernel(language);
   if (!kernel.client.dead) return kernel;
-  const { language: known, argv } = kernel;
-  return current.addRestart(known, startKernel(current.agent, { language: known, argv, env: sandbox.env }));
+  return startAgain(machine, kernel);
 }
 
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {

@@ -10,20 +10,20 @@ import { join } from "node:path";
 import { advice, AppError, errorMessage, type Language } from "@forkd/contract";
 import {
   agentProtocolVersion,
-  readFile as readGuestFile,
   writeFile as writeGuestFile,
   type AgentClient,
   type MachineShape,
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
 import { withReplyDeadline } from "../guest/deadline.ts";
-import { serviceLabel } from "../guest/service-names.ts";
 import type { RuntimeConfig } from "../config.ts";
 import type { Runtime } from "../runtime.ts";
 import { forkdVersion } from "../version.ts";
 import { bootParent, orDeath, type BootPlan } from "./boot-parent.ts";
 import { runInGuest } from "./run-in-guest.ts";
-import { recordKernel, startKernel, type WarmKernel } from "./warm-kernel.ts";
+import { Services, type ServiceSpec } from "./services.ts";
+import { commandName, startFailure, stepFailure } from "./step-output.ts";
+import { recordKernel, runWarmup, startKernel, writeWarmup, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = BootPlan & {
   rootfs: { digest: string };
@@ -31,7 +31,7 @@ export type BakePlan = BootPlan & {
   initramfs: { digest: string };
   env: Record<string, string>;
   run: readonly (readonly string[])[];
-  services: readonly { name: string; argv: readonly string[]; port?: number | undefined }[];
+  services: readonly ServiceSpec[];
   languages: Partial<Record<Language, { warmup: string }>>;
   recipe?: { name: string; digest: string } | undefined;
 };
@@ -55,9 +55,6 @@ const firstEval: Record<Language, string> = {
 const settleMs = 3000;
 const runTimeoutMs = 30 * 60_000;
 const warmupTimeoutMs = 10 * 60_000;
-/** output of a service per stream that the guest keeps, for the logs in its forks */
-const keptBytes = 256 * 1024;
-const serviceTimeoutMs = 120_000;
 
 export async function bake(
   runtime: Runtime,
@@ -67,12 +64,16 @@ export async function bake(
 ): Promise<ManifestFacts> {
   await using parent = await bootParent(runtime, draft, plan, { signal, onProgress });
   const { machine, agent, shape, commandLine } = parent;
-  const kernels = await orDeath(machine, warm({ config: runtime.config, agent, plan, onProgress }));
+  const services = new Services(agent, { env: plan.env });
+  const watched = <T>(work: Promise<T>): Promise<T> => orDeath(machine, services.orFailure(work));
+  const kernels = await watched(warm({ config: runtime.config, agent, services, plan, onProgress }));
   onProgress("save", "saving memory and device state");
-  await orDeath(machine, agent.sync());
+  await watched(agent.sync());
   // Work that the guest has deferred (write-back, timers, frees) would otherwise be repeated in every child.
   // Nothing announces its end.
-  await orDeath(machine, new Promise((resolve) => setTimeout(resolve, settleMs)));
+  await watched(new Promise((resolve) => setTimeout(resolve, settleMs)));
+  await orDeath(machine, services.check());
+  await services.leave();
   const records = kernels.map(recordKernel);
   const paused = await machine.pause();
   await paused.saveDevices(draft.path("devices"));
@@ -113,26 +114,28 @@ function manifestFacts(
 type RunningParent = {
   config: RuntimeConfig;
   agent: AgentClient;
+  services: Services;
   plan: BakePlan;
   onProgress: Progress;
 };
 
 async function warm(parent: RunningParent): Promise<WarmKernel[]> {
-  const { agent, plan, onProgress } = parent;
+  const { agent, services, plan, onProgress } = parent;
   for (const argv of plan.run) {
     onProgress("run", argv.join(" "));
-    const result = await runInGuest(agent, { argv, env: plan.env, timeoutMs: runTimeoutMs });
+    const command = { argv, env: plan.env, timeoutMs: runTimeoutMs };
+    const result = await runInGuest(agent, command).catch((error: unknown): never => {
+      throw startFailure(argv, error);
+    });
     if (result.exitCode !== 0) {
-      throw new AppError(
-        "invalid_recipe",
-        `Cannot run "${argv.join(" ")}" in the parent: exit code ${result.exitCode}`,
-        {
-          details: { output: result.output.slice(-4000) },
-        },
-      );
+      const text = `Cannot run "${commandName(argv)}" in the parent: exit code ${result.exitCode}`;
+      throw stepFailure(text, result.output, { details: { argv: [...argv], exit_code: result.exitCode } });
     }
   }
-  for (const service of plan.services) await startService(parent, service);
+  for (const service of plan.services) {
+    onProgress("service", service.argv.join(" "));
+    await services.start(service);
+  }
   const kernels: WarmKernel[] = [];
   for (const language of Object.keys(plan.languages) as Language[]) {
     kernels.push(await warmKernel(parent, language));
@@ -140,74 +143,33 @@ async function warm(parent: RunningParent): Promise<WarmKernel[]> {
   return kernels;
 }
 
-async function startService(
-  { agent, plan: { env }, onProgress }: RunningParent,
-  service: BakePlan["services"][number],
-): Promise<void> {
-  onProgress("service", service.argv.join(" "));
-  const process = agent.start({
-    argv: service.argv,
-    env,
-    detached: true,
-    label: serviceLabel(service.name),
-    keepBytes: keptBytes,
-  });
-  await process.started;
-  if (service.port === undefined) return;
-  const until = Date.now() + serviceTimeoutMs;
-  while (!(await accepts(agent, service.port))) {
-    // The guest does not announce a listening socket, so it has to be polled.
-    if (Date.now() > until) {
-      throw new AppError(
-        "invalid_recipe",
-        `Service "${service.argv.join(" ")}" does not listen on port ${service.port}`,
-      );
-    }
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}
-
-async function accepts(agent: AgentClient, port: number): Promise<boolean> {
-  const listening = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, "0")} [0-9A-F]+:0000 0A `);
-  for (const table of ["/proc/net/tcp", "/proc/net/tcp6"]) {
-    let text = "";
-    for await (const bytes of await readGuestFile(agent, table)) text += bytes.toString("latin1");
-    if (listening.test(text)) return true;
-  }
-  return false;
-}
-
 async function warmKernel(parent: RunningParent, language: Language): Promise<WarmKernel> {
   const { agent, plan, onProgress } = parent;
   const { command, main } = interpreters[language];
   const dir = `${guestKernelDir}/${language}`;
   await copyKernel(parent, language, dir);
-  onProgress("warm-up", `starting the ${language} kernel`);
+  onProgress("warm-up", `starting the ${language} interpreter`);
+  const argv = [...command, `${dir}/${main}`];
   let kernel: WarmKernel;
   try {
-    kernel = await startKernel(agent, { language, argv: [...command, `${dir}/${main}`], env: plan.env });
+    kernel = await startKernel(agent, { language, argv, env: plan.env });
   } catch (error) {
-    throw new AppError("invalid_recipe", `Cannot start the ${language} kernel: ${errorMessage(error)}`, {
+    throw new AppError("invalid_recipe", `Cannot start the ${language} interpreter: ${errorMessage(error)}`, {
+      details: error instanceof AppError ? { ...error.details } : {},
       remedy: advice(`Check that the image has ${command[0]}.`),
       cause: error,
     });
   }
   const warmup = plan.languages[language]?.warmup ?? "";
+  await writeWarmup(agent, argv, warmup);
   if (warmup !== "") {
     onProgress("warm-up", `running the ${language} warm-up`);
-    const result = await kernel.client.evaluate({
-      code: warmup,
-      context: "default",
-      timeoutMs: warmupTimeoutMs,
-    });
-    if (result.status === "error" || result.status === "interrupted") {
-      throw new AppError(
-        "invalid_recipe",
-        `The ${language} warm-up failed: ${result.text.trim().split("\n").at(-1) ?? ""}`,
-        {
-          details: { traceback: result.text.slice(-8000) },
-        },
-      );
+    const failure = await runWarmup(kernel.client, warmup);
+    if (failure) {
+      const { error, traceback, output } = failure;
+      throw new AppError("invalid_recipe", `The ${language} warm-up failed: ${error}`, {
+        details: { traceback, output: [output, traceback].filter((part) => part !== "").join("\n") },
+      });
     }
   }
   // Do once what every child does first, so that the pages it needs are in memory.

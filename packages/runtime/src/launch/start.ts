@@ -98,7 +98,7 @@ async function run(
   // The host's hello is in the socket before the guest's first instruction.
   const machine = await prepared.start();
   const afterFork = agent.afterFork({ entropy: randomBytes(64), realtimeNs: wallClock, ...identity });
-  const kernels = manifest.kernels.map((record) => attachKernel(agent, record));
+  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, env));
   const seeded = kernels.map(({ client }, nth) => {
     const done = client.afterFork(randomBytes(64), env);
     if ((manifest.kernels[nth]?.unanswered.length ?? 0) === 0) return done;

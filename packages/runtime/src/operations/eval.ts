@@ -14,7 +14,8 @@ import type { Context } from "../context.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent, type OutputEvent } from "../guest/output-event.ts";
 import { readyKernel, type ReadyKernel } from "../guest/ready-kernel.ts";
-import type { WarmKernel } from "../launch/warm-kernel.ts";
+import { explainInterpreterEnd } from "../guest/interpreter-end.ts";
+import type { Restart, WarmKernel } from "../launch/warm-kernel.ts";
 import type { Runtime } from "../runtime.ts";
 import { collectFromGuest, intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -124,29 +125,38 @@ type EvalHooks = {
   readonly hold: (bytes: number) => void;
 };
 
+type EvalDone = { result: EvalOutcome; kernel: WarmKernel; restart: Restart | undefined };
+
 async function evaluateWith(
-  { kernel, leftMs }: ReadyKernel,
+  { machine, kernel, leftMs }: ReadyKernel,
   request: EvalInput,
   { signal, onOutput, hold }: EvalHooks,
-): Promise<{ result: EvalOutcome; kernel: WarmKernel }> {
-  const result = await kernel.client.evaluate({
-    code: request.code,
-    context: request.context,
-    timeoutMs: leftMs,
-    onOutput,
-    hold: (bytes) => hold(bytes * valueCopies),
-    ...(signal && { signal }),
-  });
-  return { result, kernel };
+): Promise<EvalDone> {
+  const { restart } = kernel;
+  try {
+    const result = await kernel.client.evaluate({
+      code: request.code,
+      context: request.context,
+      timeoutMs: leftMs,
+      onOutput,
+      hold: (bytes) => hold(bytes * valueCopies),
+      ...(signal && { signal }),
+    });
+    kernel.restart = undefined;
+    return { result, kernel, restart };
+  } catch (error) {
+    throw await explainInterpreterEnd(machine, kernel, error);
+  }
 }
 
 async function toResult(
   request: EvalInput,
-  { result, kernel }: { result: EvalOutcome; kernel: WarmKernel },
+  { result, kernel, restart }: EvalDone,
   output: { stdout: OutputBuffer; stderr: OutputBuffer },
   durationMs: number,
 ): Promise<EvalResult> {
   const failed = result.status === "error" || result.status === "interrupted";
+  const cut = cutParts(result, output);
   return {
     result: result.status === "value" ? result.text : null,
     result_json: failed ? null : (result.json ?? null),
@@ -157,16 +167,37 @@ async function toResult(
     exit_code: failed ? 1 : 0,
     interrupted: result.status === "interrupted",
     timed_out: result.timedOut,
-    truncated: output.stdout.isCut || output.stderr.isCut,
+    truncated: cut.length > 0,
+    ...(cut.length > 0 && { truncated_parts: cut }),
+    ...(!failed && result.wholeTextBytes && { result_bytes: result.wholeTextBytes }),
+    restarted: restart !== undefined,
+    ...(restart?.warmupError !== undefined && { warmup_error: restart.warmupError }),
     language: kernel.language,
     context: request.context,
     duration_ms: durationMs,
   };
 }
 
-/** `Name: message` */
+type Part = NonNullable<EvalResult["truncated_parts"]>[number];
+
+function cutParts(
+  { status, wholeTextBytes, isJsonCut, lostOutputBytes = 0 }: EvalOutcome,
+  { stdout, stderr }: { stdout: OutputBuffer; stderr: OutputBuffer },
+): Part[] {
+  const failed = status === "error" || status === "interrupted";
+  const parts: Part[] = [];
+  if (wholeTextBytes !== undefined) parts.push(failed ? "traceback" : "result");
+  if (isJsonCut) parts.push(failed ? "error" : "result_json");
+  // Lost output between two evals is not attributed to a stream.
+  if (stdout.isCut || lostOutputBytes > 0) parts.push("stdout");
+  if (stderr.isCut || lostOutputBytes > 0) parts.push("stderr");
+  return parts;
+}
+
+/** `Name: message`, or only the name */
 function errorLine(result: EvalOutcome): string {
-  if (result.error) return `${result.error.name}: ${result.error.value}`;
+  const { error } = result;
+  if (error) return error.value === "" ? error.name : `${error.name}: ${error.value}`;
   const text = result.text.trimEnd();
   return text.slice(text.lastIndexOf("\n") + 1) || "error";
 }

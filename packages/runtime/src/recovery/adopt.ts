@@ -14,7 +14,7 @@ import { diagnose, diskLimits, groupName, notEnforceable } from "../admission/li
 import { mergedDiskBytes, ownDiskBytes } from "../admission/disk-usage.ts";
 import { claimHome } from "../launch/prepare.ts";
 import type { Runtime } from "../runtime.ts";
-import { startKernel, type WarmKernel } from "../launch/warm-kernel.ts";
+import { startKernelAgain, type WarmKernel } from "../launch/warm-kernel.ts";
 import { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { factsOf, savedDir, timeoutsOf, type SandboxRecord } from "../sandbox/record.ts";
 import type { Loss } from "../sandbox/exit-reason.ts";
@@ -255,10 +255,10 @@ async function recoverKernel(
   agent: AgentClient,
   spec: { language: Language; argv: readonly string[]; version: string; env: Record<string, string> },
 ): Promise<WarmKernel> {
-  const { language, argv, version } = spec;
+  const { language, argv, version, env } = spec;
   // recover() ends a kernel that does not answer.
   const client = await KernelClient.recover(agent, language).catch(() => undefined);
-  return client ? { language, version, argv, client } : startKernel(agent, spec);
+  return client ? { language, version, argv, env, client } : startKernelAgain(agent, spec);
 }
 
 /** Removes overlays that the earlier daemon made ahead of need or had merged into others. */

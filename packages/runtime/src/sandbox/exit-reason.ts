@@ -20,11 +20,12 @@ export function reasonFields({ text, code }: EndReason): { reason: string; reaso
 }
 
 /** The error for callers of a dead sandbox. */
-export function deadError(id: string, end: Loss, cause?: unknown): AppError {
+export function deadError(dead: { id: string; tag: string }, end: Loss, cause?: unknown): AppError {
+  const { id, tag } = dead;
   const { reason, console } = end;
   return new AppError("sandbox_dead", `Cannot use ${id}: it is dead (${reason.text})`, {
     details: { id, ...reasonFields(reason), console },
-    remedy: { action: "fork_another" },
+    remedy: { action: "rewind_or_fork", id, tag },
     cause,
   });
 }

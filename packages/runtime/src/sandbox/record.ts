@@ -5,6 +5,7 @@
  * killed.
  */
 import { basename, dirname, join } from "node:path";
+import { maxLineage } from "@forkd/store";
 import { z } from "zod";
 import { isErrno, readJson, UnsafeFile } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
@@ -63,7 +64,7 @@ export const recordSchema = z.strictObject({
   owner: z.string().optional(),
   snapshot_tag: tagSchema,
   /** ids of the snapshots that it came from and may be rewound to, beside the chain of the current one */
-  visited: z.array(z.string()).max(1000).optional(),
+  visited: z.array(z.string()).max(maxLineage).optional(),
   /** how many machines it has had */
   machines: z.int().min(0),
   /** `name` is the directory of the saved state in its home */

@@ -46,6 +46,8 @@ export class SandboxMachine implements AsyncDisposable {
   readonly readyMs: number;
   readonly pooled: boolean;
   readonly notEnforced: readonly NotEnforced[];
+  /** processes that Linux in the guest has killed for lack of memory, when they were last counted */
+  oomKills = 0;
   /** commands whose output a call reads at the moment, by id */
   readonly #followed = new Map<number, AgentProcess>();
   readonly #attaching = new Mutex();

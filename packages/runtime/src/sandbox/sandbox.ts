@@ -151,7 +151,7 @@ export class Sandbox implements AsyncDisposable {
   death(cause?: unknown): AppError | undefined {
     if (!this.isDead) return undefined;
     const reason = states.reasonOf(this.#state) ?? { text: "killed" };
-    return deadError(this.id, { reason, console: this.lastConsole }, cause);
+    return deadError({ id: this.id, tag: this.snapshotTag }, { reason, console: this.lastConsole }, cause);
   }
 
   /** The machine that takes calls; throws if there is none. */

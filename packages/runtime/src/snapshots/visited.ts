@@ -1,9 +1,11 @@
 /** Where a sandbox has been: the snapshots that it may be rewound to, by id. */
+import { maxLineage } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { lastAttached } from "../sandbox/states.ts";
 
-const maxVisited = 256;
+/** All of the longest chain. */
+const maxVisited = maxLineage;
 
 /** The chain of what it runs from, after all that was noted before. A removed ancestor is left out. */
 export async function visitedBy(runtime: Pick<Runtime, "store">, sandbox: Sandbox): Promise<string[]> {

@@ -22,7 +22,9 @@ const type = {
 } as const;
 
 const headerBytes = 16;
+const enoent = 2;
 const eio = 5;
+const detachedFlag = 32;
 const esrch = 3;
 const noFields = new Map<number, Buffer>();
 
@@ -37,6 +39,8 @@ export type GuestScript = {
   exitCode?: number;
   /** what everything that is started writes, at most one frame */
   stdout?: Buffer;
+  /** answers START with this error: there is no such program */
+  refuseStart?: string;
   /** what runs in it, with the output that it keeps */
   processes?: readonly FakeProcess[];
 };
@@ -85,6 +89,8 @@ export class FakeGuest {
   /** from AFTER_FORK */
   identity: Identity | undefined;
   readonly script: GuestScript;
+  /** ids of what was started detached */
+  readonly #detached = new Set<number>();
   #buffer = Buffer.alloc(0);
 
   constructor(socket: Socket, script: GuestScript) {
@@ -119,7 +125,8 @@ export class FakeGuest {
   #hear(kind: number, id: number, payload: Buffer): void {
     this.heard.push(Object.entries(type).find(([, value]) => value === kind)?.[0] ?? `type ${kind}`);
     if (this.script.silent || (this.script.silentAfterHello && kind !== type.hello)) return;
-    const fields = kind === type.hello || kind === type.afterFork ? fieldsOf(payload) : noFields;
+    const hasFields = kind === type.hello || kind === type.afterFork || kind === type.start;
+    const fields = hasFields ? fieldsOf(payload) : noFields;
     const value = (key: number): Buffer => fields.get(key) ?? Buffer.alloc(0);
     if (kind === type.hello) {
       const facts = [field(2, Buffer.from("fake 1")), field(3, Buffer.alloc(8)), field(4, u32(0))];
@@ -143,10 +150,13 @@ export class FakeGuest {
     } else if (kind === type.attach) {
       this.#attach(id);
     } else if (kind === type.start) {
+      const { refuseStart } = this.script;
+      if (refuseStart !== undefined)
+        return this.send(type.error, id, field(1, u32(enoent)), field(2, Buffer.from(refuseStart)));
       this.send(type.started, id, field(1, u32(7)));
-      const { stdout } = this.script;
-      if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
-      this.send(type.exit, id, Buffer.from([0, this.script.exitCode ?? 0, 0, 0]), Buffer.alloc(24));
+      const flags = fields.get(7)?.readUInt32LE() ?? 0;
+      if ((flags & detachedFlag) === 0) this.#end(id);
+      else this.#detached.add(id);
     }
   }
 
@@ -166,12 +176,26 @@ export class FakeGuest {
   }
 
   #attach(id: number): void {
+    if (this.#detached.has(id)) {
+      this.send(type.ok, id);
+      return this.#end(id);
+    }
     const process = this.script.processes?.find((each) => each.id === id);
     if (!process) return this.send(type.error, id, field(1, u32(esrch)), field(2, Buffer.from("none")));
     const { stdout, dropped = 0, exitCode } = process;
     this.send(type.ok, id);
     if (stdout !== "") this.send(type.output, id, Buffer.from([1]), u64(dropped), Buffer.from(stdout));
-    if (exitCode === undefined) return;
+    if (exitCode !== undefined) this.#exit(id, exitCode);
+  }
+
+  /** What was started writes and exits. */
+  #end(id: number): void {
+    const { stdout, exitCode = 0 } = this.script;
+    if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
+    this.#exit(id, exitCode);
+  }
+
+  #exit(id: number, exitCode: number): void {
     this.send(type.exit, id, Buffer.from([0, exitCode, 0, 0]), Buffer.alloc(24));
   }
 }

@@ -99,6 +99,27 @@ describe("bake()", { concurrency: true }, () => {
       message: /Cannot run "make it" in the parent: exit code 3/,
     },
     {
+      step: "a command of the recipe fails with output",
+      script: { exitCode: 3, stdout: Buffer.from("working 10%\rworking 90%\noh \u001b[1mno\u001b[0m\n\n") },
+      plan: { run: [["sh", "-c", "echo oh no >&2; exit 3"]] },
+      code: "invalid_recipe",
+      message: /^Cannot run "sh -c .*" in the parent: exit code 3; last output: oh no$/,
+    },
+    {
+      step: "the program of a command is missing",
+      script: { refuseStart: "nosuch: No such file or directory" },
+      plan: { run: [["nosuch"]] },
+      code: "invalid_recipe",
+      message: /^Cannot start "nosuch" in the parent: nosuch: No such file or directory$/,
+    },
+    {
+      step: "a service exits before the parent is saved",
+      script: { exitCode: 1, stdout: Buffer.from("no socket directory\n") },
+      plan: { services: [{ name: "db", argv: ["postgres"] }] },
+      code: "invalid_recipe",
+      message: /^Service "db" exited with code 1; last output: no socket directory$/,
+    },
+    {
       step: "the devices cannot be saved",
       script: { failSave: "no space" },
       code: undefined,

@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { test, type TestContext } from "node:test";
 import { isSandbox, type BranchRequest, type ForkdEvent } from "@forkd/contract";
-import { maxChainDepth } from "@forkd/store";
+import { maxChainDepth, maxLineage } from "@forkd/store";
 import { branch } from "../../src/operations/branch.ts";
 import { fork } from "../../src/operations/fork.ts";
 import { snapshotInfo } from "../../src/operations/list-snapshots.ts";
 import { pause } from "../../src/operations/pause.ts";
 import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
 import { resume, rewind } from "../../src/operations/resume.ts";
+import { visitedBy } from "../../src/snapshots/visited.ts";
 import { WriteFaults } from "../races/write-faults.ts";
 import { context, forkableRuntime, forkRequest, type TestRuntime, type TestSettings } from "../support.ts";
 
@@ -66,6 +67,18 @@ test("a sandbox is branched and rewound for ever: no branch is full, and it can 
   const [child] = await fork(runtime, forkRequest({ snapshot_tag: "r30" }), context);
   assert.ok(child && isSandbox(child));
   await rewind(runtime, { id: child.id, to: "r2" }, context);
+});
+
+test("a sandbox has been at every snapshot of the longest chain", async (t) => {
+  const { runtime, id } = await fixture(t, {});
+  const chain = runtime.store.chain.bind(runtime.store);
+  runtime.store.chain = async (snapshot) => {
+    const [py] = await chain(snapshot);
+    assert.ok(py);
+    return [...Array.from({ length: maxLineage - 1 }, (_, nth) => ({ ...py, id: `newer-${nth}` })), py];
+  };
+  const ids = await visitedBy(runtime, runtime.registry.get(id));
+  assert.deepEqual([ids.length, ids[0]], [maxLineage, (await runtime.store.get("py")).id]);
 });
 
 test("a sandbox that runs from a snapshot does not notice that its chain is compacted", async (t) => {

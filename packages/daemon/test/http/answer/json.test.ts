@@ -15,6 +15,7 @@ const evaluated = {
   interrupted: false,
   timed_out: false,
   truncated: false,
+  restarted: false,
   language: "python" as const,
   context: "default",
   duration_ms: 1,

@@ -5,15 +5,15 @@
  * The kernel handles one message at a time. Short messages do not wait for each other, so that after-fork and
  * the first eval share a packet. After an eval, nothing is sent until its answer arrives, so that an
  * interrupt only reaches the intended eval. Output belongs to the eval in progress: the agent sends it before
- * the answer to the eval, but it may arrive before the answer to an earlier short message.
+ * the answer to the eval, but it may arrive before the answer to an earlier short message. Output between two
+ * evals goes to the second one.
  */
 import { randomInt } from "node:crypto";
 import { withDeadline, createDeferred } from "@forkd/base";
-import { AppError, errorMessage } from "@forkd/contract";
+import { AppError } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
 import { kernelBounds } from "../bounds.ts";
 import { OutputTail } from "../process/output-tail.ts";
-import { garbage, tooLarge } from "./errors.ts";
 import {
   decodeNames,
   encodeContexts,
@@ -32,9 +32,11 @@ import {
   type EvalOptions,
   type EvalOutcome,
 } from "./eval.ts";
+import { connectionError, exitError, garbage, noAnswer, notReady, tooLarge } from "./errors.ts";
 import { KernelQueue } from "./queue.ts";
+import { StrayOutput } from "./stray-output.ts";
 import type { AgentProcess, OutputOptions } from "../process/process.ts";
-import type { AgentExit, AgentOutput } from "../wire/replies.ts";
+import type { AgentOutput } from "../wire/replies.ts";
 import type { PerStream } from "../wire/requests.ts";
 
 const defaultReadyTimeoutMs = 60_000;
@@ -52,7 +54,7 @@ interface KernelSpec {
 }
 
 export interface KernelOptions {
-  /** receives output that belongs to no eval */
+  /** called after output that belongs to no eval; the next eval gets it */
   readonly onStray?: (stream: 1 | 2, bytes: Buffer) => void;
   readonly graceMs?: number;
 }
@@ -72,6 +74,7 @@ export class KernelClient implements AsyncDisposable {
   readonly #options: KernelOptions;
   readonly #parser = new KernelMessageParser((id, bytes) => this.#queue.hasRoom(id, bytes));
   readonly #stderr = new OutputTail();
+  readonly #stray = new StrayOutput();
   readonly #ready = createDeferred<string>();
   readonly #ended = createDeferred<AppError>();
   readonly #queue: KernelQueue;
@@ -93,12 +96,7 @@ export class KernelClient implements AsyncDisposable {
       client.start({ ...command, control: true, label: `kernel:${language}` }, output);
     const kernel = new KernelClient(open, { offsets: [0, 0, 0], nextEvalId: 1, unanswered: [] }, options);
     try {
-      await withDeadline(kernel.ready, readyTimeoutMs, () => {
-        return new AppError(
-          "kernel_failed",
-          `Kernel "${language}" was not ready within ${readyTimeoutMs} ms`,
-        );
-      });
+      await withDeadline(kernel.ready, readyTimeoutMs, () => notReady(language, readyTimeoutMs));
     } catch (error) {
       await kernel[Symbol.asyncDispose]();
       throw error;
@@ -138,9 +136,7 @@ export class KernelClient implements AsyncDisposable {
       await withDeadline(
         kernel.#ask("list contexts", encodeContexts, true),
         options.graceMs ?? defaultGraceMs,
-        () => {
-          return new AppError("kernel_failed", `Kernel "${language}" does not answer`);
-        },
+        () => noAnswer(language),
       );
     } catch (error) {
       await kernel[Symbol.asyncDispose]();
@@ -166,8 +162,8 @@ export class KernelClient implements AsyncDisposable {
     });
     this.#process = open({ onOutput: (output) => this.#receive(output) });
     this.#process.exit.then(
-      (exit) => this.#fail(this.#exitError(exit)),
-      (error: unknown) => this.#fail(this.#connectionError(error)),
+      (exit) => this.#fail(exitError(exit, this.#stderr.lines())),
+      (error: unknown) => this.#fail(connectionError(error)),
     );
   }
 
@@ -219,7 +215,7 @@ export class KernelClient implements AsyncDisposable {
 
   /** Reseeds the kernel's random number generators and sets environment variables. */
   async afterFork(entropy: Uint8Array, env: Readonly<Record<string, string>> = {}): Promise<void> {
-    const action = "prepare the kernel after a fork";
+    const action = "prepare the interpreter after a fork";
     const left = await this.#ask(action, (id) => encodeKernelAfterFork(id, entropy, env));
     // All children would share the state that the kernel could not reset.
     if (left.length > 0)
@@ -260,6 +256,7 @@ export class KernelClient implements AsyncDisposable {
       giveUp: (reason) => {
         this.#fail(reason);
       },
+      takeStray: () => this.#stray.take(),
       graceMs: this.#options.graceMs ?? defaultGraceMs,
     });
     this.#queue.submit(request);
@@ -285,13 +282,13 @@ export class KernelClient implements AsyncDisposable {
   /** Disconnects from the kernel, which keeps running; `attach` reconnects. Pending calls reject. */
   async leave(): Promise<void> {
     const left = this.#process.detach();
-    this.#fail(new AppError("kernel_failed", "Kernel was disconnected"), { kill: false });
+    this.#fail(new AppError("kernel_failed", "The interpreter was disconnected"), { kill: false });
     await left;
   }
 
   /** Kills the kernel, unless leave() was called. */
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#fail(new AppError("kernel_failed", "Kernel was stopped"));
+    this.#fail(new AppError("kernel_failed", "The interpreter was stopped"));
     await this.#process[Symbol.asyncDispose]();
   }
 
@@ -328,6 +325,7 @@ export class KernelClient implements AsyncDisposable {
     if (stream === 2) this.#stderr.push(bytes);
     const { eval: running } = this.#queue;
     if (running) return running.onOutput?.(stream, bytes);
+    this.#stray.push(stream, bytes);
     this.#options.onStray?.(stream, bytes);
   }
 
@@ -361,21 +359,6 @@ export class KernelClient implements AsyncDisposable {
     this.#queue.fail(error);
     this.#ended.resolve(error);
     return error;
-  }
-
-  #exitError(exit: AgentExit): AppError {
-    const how = exit.signal === undefined ? `exit code ${exit.code}` : `signal ${exit.signal}`;
-    const details = { log: this.#stderr.lines(), ...exit };
-    return new AppError("kernel_failed", `Kernel ended with ${how}`, {
-      details,
-      remedy: { action: "retry_later" },
-    });
-  }
-
-  #connectionError(error: unknown): AppError {
-    if (error instanceof AppError && error.code !== "guest_refused") return error;
-    const why = errorMessage(error);
-    return new AppError("kernel_failed", `Cannot use the kernel: ${why}`, { cause: error });
   }
 }
 

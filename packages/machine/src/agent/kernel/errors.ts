@@ -1,6 +1,42 @@
-/** Errors of calls to a kernel. */
-import { AppError } from "@forkd/contract";
+/** Why a kernel cannot be used. Users know it as an interpreter. */
+import { constants } from "node:os";
+import { AppError, errorMessage } from "@forkd/contract";
+import type { AgentExit } from "../wire/replies.ts";
 import { KernelGarbage } from "./messages.ts";
+
+export function notReady(language: string, ms: number): AppError {
+  return new AppError("kernel_failed", `The ${language} interpreter was not ready within ${ms} ms`);
+}
+
+export function noAnswer(language: string): AppError {
+  return new AppError("kernel_failed", `The ${language} interpreter does not answer`);
+}
+
+/** `log`: the end of its stderr */
+export function exitError(exit: AgentExit, log: readonly string[]): AppError {
+  const { code, signal } = exit;
+  const how = signal === undefined ? `exited with code ${code ?? 0}` : `was killed by ${signalName(signal)}`;
+  return new AppError("kernel_failed", `The interpreter ${how}`, {
+    details: {
+      log,
+      ...(signal === undefined ? { code: code ?? 0 } : { signal }),
+      timed_out: exit.timedOut,
+      user_us: exit.userUs,
+      system_us: exit.systemUs,
+      peak_rss_kib: exit.peakRssKib,
+    },
+  });
+}
+
+export function signalName(signal: number): string {
+  return Object.entries(constants.signals).find(([, value]) => value === signal)?.[0] ?? `signal ${signal}`;
+}
+
+export function connectionError(error: unknown): AppError {
+  if (error instanceof AppError && error.code !== "guest_refused") return error;
+  const why = errorMessage(error);
+  return new AppError("kernel_failed", `Cannot use the interpreter: ${why}`, { cause: error });
+}
 
 export function tooLarge(action: string, why: string): AppError {
   return new AppError("guest_refused", `Cannot ${action}: ${why}`, { details: { errno: "EOVERFLOW" } });
@@ -9,8 +45,5 @@ export function tooLarge(action: string, why: string): AppError {
 /** Rethrows errors other than KernelGarbage. */
 export function garbage(error: unknown): AppError {
   if (!(error instanceof KernelGarbage)) throw error;
-  return new AppError("kernel_failed", `Kernel sent garbage: ${error.message}`, {
-    remedy: { action: "retry_later" },
-    cause: error,
-  });
+  return new AppError("kernel_failed", `The interpreter sent garbage: ${error.message}`, { cause: error });
 }

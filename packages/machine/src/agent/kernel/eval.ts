@@ -6,6 +6,7 @@
  */
 import { createDeferred, maxTimerMs } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import type { TakenOutput } from "./stray-output.ts";
 import type { KernelMessage, KernelValue } from "./messages.ts";
 
 export const interruptEveryMs = 1_000;
@@ -22,7 +23,11 @@ export interface EvalOptions {
   readonly hold?: (bytes: number) => void;
 }
 
-type EvalAnswer = KernelValue & { readonly timedOut: boolean };
+type EvalAnswer = KernelValue & {
+  readonly timedOut: boolean;
+  /** bytes of output since the eval before that were not kept */
+  readonly lostOutputBytes?: number;
+};
 export type EvalOutcome = Omit<EvalAnswer, "uncheckedJson">;
 
 /** A message to the kernel and its callbacks. */
@@ -48,6 +53,8 @@ interface EvalHost {
   /** Takes back a message that was not sent; false if it was. */
   withdraw(request: KernelRequest): boolean;
   giveUp(reason: AppError): void;
+  /** The output since the eval before. */
+  takeStray(): TakenOutput;
 }
 
 export function createEvalRequest(
@@ -63,6 +70,8 @@ export function createEvalRequest(
   let stopReason: Error | undefined;
   let stopping = false;
   let noRoom: Error | undefined;
+  let hasStray = false;
+  let lostOutputBytes = 0;
 
   const finish = (settle: () => void): void => {
     lifetime.abort();
@@ -72,7 +81,7 @@ export function createEvalRequest(
   const interruptNow = (): void => {
     host.interrupt();
     timers.push(setInterval(() => host.interrupt(), interruptEveryMs));
-    const reason = `Code did not stop within ${host.graceMs} ms of an interrupt, so its kernel was killed`;
+    const reason = `Code did not stop within ${host.graceMs} ms of an interrupt, so its interpreter was killed`;
     timers.push(setTimeout(() => host.giveUp(new AppError("kernel_failed", reason)), host.graceMs));
   };
   const stop = (reason: Error | undefined): void => {
@@ -83,12 +92,29 @@ export function createEvalRequest(
       return finish(() => done.reject(stopReason ?? evalCancelled(undefined)));
     if (host.isRunning(request)) interruptNow();
   };
+  const deliver = (stream: 1 | 2, bytes: Buffer): void | Promise<void> => {
+    // A failing consumer ends its own eval, not the kernel.
+    if (stopReason) return;
+    try {
+      return options.onOutput?.(stream, bytes)?.catch((error: unknown) => stop(toError(error)));
+    } catch (error) {
+      stop(toError(error));
+    }
+  };
+  const deliverStray = (): void => {
+    if (hasStray) return;
+    hasStray = true;
+    const { pieces, lostBytes } = host.takeStray();
+    lostOutputBytes = lostBytes;
+    for (const { stream, bytes } of pieces) void deliver(stream, bytes);
+  };
   const request: KernelRequest = {
     id,
     isEval: true,
     context: options.context,
     message,
     onRunning() {
+      deliverStray();
       if (stopping) interruptNow();
       if (!options.timeoutMs) return;
       const onTimeout = (): void => {
@@ -98,13 +124,8 @@ export function createEvalRequest(
       timers.push(setTimeout(onTimeout, Math.min(options.timeoutMs, maxTimerMs)));
     },
     onOutput(stream, bytes) {
-      // A failing consumer ends its own eval, not the kernel.
-      if (stopReason) return;
-      try {
-        return options.onOutput?.(stream, bytes)?.catch((error: unknown) => stop(toError(error)));
-      } catch (error) {
-        stop(toError(error));
-      }
+      deliverStray();
+      return deliver(stream, bytes);
     },
     room(bytes) {
       if (stopReason) return false;
@@ -120,7 +141,8 @@ export function createEvalRequest(
       finish(() => {
         const failure = stopReason ?? noRoom;
         if (failure) done.reject(failure);
-        else if (answer.type === "V") done.resolve({ ...answer.value, timedOut });
+        else if (answer.type === "V")
+          done.resolve({ ...answer.value, timedOut, ...(lostOutputBytes > 0 && { lostOutputBytes }) });
         else
           done.reject(
             new AppError("guest_refused", `Cannot evaluate: ${answer.type === "Z" ? answer.text : ""}`),

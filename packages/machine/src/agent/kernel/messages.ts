@@ -14,6 +14,10 @@ const idBytes = 4;
 const answerHeaderBytes = headerBytes + idBytes;
 /** V: status and the lengths of text and JSON */
 const valueHeaderBytes = 9;
+/** V: flags beside the status */
+const textCut = 0x10;
+const jsonCut = 0x20;
+const { valueWholeBytes: wholeBytes } = kernelBounds;
 const jsonBounds = { maxDepth: kernelBounds.valueJsonDepth };
 /** JSON up to this size is checked while the message is decoded. */
 const longJsonBytes = 64 * 1024;
@@ -22,7 +26,7 @@ const ready = 0x59; // Y, the one message without an id
 /** Longest payload by type. */
 const maxPayload: Readonly<Record<string, number>> = {
   Y: kernelBounds.readyBytes,
-  V: idBytes + valueHeaderBytes + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes,
+  V: idBytes + valueHeaderBytes + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes + wholeBytes,
   // A longer one is dropped, because honest kernels have no limit for the number of contexts.
   A: kernelBounds.messageBytes,
   Z: kernelBounds.cannotBytes,
@@ -47,8 +51,12 @@ export interface KernelValue {
   readonly status: (typeof valueStatus)[number];
   /** printed form, or the traceback */
   readonly text: string;
-  /** undefined if the value has no JSON form, or one that is nested too deeply */
+  /** length of the whole text, if it was cut; 0 if it is not known */
+  readonly wholeTextBytes?: number;
+  /** undefined if the value has no JSON form, or `isJsonCut` */
   readonly json?: JsonText;
+  /** The JSON form was left out, or the message of the exception cut, because of its size. */
+  readonly isJsonCut?: true;
   /** a long JSON form instead of `json`, for longJson() */
   readonly uncheckedJson?: Buffer;
   /** the exception, if `status` is error or interrupted and the kernel described it */
@@ -195,15 +203,38 @@ function decode(message: Buffer): KernelMessage {
 }
 
 function decodeValue(payload: Buffer): KernelValue {
-  const status = valueStatus[payload[0] ?? -1];
+  const flags = payload[0] ?? -1;
+  const status = valueStatus[flags & ~(textCut | jsonCut)];
   if (status === undefined) throw new KernelGarbage("value without a known status");
   const text = longText(payload, 1, kernelBounds.valueTextBytes);
   const json = longText(payload, 5 + text.length, kernelBounds.valueJsonBytes);
-  if (payload.length !== valueHeaderBytes + text.length + json.length)
+  const end = valueHeaderBytes + text.length + json.length;
+  const isTextCut = (flags & textCut) !== 0;
+  if (payload.length !== end + (isTextCut ? wholeBytes : 0))
     throw new KernelGarbage("value with bytes left over");
   const form = status === "value" || status === "none" ? jsonOf(json) : errorOf(json);
-  return { status, text: text.toString(), ...form };
+  return {
+    status,
+    text: text.toString(),
+    ...(isTextCut
+      ? { wholeTextBytes: wholeLength(payload.readBigUInt64LE(end), text.length) }
+      : looksCut(text) && { wholeTextBytes: 0 }),
+    ...form,
+    ...((flags & jsonCut) !== 0 && { isJsonCut: true }),
+  };
 }
+
+/** Only shown, so a number that cannot be right is as good as none. */
+function wholeLength(claimed: bigint, kept: number): number {
+  return claimed > BigInt(kept) && claimed <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(claimed) : 0;
+}
+
+/** A kernel of an older snapshot has no flags; its cut text has nearly the largest length and ends in `…`. */
+function looksCut(text: Buffer): boolean {
+  return text.length > kernelBounds.valueTextBytes - 8 && text.subarray(-3).equals(ellipsis);
+}
+
+const ellipsis = Buffer.from("…");
 
 function longText(payload: Buffer, at: number, limit: number): Buffer {
   if (at + 4 > payload.length) throw new KernelGarbage("value is cut");
@@ -214,20 +245,20 @@ function longText(payload: Buffer, at: number, limit: number): Buffer {
 }
 
 /** Checked, not parsed: the host passes it on as text. */
-function jsonOf(bytes: Buffer): Pick<KernelValue, "json" | "uncheckedJson"> {
+function jsonOf(bytes: Buffer): Pick<KernelValue, "json" | "uncheckedJson" | "isJsonCut"> {
   if (bytes.length === 0) return {};
   if (bytes.length > longJsonBytes) return { uncheckedJson: bytes };
   return textOf(bytes, checkJson(bytes, jsonBounds));
 }
 
 /** Checks JSON that is too long for one turn of the event loop. Rejects with KernelGarbage if it is invalid. */
-export async function longJson(bytes: Buffer): Promise<Pick<KernelValue, "json">> {
+export async function longJson(bytes: Buffer): Promise<Pick<KernelValue, "json" | "isJsonCut">> {
   return textOf(bytes, await checkJsonInTurns(bytes, jsonBounds));
 }
 
-function textOf(bytes: Buffer, fault: ReturnType<typeof checkJson>): Pick<KernelValue, "json"> {
+function textOf(bytes: Buffer, fault: ReturnType<typeof checkJson>): Pick<KernelValue, "json" | "isJsonCut"> {
   if (fault === "invalid") throw new KernelGarbage("value with invalid JSON");
-  return fault ? {} : { json: new JsonText(bytes.toString()) };
+  return fault ? { isJsonCut: true } : { json: new JsonText(bytes.toString()) };
 }
 
 /** The traceback also names the exception, so a description beyond the bounds is not needed. */

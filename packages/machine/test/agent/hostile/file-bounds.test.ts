@@ -100,6 +100,17 @@ test("listFiles() counts the paths of entries, however short their names are", a
   assert.ok(held >= 50 * 4000, `${held} bytes`);
 });
 
+test("listFiles() counts two bytes for each character of a name that is not ASCII", async () => {
+  await using guest = await FakeGuest.ready();
+  let held = 0;
+  const listing = listFiles(guest.client, "/", { hold: (bytes) => void (held += bytes) });
+  const id = await guest.acceptStart();
+  guest.output(id, 1, 0, record("€".repeat(300)));
+  guest.exit(id);
+  await listing;
+  assert.ok(held >= 2 * 2 * 300, `${held} bytes`);
+});
+
 test("listFiles() normalises the directory in the paths of its entries", async () => {
   for (const [asked, path] of [
     ["/", "/n"],

@@ -13,7 +13,8 @@ function claim(type: string, bytes: number): Buffer {
   return Buffer.concat([Buffer.from(type), u32(bytes)]);
 }
 
-const valueLimit = 13 + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes;
+const valueLimit =
+  13 + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes + kernelBounds.valueWholeBytes;
 
 for (const [what, claimed] of [
   ["a value that claims too many bytes", claim("V", valueLimit + 1)],
@@ -69,7 +70,7 @@ for (const [what, json] of [
     const kernel = await FakeKernel.start(guest);
     const outcome = kernel.client.evaluate({ code: "1", context });
     await kernel.control.send(kernelValue(await kernel.asked(), 0, "deep", json));
-    assert.deepEqual(await outcome, { status: "value", text: "deep", timedOut: false });
+    assert.deepEqual(await outcome, { status: "value", text: "deep", isJsonCut: true, timedOut: false });
     assert.equal(kernel.client.dead, undefined);
   });
 }
@@ -186,6 +187,16 @@ test("a large answer to no message is not kept and ends the kernel", async () =>
   const ended = kernel.client.ended;
   await kernel.control.send(kernelValue(4711, 0, Buffer.alloc(4 * mib), ""));
   assert.match((await ended).message, /garbage: answer to 4711, which is not pending/);
+});
+
+test("a flag without the length that it announces ends the kernel, and an unknown flag too", async () => {
+  for (const status of [0x10, 0x40, 0x84]) {
+    await using guest = await FakeGuest.ready();
+    const kernel = await FakeKernel.start(guest);
+    const outcome = kernel.client.evaluate({ code: "1", context });
+    await kernel.control.send(kernelValue(await kernel.asked(), status, "", ""));
+    await assert.rejects(outcome, { code: "kernel_failed", message: /garbage: value/ });
+  }
 });
 
 test("lengths inside a value that do not fit end the kernel", async () => {

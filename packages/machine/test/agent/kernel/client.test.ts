@@ -71,6 +71,33 @@ test("onStray gets output without an eval", async () => {
   assert.match(stray, /^later/);
 });
 
+test("output between two evals goes to the second one, before its own", async () => {
+  await using agent = await RealAgent.open();
+  let wake = (): void => undefined;
+  const arrived = new Promise<void>((resolve) => (wake = resolve));
+  await using kernel = await startKernel(agent.client, { onStray: () => wake() });
+  const { wait, open } = gate(agent);
+  const code = `import threading\ndef later():\n${wait.replaceAll(/^/gm, " ")}print('later', flush=True)\nthreading.Thread(target=later).start()`;
+  await kernel.evaluate({ code, context });
+  await open();
+  await arrived;
+  let seen = "";
+  const onOutput = (_stream: 1 | 2, bytes: Buffer): void => void (seen += bytes.toString());
+  await kernel.evaluate({ code: "print('own')", context, onOutput });
+  assert.equal(seen, "later\nown\n");
+  await kernel.evaluate({ code: "print('next')", context, onOutput });
+  assert.equal(seen, "later\nown\nnext\n");
+});
+
+test("a value that is cut says so", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  const cut = await kernel.evaluate({ code: "'x' * 5_000_000", context });
+  assert.deepEqual([cut.wholeTextBytes, cut.isJsonCut, cut.json], [5_000_002, true, undefined]);
+  const whole = await kernel.evaluate({ code: "'x' * 5_000", context });
+  assert.deepEqual([whole.wholeTextBytes, whole.isJsonCut], [undefined, undefined]);
+});
+
 test("contexts are separate, are listed and can be dropped", async () => {
   await using agent = await RealAgent.open();
   await using kernel = await startKernel(agent.client);
@@ -88,6 +115,20 @@ test("a timeout interrupts the code and keeps the kernel", async () => {
   const outcome = await kernel.evaluate({ code: "while True: pass", context, timeoutMs: 100 });
   assert.deepEqual([outcome.status, outcome.timedOut], ["interrupted", true]);
   assert.equal((await kernel.evaluate({ code: "z", context })).json?.parse(), 5);
+});
+
+test("runningContext is the context of the eval in progress", async () => {
+  await using agent = await RealAgent.open();
+  await using kernel = await startKernel(agent.client);
+  assert.equal(kernel.runningContext, undefined);
+  const { wait, open } = gate(agent);
+  const running = kernel.evaluate({ code: wait, context: "one" });
+  const waiting = kernel.evaluate({ code: "1", context: "two" });
+  assert.equal(kernel.runningContext, "one");
+  await open();
+  await running;
+  await waiting;
+  assert.equal(kernel.runningContext, undefined);
 });
 
 test("the timeout of an eval starts when the eval runs", async (t) => {
@@ -146,6 +187,8 @@ test("the error of a kernel that exits has its exit code and its last stderr lin
       [error.code, error.details["code"], error.details["log"]],
       ["kernel_failed", 7, ["goodbye"]],
     );
+    assert.match(error.message, /^The interpreter exited with code 7$/);
+    for (const name of Object.keys(error.details)) assert.match(name, /^[a-z_]+$/);
     return true;
   });
   assert.equal(await kernel.ended, kernel.dead);

@@ -137,3 +137,37 @@ test("decodeNames() requires a NUL after each name", () => {
   assert.deepEqual(decodeNames(Buffer.alloc(0)), []);
   assert.throws(() => decodeNames(Buffer.from("a")), KernelGarbage);
 });
+
+test("a value says what its kernel has cut", () => {
+  const decoded = (bytes: Buffer) => {
+    const [first] = parse(bytes);
+    assert.equal(first?.type, "V");
+    return first.type === "V" ? first.value : undefined;
+  };
+  const cut = (status: number, whole: bigint) => {
+    const end = Buffer.alloc(8);
+    end.writeBigUInt64LE(whole);
+    return message("V", u32(1), u8(status), u32(2), Buffer.from("ab"), u32(0), end);
+  };
+  assert.deepEqual(decoded(cut(0x10, 9n)), { status: "value", text: "ab", wholeTextBytes: 9 });
+  assert.deepEqual(decoded(cut(0x30, 9n)), {
+    status: "value",
+    text: "ab",
+    wholeTextBytes: 9,
+    isJsonCut: true,
+  });
+  // A length that cannot be right is not passed on; the fact is.
+  assert.equal(decoded(cut(0x10, 1n))?.wholeTextBytes, 0);
+  assert.equal(decoded(cut(0x10, 2n ** 63n))?.wholeTextBytes, 0);
+  assert.deepEqual(decoded(value(1, 0x20, "x", "")), { status: "value", text: "x", isJsonCut: true });
+  assert.equal(decoded(value(1, 0, "x", "[".repeat(1001) + "]".repeat(1001)))?.isJsonCut, true);
+  const error = decoded(value(1, 0x22, "x", '{"name":"E","value":"v"}'));
+  assert.deepEqual(
+    [error?.status, error?.error, error?.isJsonCut],
+    ["error", { name: "E", value: "v" }, true],
+  );
+  // A kernel of an older snapshot has no flags.
+  const long = `${"x".repeat((4 << 20) - 3)}…`;
+  assert.equal(decoded(value(1, 0, long, ""))?.wholeTextBytes, 0);
+  assert.equal(decoded(value(1, 0, "short…", ""))?.wholeTextBytes, undefined);
+});

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { EvalResult } from "@forkd/contract";
+import { openFakeDaemon, sandbox } from "../fake-daemon.ts";
+import { runCli, type Finished } from "../run-cli.ts";
+
+const id = "sb-00000000000000000000000a";
+const value: EvalResult = {
+  result: "4",
+  result_json: 4,
+  stdout: "",
+  stderr: "",
+  error: null,
+  traceback: null,
+  exit_code: 0,
+  interrupted: false,
+  timed_out: false,
+  truncated: false,
+  restarted: false,
+  language: "python",
+  context: "default",
+  duration_ms: 1,
+};
+
+async function notesOf(some: Partial<EvalResult>): Promise<Finished> {
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${id}`]: { json: sandbox(id) },
+    [`POST /v1/sandboxes/${id}/eval`]: { lines: [{ type: "result", result: { ...value, ...some } }] },
+  });
+  return await runCli(["eval", "--quiet", id, "1"], daemon);
+}
+
+test("eval says how much of a value is shown", async () => {
+  const cut: Partial<EvalResult> = { result: "x".repeat(1024), truncated: true };
+  const sized = await notesOf({ ...cut, truncated_parts: ["result", "result_json"], result_bytes: 2048 });
+  assert.deepEqual([sized.code, sized.stdout], [0, `${"x".repeat(1024)}\n`]);
+  assert.equal(sized.stderr, "forkd: The value is truncated: 1.0 KiB of 2.0 KiB shown\n");
+  const unsized = await notesOf({ ...cut, truncated_parts: ["result"] });
+  assert.equal(unsized.stderr, "forkd: The value is truncated: 1.0 KiB shown\n");
+});
+
+test("eval says that output or a traceback is cut, and nothing about JSON that it does not show", async () => {
+  const parts = async (...truncated_parts: NonNullable<EvalResult["truncated_parts"]>) =>
+    (await notesOf({ truncated: true, truncated_parts })).stderr;
+  assert.equal(await parts("stdout", "stderr"), "forkd: The output is truncated\n");
+  assert.equal(await parts("traceback"), "forkd: The traceback is truncated\n");
+  assert.equal(await parts("result_json"), "");
+  assert.equal((await notesOf({ truncated: true })).stderr, "forkd: The output is truncated\n");
+});
+
+test("eval says that the interpreter was started again, and whether it is warm", async () => {
+  const lost = "forkd: The interpreter had ended and was started again: earlier variables are gone";
+  assert.equal((await notesOf({ restarted: true })).stderr, `${lost}\n`);
+  assert.equal(
+    (await notesOf({ restarted: true, warmup_error: "NameError: x" })).stderr,
+    `${lost}, and the warm-up did not succeed: NameError: x\n`,
+  );
+});
+
+test("an error shows the end of the output in its details, without control characters", async () => {
+  const json = {
+    error: 'Cannot run "make" in the parent: exit code 3; last output: oh no',
+    code: "invalid_recipe",
+    details: { output: "first\noh \u001b[1mno" },
+  };
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${id}`]: { json: sandbox(id) },
+    [`POST /v1/sandboxes/${id}/eval`]: { status: 400, json },
+  });
+  const { code, stderr } = await runCli(["eval", id, "1"], daemon);
+  assert.equal(code, 2);
+  assert.equal(stderr, `forkd: ${json.error}\n  | first\n  | oh  [1mno\n`);
+});
