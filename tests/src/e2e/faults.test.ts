@@ -136,7 +136,7 @@ test("a build whose guest does not boot or whose warm-up fails leaves nothing be
   const failing = { tag: "failing", rootfs: root, memory_mib: 96, disk_mib: 16 };
   await rejectsWith(
     daemon.forkd.snapshots.build({ ...failing, run: [["/no/such"]] }),
-    "guest_refused",
+    "invalid_recipe",
     /no\/such/,
   );
   await rejectsWith(
