@@ -40,15 +40,9 @@ test("events prints a line per event, with --json the raw events", async () => {
   assert.deepEqual([text.code, text.stderr], [130, ""]);
   assert.equal(
     text.stdout,
-<<<<<<< HEAD
     `2023-11-14T22:13:21.000Z  ${column("sandbox.died")}  ${idA}  py  (VMM [2J killed)\n` +
       `2023-11-14T22:13:22.000Z  ${column("snapshot.ready")}  -${" ".repeat(26)}  b\n` +
       `2023-11-14T22:13:23.000Z  ${column("sandbox.killed")}  ${idB}  py\n`,
-=======
-    `2023-11-14T22:13:21.000Z  ${padded("sandbox.died")}  ${idA}  py  (VMM [2J killed)\n` +
-      `2023-11-14T22:13:22.000Z  ${padded("snapshot.ready")}  -${" ".repeat(26)}  b\n` +
-      `2023-11-14T22:13:23.000Z  ${padded("sandbox.killed")}  ${idB}  py\n`,
->>>>>>> g2
   );
   const args = [
     "events",
