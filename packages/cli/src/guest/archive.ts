@@ -6,7 +6,7 @@
 const blockBytes = 512;
 const maxNameBytes = 100;
 
-export type ArchiveFile = { readonly path: string; readonly mode: number; readonly content: Uint8Array };
+type ArchiveFile = { readonly path: string; readonly mode: number; readonly content: Uint8Array };
 
 /** Two empty blocks end an archive. */
 export const archiveEnd: Uint8Array = new Uint8Array(2 * blockBytes);
