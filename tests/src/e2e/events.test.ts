@@ -116,6 +116,21 @@ function assertDashboard(metrics: ReturnType<typeof parseMetrics>): void {
     assert.ok(family, `the dashboard queries ${name}, which does not exist`);
     if (name !== family.name) assert.equal(family.type, "histogram", name);
   }
+  const { panels } = JSON.parse(dashboard) as { panels: Panel[] };
+  for (const { title, targets, options } of panels) {
+    const units = new Set(targets.map(({ expr }) => unitOf(expr)));
+    assert.equal(units.size, 1, `panel "${title}" shows ${[...units].join(" and ")} on one axis`);
+    const isLabel = targets.some(({ expr }) => expr.includes("_info{"));
+    assert.equal(options.textMode === "name", isLabel, `panel "${title}"`);
+  }
+}
+
+type Panel = { title: string; targets: { expr: string }[]; options: { textMode?: string } };
+
+function unitOf(expr: string): string {
+  if (expr.includes("histogram_quantile(")) return "seconds";
+  if (expr.includes("rate(")) return "per second";
+  return /_(bytes|seconds)\b/.exec(expr)?.[1] ?? (expr.includes("fds") ? "descriptors" : "count");
 }
 
 test("fork() with the same idempotency key gets the same answer after the daemon was killed", async () => {
