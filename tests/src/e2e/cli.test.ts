@@ -188,7 +188,10 @@ test("fork --vary gives each child its own input", async () => {
 test("a tag that does not exist exits 3 with one remedy", async () => {
   const { code, stderr } = await forkd(["fork", "pyhton"]);
   assert.equal(code, 3);
-  assert.equal(stderr, 'forkd: Cannot find snapshot "pyhton"\n  Did you mean "python"? Run `forkd images` to list snapshots.\n');
+  assert.equal(
+    stderr,
+    'forkd: Cannot find snapshot "pyhton"\n  Did you mean "python"? Run `forkd images` to list snapshots.\n',
+  );
 });
 
 test("usage errors exit with code 2 and a message", async () => {
