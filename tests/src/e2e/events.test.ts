@@ -121,11 +121,11 @@ function assertDashboard(metrics: ReturnType<typeof parseMetrics>): void {
     const units = new Set(targets.map(({ expr }) => unitOf(expr)));
     assert.equal(units.size, 1, `panel "${title}" shows ${[...units].join(" and ")} on one axis`);
     const isLabel = targets.some(({ expr }) => expr.includes("_info{"));
-    assert.equal(options.textMode === "name", isLabel, `panel "${title}"`);
+    assert.equal(options?.textMode === "name", isLabel, `panel "${title}"`);
   }
 }
 
-type Panel = { title: string; targets: { expr: string }[]; options: { textMode?: string } };
+type Panel = { title: string; targets: { expr: string }[]; options?: { textMode?: string } };
 
 function unitOf(expr: string): string {
   if (expr.includes("histogram_quantile(")) return "seconds";

@@ -1,6 +1,7 @@
 /** A data directory for one daemon, with hard links to the shared snapshots, which are fast to make. */
-import { cp, link, mkdir, readdir, rename, symlink } from "node:fs/promises";
+import { cp, link, mkdir, readdir, rename, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
+import { runProgram } from "@forkd/base";
 import { sharedData } from "./places.ts";
 
 export async function linkSnapshots(dataDir: string, tags: readonly string[]): Promise<void> {
@@ -8,6 +9,12 @@ export async function linkSnapshots(dataDir: string, tags: readonly string[]): P
   for (const tag of tags) await linkSnapshot(dataDir, tag);
   // Images are content-addressed and never change.
   await symlink(join(sharedData, "images"), join(dataDir, "images"));
+}
+
+/** Gives a data directory its own links to the shared images, so that a daemon can remove unused ones. */
+export async function ownImages(dataDir: string): Promise<void> {
+  await rm(join(dataDir, "images"));
+  await runProgram("cp", ["-al", join(sharedData, "images"), join(dataDir, "images")]);
 }
 
 /** Links one shared snapshot, under another tag if `tag` is given. */

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { isErrno, runProgram, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
-import { linkSnapshot, linkSnapshots, ownFile } from "../data-dir.ts";
+import { linkSnapshot, linkSnapshots, ownFile, ownImages } from "../data-dir.ts";
 import { noteDataDir } from "../orphans.ts";
 import { cliPath, repository } from "../places.ts";
 import { until } from "@forkd/test-support";
@@ -65,6 +65,8 @@ export class Reader implements AsyncDisposable {
     const dataDir = join(dir, "data");
     noteDataDir(dataDir);
     await linkSnapshots(dataDir, []);
+    // The pages remove images that no snapshot uses.
+    await ownImages(dataDir);
     for (const [tag, baked] of Object.entries(snapshots)) {
       await linkSnapshot(dataDir, baked, tag);
       // Other test files link the shared one meanwhile, which changes its ctime, and tar takes that for a change.
