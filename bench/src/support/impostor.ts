@@ -1,5 +1,5 @@
 /**
- * Sandboxes whose guest speaks the agent protocol to hurt the daemon: bench/guest/impostor.c in the place of
+ * Sandboxes whose guest speaks the agent protocol to hurt the daemon: bench/guest/impostor*.c in the place of
  * the agent. Used by the benchmark `hostile` and by tests/src/e2e/hostile-protocol.test.ts.
  */
 import { mkdtempSync, rmSync } from "node:fs";
@@ -66,8 +66,10 @@ async function compileImpostor(): Promise<Uint8Array> {
   const dir = mkdtempSync(join(tmpdir(), "forkd-impostor-"));
   try {
     const program = join(dir, "impostor");
-    const source = join(repository, "bench/guest/impostor.c");
-    await command("gcc", ["-O2", "-static", "-Wall", "-Wextra", "-Werror", "-o", program, source]);
+    const sources = ["impostor.c", "impostor-frames.c", "impostor-attacks.c"].map((name) =>
+      join(repository, "bench/guest", name),
+    );
+    await command("gcc", ["-O2", "-static", "-Wall", "-Wextra", "-Werror", "-o", program, ...sources]);
     return await readFile(program);
   } finally {
     rmSync(dir, { recursive: true, force: true });
