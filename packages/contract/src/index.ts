@@ -1,4 +1,5 @@
 export { errorBodySchema } from "./error-body.ts";
+export { boundRule, typeName } from "./issue-words.ts";
 export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./wire/errors.ts";
 export { advice, parseRemedy, remedyActions, wordRemedy } from "./wire/remedies.ts";
 export { similarNames } from "./wire/similar.ts";

@@ -1,5 +1,6 @@
 /** Says in plain words what is wrong with a recipe.json (pure). */
 import { findJsonFault } from "@forkd/base";
+import { boundRule, similarNames, typeName } from "@forkd/contract";
 import { z } from "zod";
 
 type RawIssue = Parameters<z.core.$ZodErrorMap>[0];
@@ -39,13 +40,11 @@ export function wordIssue(issue: RawIssue): string | undefined {
     case "invalid_value":
       return wordValue(issue.input, issue.values);
     case "invalid_type":
-      return issue.input === undefined
-        ? "is missing"
-        : `must be ${typeNames[issue.expected] ?? issue.expected}`;
+      return issue.input === undefined ? "is missing" : `must be ${typeName(issue.expected)}`;
     case "too_small":
-      return `must ${bound(issue.origin, "at least", Number(issue.minimum))}`;
+      return boundRule(issue.origin, "at least", Number(issue.minimum));
     case "too_big":
-      return `must ${bound(issue.origin, "at most", Number(issue.maximum))}`;
+      return boundRule(issue.origin, "at most", Number(issue.maximum));
     case "invalid_key":
       return issue.issues[0]?.message;
     case "unrecognized_keys":
@@ -55,55 +54,15 @@ export function wordIssue(issue: RawIssue): string | undefined {
   }
 }
 
-const typeNames: Readonly<Record<string, string>> = {
-  string: "a string",
-  number: "a number",
-  int: "a whole number",
-  boolean: "true or false",
-  array: "a list",
-  object: "an object",
-  record: "an object",
-};
-
 function wordValue(input: unknown, values: readonly unknown[]): string {
   const allowed = values.map((value) => JSON.stringify(value)).join(" or ");
   return input === undefined ? `is missing; write ${allowed}` : `must be ${allowed}`;
 }
 
-function bound(origin: string, limit: string, value: number): string {
-  if (origin === "string") return `have ${limit} ${value} characters`;
-  if (origin === "array") return `have ${limit} ${value} entries`;
-  return `be ${limit} ${value}`;
-}
-
 /** describeIssues() adds where the keys are. */
 function wordUnknown(keys: readonly string[], known: readonly string[]): string {
   const names = keys.map((key) => `"${key.slice(0, maxKey)}"`).join(", ");
-  const meant = keys.flatMap((key) => closest(key, known) ?? []);
+  const meant = keys.flatMap((key) => similarNames(key, known).similar?.[0] ?? []);
   const hint = meant.length > 0 ? `. Did you mean ${meant.map((key) => `"${key}"`).join(", ")}?` : ".";
   return `unknown key${keys.length > 1 ? "s" : ""} ${names}${hint} Known keys: ${known.join(", ")}`;
-}
-
-/** The known word that a typing error turns into this one. */
-function closest(word: string, known: readonly string[]): string | undefined {
-  const limit = Math.max(1, Math.floor(word.length / 3));
-  const [best] = known
-    .map((each) => ({ each, distance: editDistance(word, each) }))
-    .filter(({ distance }) => distance <= limit)
-    .toSorted((a, b) => a.distance - b.distance);
-  return best?.each;
-}
-
-/** Insertions, deletions and replacements from one word to the other. */
-function editDistance(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, index) => index);
-  for (const [i, letter] of from.split("").entries()) {
-    const next = [i + 1];
-    for (const [j, other] of to.split("").entries()) {
-      const replaced = (row[j] ?? 0) + (letter === other ? 0 : 1);
-      next.push(Math.min(replaced, (row[j + 1] ?? 0) + 1, (next[j] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row.at(-1) ?? 0;
 }
