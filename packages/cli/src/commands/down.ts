@@ -4,6 +4,7 @@ import type { ShutdownResult } from "@forkd/contract";
 import { errorCodes, plural } from "@forkd/contract/wire";
 import { Option, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
+import { isAlive } from "../daemon/is-alive.ts";
 import { examples } from "../options/help.ts";
 import { signalExitCode } from "../terminal/interrupts.ts";
 
@@ -121,13 +122,4 @@ async function processEnd(pid: number, signal: AbortSignal): Promise<boolean> {
     await delay(exitPollMs, undefined, { signal });
   }
   return true;
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return error instanceof Error && "code" in error && error.code === "EPERM";
-  }
 }

@@ -1,34 +1,23 @@
 /** A daemon that another process started with the same data directory. */
-import { readFile } from "node:fs/promises";
-import { constants } from "node:fs";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { advice, AppError } from "@forkd/contract/wire";
 import type { Forkd } from "@forkd/sdk";
-import { connect, defaultDataDir, findDaemon as findTarget } from "@forkd/sdk/node";
+import { connect, defaultDataDir, findDaemon as findTarget, readDaemonRecord } from "@forkd/sdk/node";
 import { findDaemon, isHealthy } from "./health.ts";
 import { listenMs } from "./deadlines.ts";
+import { isAlive } from "./is-alive.ts";
 
 const pollMs = 50;
 
 /** Who looks for it. */
 type Seeker = { readonly variables: NodeJS.ProcessEnv; readonly signal: AbortSignal };
-type DaemonRecord = { readonly pid: number; readonly socket: string };
+type LiveDaemon = { readonly pid: number; readonly socket: string };
 
-/** The record in the data directory; undefined if there is none or its daemon has exited. */
-async function liveRecord(variables: NodeJS.ProcessEnv): Promise<DaemonRecord | undefined> {
-  const path = join(defaultDataDir(variables), "daemon.json");
-  try {
-    // Not blocking: opening a FIFO would wait for a writer.
-    const text = await readFile(path, { encoding: "utf8", flag: constants.O_RDONLY | constants.O_NONBLOCK });
-    const { pid, socket } = JSON.parse(text) as { pid?: unknown; socket?: unknown };
-    if (typeof pid !== "number" || typeof socket !== "string") return undefined;
-    process.kill(pid, 0);
-    return { pid, socket };
-  } catch {
-    // Nothing can be learned from it.
-    return undefined;
-  }
+/** The daemon of the data directory, by its record; undefined if there is none or it has exited. */
+async function liveDaemon(variables: NodeJS.ProcessEnv): Promise<LiveDaemon | undefined> {
+  const { pid, socket } = (await readDaemonRecord(defaultDataDir(variables))).record;
+  return pid !== undefined && socket !== undefined && isAlive(pid) ? { pid, socket } : undefined;
 }
 
 async function ownSocket(variables: NodeJS.ProcessEnv): Promise<string | undefined> {
@@ -38,7 +27,7 @@ async function ownSocket(variables: NodeJS.ProcessEnv): Promise<string | undefin
 
 /** Throws if the daemon of the data directory answers on another socket than the one that this verb uses. */
 export async function refuseOtherSocket({ variables, signal }: Seeker): Promise<void> {
-  const [record, own] = [await liveRecord(variables), await ownSocket(variables)];
+  const [record, own] = [await liveDaemon(variables), await ownSocket(variables)];
   if (!record || own === undefined || resolve(record.socket) === own) return;
   const other = await connect({ socket: record.socket });
   if (!(await isHealthy(other, signal))) return;
@@ -60,7 +49,7 @@ export async function waitForOther({ variables, signal }: Seeker, failure: AppEr
     const forkd = await findDaemon(signal);
     if (forkd !== undefined) return forkd;
     await refuseOtherSocket({ variables, signal });
-    const record = await liveRecord(variables);
+    const record = await liveDaemon(variables);
     if (record) seenAt ??= performance.now();
     if (record && seenAt !== undefined && performance.now() - seenAt > listenMs) throw deaf(record);
     await delay(pollMs, undefined, { signal }).catch(() => undefined); // the loop checks the signal
@@ -68,7 +57,7 @@ export async function waitForOther({ variables, signal }: Seeker, failure: AppEr
   throw failure;
 }
 
-function deaf({ pid, socket }: DaemonRecord): AppError {
+function deaf({ pid, socket }: LiveDaemon): AppError {
   return new AppError(
     "daemon_unreachable",
     `The daemon (pid ${pid}) runs but does not listen on "${socket}"`,

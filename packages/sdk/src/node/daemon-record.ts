@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { AppError } from "@forkd/contract/wire";
 import type { Transport, TransportRequest } from "../transport.ts";
 
-export type DaemonRecord = { socket?: string; url?: string; token_file?: string };
+export type DaemonRecord = { pid?: number; socket?: string; url?: string; token_file?: string };
 
 const maxRecordBytes = 64 * 1024;
 
@@ -23,7 +23,8 @@ export async function readDaemonRecord(
     const value: unknown = JSON.parse(text);
     if (typeof value !== "object" || value === null) throw new Error("it is not a JSON object");
     const texts = Object.entries(value).filter(([, each]) => typeof each === "string");
-    return { file, record: Object.fromEntries(texts) };
+    const pid = "pid" in value && typeof value.pid === "number" ? { pid: value.pid } : {};
+    return { file, record: { ...Object.fromEntries(texts), ...pid } };
   } catch (error) {
     return { file, record: {}, problem: error instanceof Error ? error.message : String(error) };
   }
