@@ -36,3 +36,11 @@ export function runCli(args: readonly string[], options: CliOptions = {}): Promi
   });
   return new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout, stderr })));
 }
+
+/** The values of output with one JSON document per line. */
+export function jsonLines(text: string): unknown[] {
+  return text
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as unknown);
+}

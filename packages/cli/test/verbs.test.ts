@@ -3,11 +3,8 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Command } from "commander";
-import { optionValues } from "../src/commands/complete.ts";
-import { verbs } from "../src/verbs.ts";
 import { idA, idB, openFakeDaemon, sandbox, snapshot } from "./fake-daemon.ts";
-import { runCli } from "./run-cli.ts";
+import { jsonLines, runCli } from "./run-cli.ts";
 
 const twoSandboxes = { "GET /v1/sandboxes": { json: [sandbox(idA), sandbox(idB, 1)] } };
 
@@ -139,13 +136,7 @@ test("build sends the absolute path of the recipe and prints events with --json"
     cwd: daemon.dir,
   });
   assert.equal(code, 0, stderr);
-  assert.deepEqual(
-    stdout
-      .trim()
-      .split("\n")
-      .map((line) => JSON.parse(line) as unknown),
-    lines,
-  );
+  assert.deepEqual(jsonLines(stdout), lines);
   assert.deepEqual(JSON.parse(daemon.asked[0]?.body ?? ""), {
     tag: "mine",
     recipe: join(daemon.dir, "mine"),
@@ -164,69 +155,6 @@ test("build sends the absolute path of the recipe and prints events with --json"
     no_cache: true,
   });
   assert.equal((await runCli(["build", "./absent"], { socket: daemon.socket, cwd: daemon.dir })).code, 3);
-});
-
-test("eval prints only the value to stdout", async () => {
-  const result = {
-    result: "4",
-    result_json: 4,
-    stdout: "hi\n",
-    stderr: "",
-    error: null,
-    traceback: null,
-    exit_code: 0,
-    interrupted: false,
-    timed_out: false,
-    truncated: false,
-    restarted: false,
-    language: "python",
-    context: "default",
-    duration_ms: 1,
-  };
-  const failed = { ...result, result: null, error: "E: x", traceback: "Traceback\nE: x\n", exit_code: 1 };
-  const hi = { type: "stdout", offset: 0, data: "hi\n", encoding: "utf8" };
-  await using daemon = await openFakeDaemon({
-    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
-    [`POST /v1/sandboxes/${idA}/eval`]: ({ body }) => ({
-      lines: [
-        hi,
-        {
-          type: "result",
-          result: body.includes("raise")
-            ? failed
-            : body.includes("slow")
-              ? { ...failed, timed_out: true }
-              : result,
-        },
-      ],
-    }),
-  });
-  assert.deepEqual(await runCli(["eval", idA, "-"], { socket: daemon.socket, stdin: "2+2" }), {
-    code: 0,
-    stdout: "4\n",
-    stderr: "hi\n",
-  });
-  const raised = await runCli(["eval", idA, "raise"], daemon);
-  assert.deepEqual(raised, { code: 1, stdout: "", stderr: "hi\nTraceback\nE: x\n" });
-  assert.equal((await runCli(["eval", idA, "slow"], daemon)).code, 124);
-});
-
-test("Ctrl-C during an eval interrupts the code and exits with 130", async () => {
-  const result = { result: null, error: "KeyboardInterrupt", traceback: null, exit_code: 1 };
-  const interrupted = { ...result, interrupted: true, timed_out: false, truncated: false };
-  await using daemon = await openFakeDaemon({
-    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
-    [`POST /v1/sandboxes/${idA}/eval`]: { lines: [], hold: true },
-    [`POST /v1/sandboxes/${idA}/interrupt`]: () => {
-      daemon.release([{ type: "result", result: interrupted }]);
-      return {};
-    },
-  });
-  const running = runCli(["eval", idA, "while True: pass"], {
-    socket: daemon.socket,
-    onStart: (child) => void daemon.askedFor("/eval").then(() => child.kill("SIGINT")),
-  });
-  assert.equal((await running).code, 130);
 });
 
 test("messages about arguments begin with a capital, name the reason and the right help", async () => {
@@ -292,63 +220,6 @@ test("cp copies files and trees in both directions", async () => {
     ["/new/f", "ok"],
     ["/new/l", "ok"],
   ]);
-});
-
-test("completion completes every argument and option that is an id or a tag", async () => {
-  const kinds = { id: "sandboxes", tag: "tags" } as const;
-  for (const verb of verbs) {
-    const command = new Command(verb.name);
-    (await verb.load()).define(command, () => async () => {});
-    const named = (name: string | undefined) => Object.entries(kinds).find(([each]) => each === name)?.[1];
-    const operand = named(command.registeredArguments[0]?.name());
-    if (operand !== undefined) assert.equal(verb.completes, operand, verb.name);
-    assert.deepEqual(
-      Object.keys(verb.subcommands ?? {}),
-      command.commands.map((each) => each.name()),
-      verb.name,
-    );
-    for (const { long, flags } of [command, ...command.commands].flatMap(({ options }) => options)) {
-      const value = named(/<(\w+)>$/.exec(flags)?.[1]);
-      if (value !== undefined) assert.equal(optionValues[long ?? ""], value, `${verb.name} ${long}`);
-    }
-  }
-});
-
-test("completion completes verbs, tags, ids and options", async () => {
-  await using daemon = await openFakeDaemon(twoSandboxes);
-  const complete = async (...words: string[]) =>
-    (await runCli(["__complete", "--", ...words], daemon)).stdout.split("\n").filter(Boolean);
-  assert.deepEqual(await complete("im"), ["images"]);
-  assert.deepEqual(await complete("der"), ["derive"]);
-  assert.deepEqual(await complete("snapshot-d"), ["snapshot-diff"]);
-  assert.ok(!(await complete("")).includes("snapshot-diff"));
-  assert.deepEqual(await complete("kill", "sb-aa"), [idA]);
-  assert.deepEqual(await complete("kill", "--ta"), ["--tag"]);
-  assert.deepEqual(await complete("top", "--sort", "m"), ["memory"]);
-  assert.deepEqual(await complete("serve", "--log-f"), ["--log-file"]);
-  assert.deepEqual((await runCli(["__complete", "--", "kill", ""])).stdout, "");
-  assert.deepEqual(await complete("--ver"), ["--version"]);
-  assert.match((await runCli(["completion", "bash"])).stdout, /complete -o default -F _forkd forkd/);
-});
-
-test("completion completes commands and contexts of a running sandbox", async () => {
-  const paused = { ...sandbox(idB, 1), state: "paused" };
-  await using daemon = await openFakeDaemon({
-    "GET /v1/sandboxes": { json: [sandbox(idA), paused] },
-    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
-    [`GET /v1/sandboxes/${idA}/execs`]: { json: [{ exec_id: 71 }, { exec_id: 82 }] },
-    [`GET /v1/sandboxes/${idA}/contexts`]: { json: [{ name: "default" }, { name: "job-7" }] },
-  });
-  const complete = async (...words: string[]) =>
-    (await runCli(["__complete", "--", ...words], daemon)).stdout.split("\n").filter(Boolean);
-  assert.deepEqual(await complete("attach", ""), [idA, idB]);
-  assert.deepEqual(await complete("attach", "--tail", "3", ""), [idA, idB]);
-  assert.deepEqual(await complete("attach", "aa", ""), ["71", "82"]);
-  assert.deepEqual(await complete("attach", "aa", "7"), ["71"]);
-  assert.deepEqual(await complete("attach", "ab", ""), []);
-  assert.deepEqual(await complete("contexts", "aa", "--drop", "j"), ["job-7"]);
-  assert.deepEqual(await complete("interrupt", "--language", "p"), ["python"]);
-  assert.ok(!daemon.asked.some(({ path }) => path.includes(`${idB}/`)));
 });
 
 test("ls names how many dead sandboxes it hides", async () => {

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { lastLines } from "../../src/guest/last-lines.ts";
 import { DetachKeys } from "../../src/terminal/detach-keys.ts";
 import { idA, openFakeDaemon, sandbox } from "../fake-daemon.ts";
-import { runCli } from "../run-cli.ts";
+import { jsonLines, runCli } from "../run-cli.ts";
 
 const output = (type: string, data: string, offset = 0) => ({ type, offset, data, encoding: "utf8" });
 const exit = (exit_code: number) => ({ type: "exit", exit_code, timed_out: false, duration_ms: 1 });
@@ -62,13 +62,7 @@ test("attach prints the output of the only running command and exits with its co
   });
   assert.deepEqual(await runCli(["attach", idA], daemon), { code: 5, stdout: "earlier\n", stderr: "oops\n" });
   const json = await runCli(["attach", idA, "7", "--json"], daemon);
-  assert.deepEqual(
-    json.stdout
-      .trim()
-      .split("\n")
-      .map((line) => JSON.parse(line) as unknown),
-    lines,
-  );
+  assert.deepEqual(jsonLines(json.stdout), lines);
 });
 
 test("attach --tail begins with the last lines of each stream", async () => {

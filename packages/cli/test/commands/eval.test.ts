@@ -30,6 +30,54 @@ async function notesOf(some: Partial<EvalResult>): Promise<Finished> {
   return await runCli(["eval", "--quiet", id, "1"], daemon);
 }
 
+test("eval prints only the value to stdout", async () => {
+  const result = { ...value, stdout: "hi\n" };
+  const failed = { ...result, result: null, error: "E: x", traceback: "Traceback\nE: x\n", exit_code: 1 };
+  const hi = { type: "stdout", offset: 0, data: "hi\n", encoding: "utf8" };
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${id}`]: { json: sandbox(id) },
+    [`POST /v1/sandboxes/${id}/eval`]: ({ body }) => ({
+      lines: [
+        hi,
+        {
+          type: "result",
+          result: body.includes("raise")
+            ? failed
+            : body.includes("slow")
+              ? { ...failed, timed_out: true }
+              : result,
+        },
+      ],
+    }),
+  });
+  assert.deepEqual(await runCli(["eval", id, "-"], { socket: daemon.socket, stdin: "2+2" }), {
+    code: 0,
+    stdout: "4\n",
+    stderr: "hi\n",
+  });
+  const raised = await runCli(["eval", id, "raise"], daemon);
+  assert.deepEqual(raised, { code: 1, stdout: "", stderr: "hi\nTraceback\nE: x\n" });
+  assert.equal((await runCli(["eval", id, "slow"], daemon)).code, 124);
+});
+
+test("Ctrl-C during an eval interrupts the code and exits with 130", async () => {
+  const result = { result: null, error: "KeyboardInterrupt", traceback: null, exit_code: 1 };
+  const interrupted = { ...result, interrupted: true, timed_out: false, truncated: false };
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${id}`]: { json: sandbox(id) },
+    [`POST /v1/sandboxes/${id}/eval`]: { lines: [], hold: true },
+    [`POST /v1/sandboxes/${id}/interrupt`]: () => {
+      daemon.release([{ type: "result", result: interrupted }]);
+      return {};
+    },
+  });
+  const running = runCli(["eval", id, "while True: pass"], {
+    socket: daemon.socket,
+    onStart: (child) => void daemon.askedFor("/eval").then(() => child.kill("SIGINT")),
+  });
+  assert.equal((await running).code, 130);
+});
+
 test("eval says how much of a value is shown", async () => {
   const cut: Partial<EvalResult> = { result: "x".repeat(1024), truncated: true };
   const sized = await notesOf({ ...cut, truncated_parts: ["result", "result_json"], result_bytes: 2048 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import type { ChildProcess } from "node:child_process";
 import { test } from "node:test";
 import { idA, openFakeDaemon, sandbox } from "../fake-daemon.ts";
-import { runCli } from "../run-cli.ts";
+import { jsonLines, runCli } from "../run-cli.ts";
 
 const started = { type: "started", exec_id: 1, pid: 9 };
 const output = (type: string, data: string) => ({
@@ -45,13 +45,7 @@ test("exec streams output and exits with the code of the command", async () => {
     stream: true,
   });
   const json = await runCli(["exec", idA, "--json", "--", "x"], daemon);
-  assert.deepEqual(
-    json.stdout
-      .trim()
-      .split("\n")
-      .map((line) => JSON.parse(line) as unknown),
-    lines,
-  );
+  assert.deepEqual(jsonLines(json.stdout), lines);
 });
 
 test("exec exits with 124 after --timeout", async () => {

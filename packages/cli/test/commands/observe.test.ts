@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { eventTypes, type SandboxStats, type Stats } from "@forkd/contract";
 import { rowsOf, totalsOf } from "../../src/views/top-table.ts";
 import { idA, idB, openFakeDaemon, sandbox, snapshot } from "../fake-daemon.ts";
-import { runCli } from "../run-cli.ts";
+import { jsonLines, runCli } from "../run-cli.ts";
 
 const event = (number: number, type: string, more: object = {}) => ({
   id: `0123456789ab-${number}`,
@@ -57,13 +57,7 @@ test("events prints a line per event, with --json the raw events", async () => {
     "a=1",
   ];
   const json = await runUntil(args, daemon.socket, 3);
-  assert.deepEqual(
-    json.stdout
-      .trim()
-      .split("\n")
-      .map((line) => JSON.parse(line) as unknown),
-    [died, ready, killed],
-  );
+  assert.deepEqual(jsonLines(json.stdout), [died, ready, killed]);
   assert.equal(
     daemon.asked.at(-1)?.path,
     `/v1/events?type=sandbox.*%2Csnapshot.ready&sandbox=${idB}&label=a%3D1`,
