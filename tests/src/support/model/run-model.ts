@@ -25,19 +25,21 @@ export async function runModel(options: ModelOptions): Promise<Record<string, nu
     (_, index) => new Lane(world, new Random(options.seed + index), `lane${index}`),
   );
   const stop = new AbortController();
+  // A lane that waits for a daemon which does not start fails long after the start did.
+  let first: { error: unknown } | undefined;
   const isOver = () => performance.now() > end || stop.signal.aborted;
   const work = lanes.map(async (lane) => {
     while (!isOver()) await lane.step();
   });
   const all = [...work, faults(world, options, isOver)].map((each) =>
     each.catch((error: unknown) => {
+      first ??= { error };
       stop.abort();
-      throw error;
     }),
   );
-  const failed = (await Promise.allSettled(all)).find(({ status }) => status === "rejected");
+  await Promise.all(all);
   try {
-    if (failed?.status === "rejected") throw failed.reason;
+    if (first) throw first.error;
     world.setClock(0);
     for (const lane of lanes) await lane.settle();
   } catch (error) {
