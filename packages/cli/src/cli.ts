@@ -92,14 +92,14 @@ export class Cli {
     });
   }
 
-  /** People confuse a snapshot with a sandbox of it. A key may not list snapshots; then there is no hint. */
+  /** Helps a user who named a snapshot in place of a sandbox. Without the right to list snapshots it says nothing. */
   async #tags(forkd: Forkd): Promise<string[]> {
     const all = await forkd.snapshots.list({ signal: this.signal }).catch(() => []);
     return all.map(({ tag }) => tag);
   }
 }
 
-/** A sandbox that was named, or why there is none. */
+/** The sandbox with a given name, or why none was found. */
 type Found = { readonly id: string } | { readonly prefix: string; readonly error: AppError };
 
 /** The function of a verb. Resolves to the exit code, or to nothing for 0. */

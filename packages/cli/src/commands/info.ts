@@ -55,7 +55,7 @@ async function info(cli: Cli, options: Options, name: string): Promise<void> {
 
 type Asked = { name: string; verify: true | undefined; mayBeOther: boolean };
 
-/** False if there is no such snapshot, but a sandbox or a workspace fits the name. */
+/** False if no snapshot has the name, but a sandbox or a workspace does. */
 async function showSnapshot(cli: Cli, forkd: Forkd, { name, verify, mayBeOther }: Asked): Promise<boolean> {
   const { signal } = cli;
   try {

@@ -10,7 +10,7 @@ import { unreadable } from "../terminal/unreadable.ts";
 import { archiveEnd, archiveEntry } from "./archive.ts";
 import { addFile, type CopyRun } from "./copy-report.ts";
 
-/** What the shell exits with if there is no such program. */
+/** Exit code of a shell that did not find the program. */
 const noProgram = 127;
 const killed = 137;
 const pieceBytes = 512 * 1024;
