@@ -52,7 +52,11 @@ export class GuestProgress {
       // Nothing reaches a guest that is being captured.
       if (this.#isCallersTurn || this.#client.isHeld) this.#movedAt = performance.now();
       else if (performance.now() - this.#movedAt >= this.#stallMs) throw this.#stalled(this.#stallMs);
-      else if (!(await this.#client.isAnswering())) throw silentGuest(this.#action, quietMs + pingMs);
+      else {
+        // The step counts as an answer, too: a busy guest may finish it before it reads the question.
+        const answer = await Promise.race([done, this.#client.isAnswering()]);
+        if (answer === false) throw silentGuest(this.#action, quietMs + pingMs);
+      }
     }
   }
 

@@ -71,6 +71,15 @@ test("an operation without output continues as long as the agent answers", async
   await removing;
 });
 
+test("an operation that finishes before its guest answers a ping has succeeded", async () => {
+  await using guest = await FakeGuest.ready({ deadlines: patient });
+  const removing = removeFile(guest.client, "/tree", { recursive: true });
+  const id = await guest.acceptStart();
+  await guest.take(frameType.ping);
+  guest.exit(id);
+  await removing;
+});
+
 test("an operation that makes no progress ends although the agent answers", async () => {
   await using guest = await FakeGuest.ready({ deadlines: { ...patient, stallMs: 20 } });
   const removing = removeFile(guest.client, "/tree", { recursive: true });
