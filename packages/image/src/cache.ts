@@ -97,7 +97,13 @@ export async function removeEntry(directory: string): Promise<boolean> {
     // Renamed first, so that a directory named by a digest is always complete.
     const parent = dirname(directory);
     const temporary = temporaryIn(parent);
-    await rename(directory, temporary);
+    try {
+      await rename(directory, temporary);
+    } catch (error) {
+      // Someone else removed it.
+      if (isErrno(error, "ENOENT")) return false;
+      throw error;
+    }
     await fsyncPath(parent);
     await removeAsRoot(temporary);
     return true;

@@ -1,5 +1,5 @@
 /** Finds and removes images that no snapshot and no build uses, cached packages, and what ended builds have left. */
-import type { Dirent } from "node:fs";
+import type { Dirent, Stats } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno, readJson } from "@forkd/base";
@@ -88,12 +88,23 @@ async function contentOf(directory: string): Promise<{ bytes: number; isLinked: 
       bytes += inner.bytes;
       isLinked ||= inner.isLinked;
     } else if (entry.isFile()) {
-      const { nlink, blocks } = await stat(path);
-      if (nlink > 1) isLinked = true;
-      else bytes += blocks * 512;
+      const facts = await statIfThere(path);
+      if (facts === undefined) continue;
+      if (facts.nlink > 1) isLinked = true;
+      else bytes += facts.blocks * 512;
     }
   }
   return { bytes, isLinked };
+}
+
+/** Undefined if another collection has removed the file. */
+async function statIfThere(path: string): Promise<Stats | undefined> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return undefined;
+    throw error;
+  }
 }
 
 async function namesIn(directory: string): Promise<string[]> {

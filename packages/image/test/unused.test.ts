@@ -54,3 +54,17 @@ test("removeUnusedImages() removes what no snapshot names or links and no build 
   );
   assert.deepEqual(await removeUnusedImages(join(root, "none"), { isUsed, dryRun: false }), []);
 });
+
+test("collections at the same time remove each image once, and none of them fails", async (t) => {
+  const images = await temporaryDirectory(t);
+  for (let nth = 0; nth < 10; nth++) {
+    await addEntry(images, `rootfs/unused-${nth}`, { digest: String(nth) });
+    await addEntry(images, `packages/release-${nth}/inner`);
+  }
+  const all = await Promise.all(
+    Array.from({ length: 8 }, () => removeUnusedImages(images, { isUsed: () => false, dryRun: false })),
+  );
+  const names = all.flat().map(({ name }) => name);
+  assert.equal(new Set(names).size, names.length);
+  assert.equal(names.filter((name) => name.startsWith("rootfs/")).length, 10);
+});

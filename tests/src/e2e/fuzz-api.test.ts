@@ -90,6 +90,7 @@ class Victims {
 test(`every answer matches the OpenAPI document (FORKD_FUZZ_SEED=${seed})`, { timeout }, async (t) => {
   await using daemon = await startDaemon({
     snapshots: ["tiny", "python"],
+    ownImages: true,
     env: { FORKD_MAX_SANDBOXES: "10", FORKD_LOG_LEVEL: "warn" },
   });
   const pid = daemon.process.pid ?? 0;

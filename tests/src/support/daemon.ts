@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import type { Forkd } from "@forkd/sdk";
-import { linkSnapshots } from "./data-dir.ts";
+import { linkSnapshots, ownImages } from "./data-dir.ts";
 import { noteDataDir } from "./orphans.ts";
 import { cliPath } from "./places.ts";
 import { testDir } from "./test-dir.ts";
@@ -23,13 +23,20 @@ export type TestDaemon = AsyncDisposable & {
 };
 
 export async function startDaemon(
-  options: { snapshots?: readonly string[]; env?: Record<string, string>; dataDir?: string } = {},
+  options: {
+    snapshots?: readonly string[];
+    env?: Record<string, string>;
+    dataDir?: string;
+    /** the daemon may remove unused images */
+    ownImages?: boolean;
+  } = {},
 ): Promise<TestDaemon> {
   await using scope = new Scope();
   const { path: dir } = scope.use(await testDir());
   const dataDir = options.dataDir ?? join(dir, "data");
   noteDataDir(dataDir);
   if (options.dataDir === undefined) await linkSnapshots(dataDir, options.snapshots ?? []);
+  if (options.ownImages) await ownImages(dataDir);
   const runtimeDir = join(dir, "run");
   const env = {
     ...process.env,
