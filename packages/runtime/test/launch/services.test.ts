@@ -99,10 +99,10 @@ test("a service that exits after it was ready ends the work that follows, and fa
   const port = await freePort();
   const all = services(agent);
   await all.start({ name, argv: listener(port, directory), port });
-  const work = all.orFailure(new Promise(() => undefined));
-  await writeFile(join(directory, "stop"), "");
   const message = /exited with code 1; last output: FATAL: no socket directory$/;
-  await rejectsWith(work, "invalid_recipe", message);
+  const work = rejectsWith(all.orFailure(new Promise(() => undefined)), "invalid_recipe", message);
+  await writeFile(join(directory, "stop"), "");
+  await work;
   await rejectsWith(all.check(), "invalid_recipe", /exited with code 1|no longer listens/);
 });
 
