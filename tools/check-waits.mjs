@@ -40,6 +40,7 @@ const rules = [
       "packages/base/src/unix-socket.ts",
       "packages/machine/src/engine/qemu/driver.ts",
       "packages/sdk/src/node.ts",
+      "packages/sdk/src/node/tunnel.ts",
       "packages/sdk/src/transport.ts",
     ],
     caught: [

@@ -12,6 +12,11 @@ const wording: RemedyWording = {
   remake_snapshot: ({ tag }) => `Call \`forkd.snapshots.remove("${tag}")\`, then make it again.`,
   verify_snapshots: () =>
     "Remove them with `forkd.snapshots.remove(tag)` and build them again; `forkd.snapshots.info(tag, { verify: true })` checks one.",
+  verify_snapshot: ({ tag }) => `Call \`forkd.snapshots.verify("${tag}")\` to check it.`,
+  show_verification: ({ tag }) =>
+    `Read \`verification\` of \`forkd.snapshots.info("${tag}")\` for what failed, and call \`forkd.snapshots.verify("${tag}")\` to check it again.`,
+  verify_branch: () =>
+    "Branch without `n`, check the branch with `forkd.snapshots.verify(tag)`, then fork it.",
   remove_dependents: ({ tag }) =>
     `Call \`forkd.snapshots.remove("${tag}", { cascade: true })\` to remove them too.`,
   branch_with_mode: ({ mode }) => `Branch with \`mode: "${mode}"\`.`,
@@ -33,6 +38,8 @@ const wording: RemedyWording = {
     `Call \`sandbox.rewind("${tag}")\` to start it again, or \`forkd.fork("${tag}")\` to fork a new sandbox.`,
   show_logs: () => "Call `sandbox.logs()` to read the console of the guest.",
   allow_best_effort: () => "Leave the limit out, or set `limits.best_effort` to go without it.",
+  open_port: ({ port }) => `Call \`sandbox.ports.open(${port})\` to open it.`,
+  give_port_token: ({ port }) => `Call \`sandbox.ports.open(${port})\` to get its token.`,
 
   list_workspaces: () => "Call `forkd.workspaces.list()` to list workspaces.",
   delete_workspace: ({ name }) => `Use another name, or call \`forkd.workspaces.remove("${name}")\`.`,
@@ -42,6 +49,8 @@ const wording: RemedyWording = {
   authenticate: () => "Connect with the `token` of the daemon or of a key, or set FORKD_TOKEN.",
   list_keys: () => "Call `forkd.keys.list()` to list keys.",
   remove_key: ({ name }) => `Use another name, or call \`forkd.keys.remove("${name}")\`.`,
+  list_secrets: ({ name }) =>
+    `Call \`forkd.secrets.list()\` to list secrets, or \`forkd.secrets.set(${name === undefined ? "name" : `"${name}"`}, …)\` to set one.`,
   new_idempotency_key: () => "Use a new `idempotencyKey` for a new request.",
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,

@@ -12,6 +12,10 @@ const wording: RemedyWording = {
   remake_snapshot: ({ tag }) => `Run \`forkd rmi ${tag}\` to remove it, then make it again.`,
   verify_snapshots: () =>
     "Run `forkd rmi TAG` and build them again; `forkd info --verify TAG` checks the contents of one.",
+  verify_snapshot: ({ tag }) => `Run \`forkd verify ${tag}\` to check it.`,
+  show_verification: ({ tag }) =>
+    `Run \`forkd verify ${tag}\` to see what failed and what helps; then correct it and build again.`,
+  verify_branch: () => "Branch without -n, check the branch with `forkd verify TAG`, then fork it.",
   remove_dependents: ({ tag }) => `Run \`forkd rmi --cascade ${tag}\` to remove them too.`,
   branch_with_mode: ({ mode }) => `Branch with --mode ${mode}.`,
 
@@ -31,6 +35,8 @@ const wording: RemedyWording = {
     `Run \`forkd rewind ${id} --to ${tag}\` to start it again, or \`forkd fork ${tag}\` to fork a new sandbox.`,
   show_logs: ({ id = "ID" }) => `Run \`forkd logs ${id}\` to see the console of the guest.`,
   allow_best_effort: () => "Leave the limit out, or use --best-effort to go without it.",
+  open_port: ({ id, port }) => `Run \`forkd port ${id} ${port}\` to open it.`,
+  give_port_token: ({ id, port }) => `Run \`forkd port ${id} ${port}\` to see its address with the token.`,
 
   list_workspaces: () => "Run `forkd workspace ls` to list workspaces.",
   delete_workspace: ({ name }) => `Use another name, or run \`forkd workspace delete ${name}\` to delete it.`,
@@ -41,6 +47,8 @@ const wording: RemedyWording = {
     "Set FORKD_TOKEN to the daemon's token, or to a key that `forkd keys create NAME` made on the daemon's host.",
   list_keys: () => "Run `forkd keys ls` to list keys.",
   remove_key: ({ name }) => `Use another name, or run \`forkd keys rm ${name}\` to remove the key.`,
+  list_secrets: ({ name = "NAME" }) =>
+    `Run \`forkd secrets ls\` to list secrets, or \`forkd secrets set ${name} --host HOST\` to set one.`,
   new_idempotency_key: () => "Use a new --idempotency-key, or repeat the first request exactly.",
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,
@@ -69,6 +77,7 @@ const wording: RemedyWording = {
 const fallbacks: Partial<Record<ErrorCode, string>> = {
   unauthenticated: wording.authenticate({ action: "authenticate" }),
   key_not_found: wording.list_keys({ action: "list_keys" }),
+  secret_not_found: wording.list_secrets({ action: "list_secrets" }),
   rate_limited: wording.retry_later({ action: "retry_later", setting: "rate_limit_per_second" }),
   sandbox_not_found: wording.list_sandboxes({ action: "list_sandboxes" }),
   workspace_not_found: wording.list_workspaces({ action: "list_workspaces" }),
@@ -79,6 +88,7 @@ const fallbacks: Partial<Record<ErrorCode, string>> = {
   snapshot_failed: wording.remake_snapshot({ action: "remake_snapshot", tag: "TAG" }),
   snapshot_in_use: wording.kill_children({ action: "kill_children", tag: "TAG" }),
   snapshot_incompatible: "Build it again on this host with --force.",
+  unsafe_snapshot: wording.verify_snapshot({ action: "verify_snapshot", tag: "TAG" }),
   snapshot_corrupt: wording.remake_snapshot({ action: "remake_snapshot", tag: "TAG" }),
   idempotency_mismatch: wording.new_idempotency_key({ action: "new_idempotency_key" }),
   sandbox_paused: wording.resume({ action: "resume", id: "ID" }),

@@ -14,9 +14,11 @@ export const errorCodes = {
   snapshot_not_found: { status: 404, exit: 3, retryable: false },
   workspace_not_found: { status: 404, exit: 3, retryable: false },
   exec_not_found: { status: 404, exit: 3, retryable: false },
+  secret_not_found: { status: 404, exit: 3, retryable: false },
   key_not_found: { status: 404, exit: 3, retryable: false },
   file_not_found: { status: 404, exit: 3, retryable: false },
   recipe_not_found: { status: 404, exit: 3, retryable: false },
+  port_not_open: { status: 404, exit: 3, retryable: false },
   method_not_allowed: { status: 405, exit: 2, retryable: false },
   wrong_state: { status: 409, exit: 4, retryable: true },
   sandbox_paused: { status: 409, exit: 4, retryable: false },
@@ -27,6 +29,8 @@ export const errorCodes = {
   snapshot_failed: { status: 409, exit: 4, retryable: false },
   snapshot_in_use: { status: 409, exit: 4, retryable: false },
   snapshot_incompatible: { status: 409, exit: 4, retryable: false },
+  /** a hazard that the snapshot requires is not checked for it, or its check failed */
+  unsafe_snapshot: { status: 409, exit: 10, retryable: false },
   already_exists: { status: 409, exit: 4, retryable: false },
   other_daemon: { status: 409, exit: 4, retryable: false },
   workspace_not_saved: { status: 409, exit: 4, retryable: true },
@@ -44,6 +48,10 @@ export const errorCodes = {
   agent_unreachable: { status: 502, exit: 8, retryable: true },
   engine_failed: { status: 502, exit: 8, retryable: true },
   kernel_failed: { status: 502, exit: 8, retryable: true },
+  /** nothing accepts connections on the port in the guest */
+  port_refused: { status: 502, exit: 8, retryable: true },
+  /** the server in the guest closed the connection, or its answer is not HTTP */
+  port_failed: { status: 502, exit: 8, retryable: false },
   host_not_ready: { status: 503, exit: 8, retryable: false },
   /** the sandbox keeps running; the next daemon adopts it */
   daemon_stopping: { status: 503, exit: 8, retryable: true },

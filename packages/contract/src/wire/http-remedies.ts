@@ -12,6 +12,11 @@ const wording: RemedyWording = {
   remake_snapshot: ({ tag }) => `Remove it with DELETE /v1/snapshots/${tag}, then make it again.`,
   verify_snapshots: () =>
     "Remove them with DELETE /v1/snapshots/{tag} and build them again; GET /v1/snapshots/{tag}/info?verify=true checks one.",
+  verify_snapshot: ({ tag }) => `POST /v1/snapshots/${tag}/verify checks it.`,
+  show_verification: ({ tag }) =>
+    `GET /v1/snapshots/${tag}/info has the result with its remedies; POST /v1/snapshots/${tag}/verify checks it again.`,
+  verify_branch: () =>
+    "Branch without n, check the branch with POST /v1/snapshots/{tag}/verify, then fork it with POST /v1/sandboxes.",
   remove_dependents: ({ tag }) => `DELETE /v1/snapshots/${tag}?cascade=true removes them too.`,
   branch_with_mode: ({ mode }) => `Branch with mode "${mode}".`,
 
@@ -30,6 +35,9 @@ const wording: RemedyWording = {
     `POST /v1/sandboxes/${id}/rewind with {"to": "${tag}"} starts it again; POST /v1/sandboxes forks a new one.`,
   show_logs: ({ id }) => `GET /v1/sandboxes/${id ?? "{id}"}/logs has the console of the guest.`,
   allow_best_effort: () => "Leave the limit out, or set limits.best_effort to go without it.",
+  open_port: ({ id, port }) => `POST /v1/sandboxes/${id}/ports with {"port": ${port}} opens it.`,
+  give_port_token: () =>
+    "Open the address once with ?forkd_token=TOKEN, or send the token as X-Forkd-Port-Token. The answer to POST /v1/sandboxes/{id}/ports has it.",
 
   list_workspaces: () => "GET /v1/workspaces lists the workspaces.",
   delete_workspace: ({ name }) => `Use another name, or delete it with DELETE /v1/workspaces/${name}.`,
@@ -39,6 +47,8 @@ const wording: RemedyWording = {
   authenticate: () => "Send the daemon's token, or a key, as `Authorization: Bearer TOKEN`.",
   list_keys: () => "GET /v1/keys lists the keys.",
   remove_key: ({ name }) => `Use another name, or remove the key with DELETE /v1/keys/${name}.`,
+  list_secrets: ({ name }) =>
+    `GET /v1/secrets lists the secrets; POST /v1/secrets sets ${name === undefined ? "one" : `"${name}"`}.`,
   new_idempotency_key: () => "Use a new Idempotency-Key for a new request.",
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,

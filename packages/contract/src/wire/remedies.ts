@@ -17,6 +17,12 @@ const remedyParameters = {
   /** a branch has to be removed first */
   remake_snapshot: { tag: "string" },
   verify_snapshots: {},
+  /** its children have to be checked before they are handed out */
+  verify_snapshot: { tag: "string" },
+  /** the last check of its children found a fault */
+  show_verification: { tag: "string" },
+  /** a branch whose children need their own check */
+  verify_branch: {},
   /** the snapshots that are layers over it go with it */
   remove_dependents: { tag: "string" },
   branch_with_mode: { mode: "string" },
@@ -38,6 +44,9 @@ const remedyParameters = {
   rewind_or_fork: { id: "string", tag: "string" },
   show_logs: { id: "string?" },
   allow_best_effort: {},
+  open_port: { id: "string", port: "string" },
+  /** a request to the host name of a port has no token */
+  give_port_token: { id: "string", port: "string" },
 
   list_workspaces: {},
   delete_workspace: { name: "string" },
@@ -47,6 +56,8 @@ const remedyParameters = {
   authenticate: {},
   list_keys: {},
   remove_key: { name: "string" },
+  /** there is no secret with this name */
+  list_secrets: { name: "string?" },
   new_idempotency_key: {},
 
   retry_later: { setting: "string?" },
