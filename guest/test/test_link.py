@@ -4,6 +4,8 @@ import errno, os, socket, struct, tempfile, time
 from client import *
 from test_streams import attach, listing
 
+WHOLE_FORK = field(1, bytes(32)) + field(2, bytes(8))  # the required fields of AFTER_FORK
+
 
 def test_hello(a):
     h = a.hello()
@@ -88,7 +90,11 @@ def test_input_window_is_new_after_hello(a):
 def test_malformed_payloads(a):
     bad = [(START, b"\1\2\0\0\0\0"), (START, bytes(5)), (INPUT, b""), (INPUT, b"\1x"), (INPUT_EOF, b"\2"), (CREDIT, b"\0abcd"),
            (CREDIT, b"\1abc"), (SIGNAL, b"\1"), (RESIZE, b"abc"), (ATTACH, bytes(35)), (HELLO, field(1, b"short")),
-           (AFTER_FORK, field(1, bytes(31)) + field(2, bytes(8))), (CLOCK, b""), (CLOCK, field(1, bytes(7))), (0x7f, b""), (START, field(1, b"\0") + field(2, b"a\0b"))]
+           (AFTER_FORK, field(1, bytes(31)) + field(2, bytes(8))), (CLOCK, b""), (CLOCK, field(1, bytes(7))),
+           (AFTER_FORK, WHOLE_FORK + field(6, b"\2")), (AFTER_FORK, WHOLE_FORK + field(6, b"")), (AFTER_FORK, WHOLE_FORK + field(7, b"\2")),
+           (AFTER_FORK, WHOLE_FORK + field(7, b"\1\0")), (AFTER_FORK, WHOLE_FORK + field(8, b"\2")),
+           (AFTER_FORK, WHOLE_FORK + field(7, b"\1") + field(8, b"\1")), (NETWORK, b""), (NETWORK, field(1, b"\2")), (NETWORK, field(1, b"\0\0")),
+           (NETWORK, bytes(6)), (0x7f, b""), (START, field(1, b"\0") + field(2, b"a\0b"))]
     for kind, payload in bad:
         a.send(kind, 50, payload)
         e = fields(a.expect(ERROR, 50).payload)
@@ -101,6 +107,14 @@ def test_after_fork_does_not_change_the_host(a):
     e = fields(a.expect(ERROR, 8).payload)
     assert struct.unpack("<I", e[1][0])[0] == errno.EPERM
     assert os.uname().nodename == before and abs(time.time() - clock) < 10
+
+
+def test_network_does_not_change_the_host(a):
+    for payload in (b"\0", b"\1"):
+        a.send(NETWORK, 9, field(1, payload))
+        e = fields(a.expect(ERROR, 9).payload)
+        assert struct.unpack("<I", e[1][0])[0] == errno.EPERM
+        assert e[2][0].startswith(b"network: ")
 
 
 def test_clock(a):

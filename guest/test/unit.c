@@ -1,12 +1,14 @@
 /*
  * Unit tests of the pure parts: frames against the golden file, the parser with truncated and random input, the
- * clock, the ring. Built with the address and undefined-behaviour sanitizers.
+ * clock, the choice of connections, the ring. Built with the address and undefined-behaviour sanitizers.
  */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fork/clock.h"
+#include "net/remote.h"
 #include "wire/frames.h"
 #include "process/ring.h"
 
@@ -236,6 +238,51 @@ static void test_clock(void)
     CHECK(clock_differs(0, UINT64_MAX) && clock_differs(UINT64_MAX, 0));
 }
 
+static struct inet_diag_msg connection(uint8_t family, uint8_t state, const char *source, const char *target)
+{
+    struct inet_diag_msg m = {.idiag_family = family, .idiag_state = state, .idiag_inode = 7};
+    CHECK(inet_pton(family, source, m.id.idiag_src) == 1 && inet_pton(family, target, m.id.idiag_dst) == 1);
+    return m;
+}
+
+static bool remote4(const char *source, const char *target)
+{
+    struct inet_diag_msg m = connection(AF_INET, TCP_ESTABLISHED, source, target);
+    return is_remote_connection(&m);
+}
+
+static bool remote6(const char *source, const char *target)
+{
+    struct inet_diag_msg m = connection(AF_INET6, TCP_ESTABLISHED, source, target);
+    return is_remote_connection(&m);
+}
+
+static void test_remote(void)
+{
+    CHECK(remote4("10.0.2.15", "198.18.0.1") && remote4("10.0.2.15", "10.0.2.15"));
+    CHECK(remote4("128.0.0.1", "126.255.255.255"));
+    CHECK(!remote4("127.0.0.1", "127.0.0.1") && !remote4("127.255.0.9", "10.0.2.15"));
+    CHECK(!remote4("10.0.2.15", "127.1.2.3"));
+    CHECK(remote6("fd00::1", "fd00::2") && remote6("::ffff:10.0.2.15", "::ffff:1.1.1.1") && remote6("::2", "::2"));
+    CHECK(!remote6("::1", "::1") && !remote6("::ffff:127.0.0.1", "::ffff:127.0.0.1"));
+    CHECK(remote6("7f00::1", "7f00::2")); /* begins with 127, but is not the loopback */
+}
+
+/* Which states are aborted: of a socket that a process has open, and of one that none has. */
+static void test_remote_states(void)
+{
+    for (unsigned state = 0; state < 256; state++) {
+        struct inet_diag_msg m = connection(AF_INET, (uint8_t)state, "10.0.2.15", "1.1.1.1");
+        bool open = state >= TCP_ESTABLISHED && state <= TCP_CLOSING && state != TCP_TIME_WAIT &&
+                    state != TCP_CLOSE && state != TCP_LISTEN;
+        CHECK(is_remote_connection(&m) == open);
+        m.idiag_inode = 0;
+        bool unaccepted = state == TCP_ESTABLISHED || state == TCP_SYN_SENT || state == TCP_SYN_RECV ||
+                          state == TCP_CLOSE_WAIT;
+        CHECK(is_remote_connection(&m) == unaccepted);
+    }
+}
+
 static void test_ring(void)
 {
     struct ring r;
@@ -304,6 +351,8 @@ int main(int argc, char **argv)
     test_cut();
     test_fuzz();
     test_clock();
+    test_remote();
+    test_remote_states();
     test_ring();
     test_ring_model();
     printf("unit: %u checks passed\n", checks);

@@ -11,6 +11,9 @@
 void init_boot(void);
 _Noreturn void boot_failed(const char *step, int err);
 
+/* Writes a setting of the kernel. One that this kernel does not have is ignored. */
+void boot_set(const char *path, const char *value);
+
 /* modules.c: loads the modules that /modules/load names, with parameters from the kernel command line. */
 void modules_load(const char *cmdline);
 
@@ -26,6 +29,16 @@ int identity_hostname(const char *name, size_t len);
 int identity_hosts(const char *name, size_t len);
 int identity_machine_id(const uint8_t *id, size_t len);
 int identity_boot_id(const uint8_t *id, size_t len);
+
+/*
+ * publish.c: makes the text the content of `place`, by a file in /run/forkd. An image where that is not possible
+ * works without it.
+ */
+void publish_over(const char *file, const char *place, const char *text, size_t n);
+
+/* The certificates in the initramfs, if there are any. Open them before the root changes. */
+void bundle_open(void);
+void bundle_publish(void);
 
 /* power.c */
 void power_sync(uint32_t id);

@@ -1,5 +1,6 @@
 /*
- * What PID 1 sets up before it serves: modules, root, mounts, loopback, identity. See "Boot" in the protocol.
+ * What PID 1 sets up before it serves: modules, root, mounts, loopback, identity, network. See "Boot" in the
+ * protocol.
  * A failure is printed on the console and resets the machine, so that a VMM with -no-reboot exits.
  */
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include "util.h"
 #include "boot/boot.h"
 #include "fork/fork.h"
+#include "net/network.h"
 
 #define ROOT_DEVICE "/dev/vda"
 #define WAIT_MS 10000
@@ -114,7 +116,7 @@ static void loopback_up(void)
     close(fd);
 }
 
-static void set(const char *path, const char *value)
+void boot_set(const char *path, const char *value)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
@@ -147,8 +149,8 @@ static void stop_pit(void)
  */
 static void reduce_wakeups(void)
 {
-    set("/proc/sys/vm/compaction_proactiveness", "0");
-    set("/proc/sys/vm/stat_interval", "120");
+    boot_set("/proc/sys/vm/compaction_proactiveness", "0");
+    boot_set("/proc/sys/vm/stat_interval", "120");
     stop_pit();
 }
 
@@ -163,12 +165,16 @@ void init_boot(void)
     if (read_whole("/proc/cmdline", cmdline, sizeof cmdline) < 0)
         boot_failed("/proc/cmdline", errno);
     modules_load(cmdline);
+    bundle_open();
     enter_root(cmdline);
     mounts();
     loopback_up();
     reduce_wakeups();
     identity_prepare();
+    bundle_publish();
+    interface_prepare();
+    connections_prepare();
     after_fork_prepare();
     /* The OOM killer must not choose the agent; commands get the usual value. */
-    set("/proc/self/oom_score_adj", "-1000");
+    boot_set("/proc/self/oom_score_adj", "-1000");
 }

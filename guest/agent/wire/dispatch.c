@@ -9,6 +9,7 @@
 #include "agent.h"
 #include "boot/boot.h"
 #include "fork/fork.h"
+#include "net/network.h"
 #include "process/proc.h"
 #include "wire/link.h"
 
@@ -134,6 +135,7 @@ void dispatch(struct frame *f)
     case FT_SYNC: power_sync(f->id); break;
     case FT_POWEROFF: power_off(); break;
     case FT_CLOCK: clock_adjust(f); break;
+    case FT_NETWORK: interface_change(f); break;
     default:
         if (!about_process(f, proc_find(f->id)))
             reply_malformed(f);

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { envSchema, inSandbox, labelsSchema, sandboxIdSchema, sandboxPath, tagSchema } from "./ids.ts";
 import { givenOnce, isGivenOnce, lifetimeFields, limitFields } from "./limits.ts";
+import { networkFields } from "./network.ts";
 import { contentBodyBytes, route } from "./route.ts";
 import { forkResultSchema, sandboxSchema, variationSchema } from "./sandboxes.ts";
 import { branchModeSchema, snapshotSchema } from "./snapshots.ts";
@@ -31,6 +32,8 @@ const branchRequestSchema = z
     ...lifetimeFields,
     /** default: the limits of the sandbox itself */
     ...limitFields,
+    /** default: the network of the sandbox itself */
+    ...networkFields,
     /** refused unless it is the snapshot that the sandbox runs from */
     parent_tag: tagSchema.optional(),
     diff: legacy("diff"),

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { sandboxIdSchema, tagSchema } from "./ids.ts";
 import { labelFilterSchema } from "./lists.ts";
+import { networkLogEntrySchema } from "./network.ts";
 import { route } from "./route.ts";
 import { sandboxSchema } from "./sandboxes.ts";
 import { snapshotStatusSchema } from "./snapshots.ts";
@@ -22,10 +23,14 @@ export const eventSchema = z.object({
   sandbox_id: sandboxIdSchema.optional(),
   /** the sandbox as it is after the event */
   sandbox: sandboxSchema.optional(),
+  /** of a port event */
+  port: z.number().optional(),
   /** of a snapshot event: status after the event; absent once it is removed */
   status: snapshotStatusSchema.optional(),
-  /** why a sandbox stopped, a snapshot failed, or the stream was reset or ended */
+  /** why a sandbox stopped, a port closed, a snapshot failed, or the stream was reset or ended */
   reason: z.string().optional(),
+  /** of network.denied: what was denied, and a rule that would allow it */
+  network: networkLogEntrySchema.optional(),
 });
 export type ForkdEvent = z.output<typeof eventSchema>;
 
@@ -36,7 +41,7 @@ const typeFilterSchema = z
   // Every event is compared with each of them.
   .refine((names) => names.length <= maxTypes, { message: `must be at most ${maxTypes}`, abort: true })
   .refine((names) => names.every(isEventFilter), {
-    message: `must be one of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*`,
+    message: `must be one of: ${eventTypes.join(", ")}, sandbox.*, snapshot.*, network.*, port.*`,
   });
 
 const eventsRequestSchema = z.strictObject({

@@ -15,6 +15,8 @@ export {
   signalNames,
   tagPattern,
 } from "./wire/names.ts";
+export { hazardIds } from "./wire/hazards.ts";
+export type { HazardId } from "./wire/hazards.ts";
 export { plural } from "./wire/plural.ts";
 export type { Scope } from "./wire/names.ts";
 export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
@@ -40,9 +42,27 @@ export type {
   SnapshotInfo,
   Tree,
 } from "./snapshots.ts";
+export { hazardIdSchema, hazardResultSchema, requireSchema, verifyEventSchema } from "./verify.ts";
+export type {
+  HazardOutcome,
+  HazardResult,
+  Verification,
+  VerifyEvent,
+  VerifyReport,
+  VerifyRequest,
+} from "./verify.ts";
 export { limitNames, limitsSchema, askedLimitsSchema, onTimeoutSchema } from "./limits.ts";
 export type { AskedLimits, LimitName, Limits, NotEnforced, OnTimeout, WithLimits } from "./limits.ts";
 export type { BranchRequest, BranchResult } from "./branches.ts";
+export { askedNetworkSchema, networkModeSchema, ruleTextSchema, secretNameSchema } from "./network.ts";
+export type {
+  AskedNetwork,
+  NetworkInfo,
+  NetworkLogEntry,
+  NetworkMode,
+  PresetInfo,
+  SecretInfo,
+} from "./network.ts";
 export { workspaceNameSchema } from "./workspaces.ts";
 export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";
@@ -51,6 +71,9 @@ export { evalEventSchema } from "./eval.ts";
 export type { EvalEvent, EvalRequest, EvalResult } from "./eval.ts";
 export { fileEntrySchema } from "./files.ts";
 export type { FileEntry } from "./files.ts";
+export { passedRoutes } from "./ports.ts";
+export type { OpenedPort, PortInfo } from "./ports.ts";
+export { portLabel, portToken, proxyPath, tunnelPath, tunnelProtocol } from "./wire/ports.ts";
 export type { SettingInfo } from "./settings.ts";
 export type { AuditStatus, Check, CleanupReport, DoctorReport, ShutdownResult, Status } from "./system.ts";
 export { keyNameSchema, keyScopeSchema } from "./keys.ts";

@@ -1,6 +1,7 @@
 /** Keys: who may call the daemon over TCP, and what for. */
 import { z } from "zod";
 import { tagSchema } from "./ids.ts";
+import { networkModeSchema, ruleTextSchema, secretNameSchema } from "./network.ts";
 import { noAnswer, route } from "./route.ts";
 import { scopes } from "./wire/names.ts";
 
@@ -16,6 +17,20 @@ const limit = (max: number, description: string) => z.int().min(1).max(max).meta
 const limitShape = {
   max_sandboxes: limit(100_000, "Sandboxes that all callers of this name may have at a time").optional(),
   max_memory_mib: limit(1 << 30, "Guest memory that all their sandboxes may have together").optional(),
+  network: z
+    .strictObject({
+      mode: networkModeSchema.default("filtered"),
+      rules: z.array(ruleTextSchema).max(1000).default([]),
+    })
+    .optional()
+    .meta({
+      description: "Sandboxes that it makes connect only where this allows it, whatever they ask for",
+    }),
+  secrets: z
+    .array(secretNameSchema)
+    .max(256)
+    .optional()
+    .meta({ description: "Secrets that its sandboxes may have; default: all" }),
 };
 
 const createKeySchema = z.strictObject({

@@ -19,7 +19,12 @@ const shape = {
   io_write_iops: operationsPerSecond,
   /** size of its disk on the host beyond its snapshot; a sandbox that exceeds it is stopped */
   disk_mib: atLeast(8, 1 << 24, "MiB").optional(),
+  /** network, in each direction */
   net_bps: bytesPerSecond,
+  /** network in both directions together, over the life of one machine; then nothing more passes */
+  net_bytes: atLeast(4096, 1e15, "bytes").optional(),
+  /** network connections at the same time */
+  net_connections: atLeast(1, 65_536, "connections").optional(),
 };
 
 export const limitsSchema = z.strictObject(shape);

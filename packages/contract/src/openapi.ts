@@ -3,6 +3,7 @@ import { z } from "zod";
 import { errorBodySchema } from "./error-body.ts";
 import { errorCodes } from "./wire/errors.ts";
 import type { Route } from "./route.ts";
+import { passedRoutes } from "./ports.ts";
 import { routes } from "./routes.ts";
 
 type Json = Record<string, unknown>;
@@ -116,6 +117,34 @@ function headersOf(route: Route): Json {
   return { headers: Object.fromEntries(headers) };
 }
 
+/** The methods of OpenAPI that may have a body or not, for paths that take any method. */
+const anyMethod = ["get", "post", "put", "patch", "delete"] as const;
+
+function passedPaths(error: Json): Record<string, Json> {
+  const entries = Object.entries(passedRoutes).map(([operationId, { path, summary, scope }]) => {
+    const names = [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "");
+    const parameters = names.map((name) => ({
+      name,
+      in: "path",
+      required: true,
+      schema: { type: name === "port" ? "integer" : "string" },
+    }));
+    const isTunnel = operationId === "connectPort";
+    const about = (method: string) => ({
+      operationId: method === "get" ? operationId : `${operationId}_${method}`,
+      summary,
+      security: [{ token: [scope] }],
+      parameters,
+      responses: isTunnel
+        ? { 101: { description: "Raw bytes follow" }, default: error }
+        : { default: { description: "The answer of the guest, or an error of the daemon" } },
+    });
+    const methods = isTunnel ? (["get"] as const) : anyMethod;
+    return [path, Object.fromEntries(methods.map((method) => [method, about(method)]))] as const;
+  });
+  return Object.fromEntries(entries);
+}
+
 export function openapi(version: string): Json {
   const paths: Record<string, Json> = {};
   const error = {
@@ -138,6 +167,7 @@ export function openapi(version: string): Json {
       },
     };
   }
+  Object.assign(paths, passedPaths(error));
   const errorSchema = toJson(errorBodySchema, "output") as { properties: Record<string, Json> };
   errorSchema.properties["code"] = { type: "string", enum: Object.keys(errorCodes) };
   return {

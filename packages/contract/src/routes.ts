@@ -6,17 +6,21 @@ import { eventRoutes } from "./events.ts";
 import { execRoutes } from "./exec.ts";
 import { fileRoutes } from "./files.ts";
 import { keyRoutes } from "./keys.ts";
+import { networkRoutes } from "./network.ts";
+import { portRoutes } from "./ports.ts";
 import { sandboxRoutes, timeoutRoutes } from "./sandboxes.ts";
 import { settingRoutes } from "./settings.ts";
 import { lineageRoutes, snapshotRoutes } from "./snapshots.ts";
 import { statsRoutes } from "./stats.ts";
 import { systemRoutes } from "./system.ts";
+import { verifyRoutes } from "./verify.ts";
 import { workspaceRoutes } from "./workspaces.ts";
 
 /** In the order in which the documents list them. */
 export const routes = {
   ...systemRoutes,
   ...snapshotRoutes,
+  ...verifyRoutes,
   ...sandboxRoutes,
   ...branchRoutes,
   ...lineageRoutes,
@@ -24,9 +28,11 @@ export const routes = {
   ...settingRoutes,
   ...keyRoutes,
   ...timeoutRoutes,
+  ...networkRoutes,
   ...execRoutes,
   ...evalRoutes,
   ...fileRoutes,
+  ...portRoutes,
   ...eventRoutes,
   ...statsRoutes,
 } as const;

@@ -13,6 +13,7 @@ import {
   timeoutsSchema,
 } from "./limits.ts";
 import { labelFilterSchema, pageFields } from "./lists.ts";
+import { jailVariantSchema, networkFields, sandboxNetworkSchema, secretNameSchema } from "./network.ts";
 import { contentBodyBytes, noAnswer, queryFlag, route } from "./route.ts";
 
 export const acceleratorSchema = z.enum(["kvm", "tcg"]);
@@ -59,6 +60,11 @@ export const sandboxSchema = z.object({
   idle_timeout_secs: z.number().optional(),
   on_timeout: onTimeoutSchema.optional(),
   auto_resume: z.boolean().optional(),
+  /** absent without a machine */
+  jail: jailVariantSchema.optional(),
+  network: sandboxNetworkSchema.optional(),
+  /** names of its secrets, if it has any */
+  secrets: z.array(secretNameSchema).optional(),
 });
 export type SandboxInfo = z.output<typeof sandboxSchema>;
 
@@ -84,12 +90,16 @@ export const forkRequestSchema = z
     vary: z.array(variationSchema).max(1000).default([]),
     ...lifetimeFields,
     ...limitFields,
+    ...networkFields,
     prewarm: z
       .boolean()
       .default(false)
       .meta({ description: "Accepted for compatibility; every child is warm" }),
     live_fork: z.boolean().default(false).meta({ description: "Accepted for compatibility; no effect" }),
-    per_child_netns: switchedOff("per_child_netns"),
+    per_child_netns: z
+      .boolean()
+      .optional()
+      .meta({ description: "Accepted for compatibility; every child has its own namespace" }),
     hugepages: switchedOff("hugepages"),
   })
   .refine(isGivenOnce, givenOnce)

@@ -5,6 +5,7 @@ import { envSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts"
 import { pageFields } from "./lists.ts";
 import { queryFlag, route } from "./route.ts";
 import { acceleratorSchema, sandboxStateSchema } from "./sandboxes.ts";
+import { requireSchema, verificationSchema } from "./verify.ts";
 import { workspaceNameSchema } from "./workspaces.ts";
 
 /** MiB; measured with Debian's kernel: 72 are too few */
@@ -72,6 +73,10 @@ const snapshotDetailSchema = snapshotSchema.extend({
   parent_content_hash: z.string().optional(),
   /** live sandboxes forked from it */
   sandboxes: z.array(z.string()),
+  /** hazards without whose check it is not forked */
+  require: requireSchema.optional(),
+  /** last result of a check of its children */
+  verification: verificationSchema.optional(),
   manifest: z.record(z.string(), z.unknown()),
 });
 export type SnapshotDetail = z.output<typeof snapshotDetailSchema>;

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { envSchema, labelsSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 import { givenOnce, isGivenOnce, lifetimeFields, limitFields } from "./limits.ts";
 import { labelFilterSchema, pageFields } from "./lists.ts";
+import { networkFields } from "./network.ts";
 import { noAnswer, route } from "./route.ts";
 
 export const workspaceNameSchema = tagSchema.meta({ description: "Name of a workspace" });
@@ -35,6 +36,7 @@ const createWorkspaceSchema = z
     labels: labelsSchema.default({}),
     ...lifetimeFields,
     ...limitFields,
+    ...networkFields,
   })
   .refine(isGivenOnce, givenOnce);
 

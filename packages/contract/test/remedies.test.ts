@@ -16,7 +16,7 @@ import { remedyActions, type Remedy, type RemedyAction } from "../src/wire/remed
 
 const values = {
   ...{ text: "Do it.", tag: "py", id: "sb-1", ids: ["sb-1", "sb-2"], name: "dev", mode: "full" },
-  ...{ setting: "data_dir", to: "/b", from: "/a", packages: ["tar"], url: "https://h" },
+  ...{ setting: "data_dir", to: "/b", from: "/a", packages: ["tar"], url: "https://h", port: "80" },
 };
 
 function sampleRemedy(action: RemedyAction): Remedy {

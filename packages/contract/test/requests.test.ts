@@ -59,6 +59,9 @@ test("forkRequestSchema accepts what forkd's clients send", () => {
     { n: 2, vary: [{ env: { A: "1" }, values: [1, { a: null }] }, {}] },
     { ttl_secs: 60, labels: { job: "1" }, env: { PATH: "/bin", _x9: "" } },
     { prewarm: true, live_fork: true, per_child_netns: false, hugepages: false },
+    { per_child_netns: true },
+    { network: { mode: "open" }, secrets: ["API_KEY"] },
+    { limits: { net_bps: 4096, net_bytes: 4096, net_connections: 1 } },
   ]) {
     assertAccepted(forkRequestSchema, { ...tag, ...more });
   }
@@ -79,7 +82,13 @@ test("forkRequestSchema names the field that it refuses", () => {
     [{ ...tag, env: { A: "x\0y" } }, "env.A", /NUL/],
     [{ ...tag, env: { A: 1 } }, "env.A"],
     [{ ...tag, ttl_secs: 0 }, "ttl_secs"],
-    [{ ...tag, per_child_netns: true }, "per_child_netns", /per_child_netns is not supported/],
+    [{ ...tag, per_child_netns: "yes" }, "per_child_netns"],
+    [{ ...tag, network: { mode: "half" } }, "network.mode"],
+    [{ ...tag, network: { rules: [""] } }, "network.rules.0"],
+    [{ ...tag, network: { allow: [] } }, "network", /allow/],
+    [{ ...tag, secrets: ["lower"] }, "secrets.0", /must be 1 to 64 of A-Z/],
+    [{ ...tag, limits: { net_bps: 1 } }, "limits.net_bps", /at least 4096 bytes per second/],
+    [{ ...tag, limits: { net_connections: 0 } }, "limits.net_connections", /at least 1 connections/],
     [{ ...tag, hugepages: true }, "hugepages", /hugepages is not supported/],
     [{ ...tag, memory_limit_mib: 8 }, "memory_limit_mib", /at least 32 MiB/],
     [{ ...tag, memory_limit_mib: 64, limits: { memory_mib: 65 } }, "memory_limit_mib", /give the limit once/],

@@ -3,6 +3,7 @@
  * drains, closes.
  */
 import { mkdir } from "node:fs/promises";
+import type { IncomingMessage } from "node:http";
 import { join } from "node:path";
 import { Scope, type Logger, type Priority } from "@forkd/base";
 import { hostBootId, identify } from "@forkd/runtime";
@@ -11,13 +12,15 @@ import { withoutSecrets } from "./settings/table.ts";
 import { lockDataDir } from "./host/data-dir-lock.ts";
 import { openAccess, type Access } from "./access/open-access.ts";
 import { Idempotency } from "./idempotency/idempotency.ts";
-import { requestListener, type ExchangeOptions } from "./http/exchange.ts";
+import { requestListener, upgradeListener, type ExchangeOptions } from "./http/exchange.ts";
 import type { Handlers } from "./http/handlers.ts";
 import { openServer } from "./http/server.ts";
 import { publishDaemonRecord } from "./host/daemon-record.ts";
+import type { PortServer } from "./ports/port-server.ts";
 
 export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
+  readonly ports?: PortServer;
   /** called before the server closes the remaining connections */
   readonly beforeCut?: () => void;
   readonly observe?: ExchangeOptions["observe"];
@@ -56,17 +59,24 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   });
   const stopping = stopRequest(options.signal);
   const opened = scope.use(await options.open(stopping.stop, access));
-  const { handlers, observe, watch } = opened;
+  const { handlers, ports, observe, watch } = opened;
   const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
   const { gate, audit } = access;
-  const listener = requestListener({ handlers, version, gate, audit, log, idempotency, observe, watch });
+  const exchange = { handlers, ports, version, gate, audit, log, idempotency, observe, watch };
+  const listener = requestListener(exchange);
+  const onUpgrade = upgradeListener(exchange);
+  const onExpect = (incoming: IncomingMessage) => ports?.takesExpect(incoming) ?? false;
   const { socket, listen } = settings;
   const limits = {
     maxConnections: settings.max_connections,
     maxPerAddress: settings.max_connections_per_address,
   };
-  const server = scope.use(await openServer({ socket, listen, listener, tls: access.tls, limits, log }));
+  const { tls } = access;
+  const server = scope.use(
+    await openServer({ socket, listen, listener, onUpgrade, onExpect, tls, limits, log }),
+  );
   const { url } = server;
+  if (ports) ports.url = url;
   opened.started?.();
 
   const recordFile = join(settings.data_dir, "daemon.json");
@@ -101,6 +111,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   await stopping.asked;
   const stoppedAt = performance.now();
   opened.stopping?.();
+  ports?.stop();
   await server.close(settings.drain_secs * 1000, opened.beforeCut);
   log.info({ event: "daemon.drain", outcome: "ok", durationMs: Math.round(performance.now() - stoppedAt) });
 }

@@ -10,6 +10,7 @@ import { LoopWatch } from "./host/loop-watch.ts";
 import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/exchange.ts";
 import { unusableFile } from "./host/unusable-file.ts";
+import { openPorts } from "./ports/open-ports.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
 type ServeOptions = {
@@ -58,11 +59,18 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
       // A daemon that fails to start, for example because its port is in use, must not stop sandboxes.
       const { onStop } = runtime.work;
       runtime.work.onStop = "keep";
+      runtime.onDenied = (sandbox, entry) => {
+        const { protocol, name, address, port, reason, suggestion, suppressed } = entry;
+        const facts = { protocol, name, address, port, reason, suggestion, suppressed };
+        access.audit.event("network.denied", { sandbox, ...facts });
+      };
       const http = new HttpMetrics();
       const loop = new LoopWatch(log);
-      const handlers = allHandlers({ runtime, version, config, stop: requestStop, http, loop, ...access });
+      const ports = openPorts(runtime, { domains: values.ports_domain, gate: access.gate });
+      const own = { runtime, version, config, stop: requestStop, http, loop, ports };
       return {
-        handlers,
+        handlers: allHandlers({ ...own, ...access }),
+        ports,
         observe: (request: Observed) => http.seen(request),
         watch: (route: string) => loop.begin(route),
         started: () => void (runtime.work.onStop = onStop),

@@ -11,9 +11,10 @@ import { Gate, type GateOptions } from "../src/access/gate.ts";
 import { KeyStore } from "../src/access/key-store.ts";
 import { keyHandlers } from "../src/handlers/keys.ts";
 import type { BodyPace } from "../src/http/body/json-body.ts";
-import { requestListener, type ExchangeOptions } from "../src/http/exchange.ts";
+import { requestListener, upgradeListener, type ExchangeOptions } from "../src/http/exchange.ts";
 import type { Handlers } from "../src/http/handlers.ts";
 import { openServer, type ServerOptions } from "../src/http/server.ts";
+import type { PortServer } from "../src/ports/port-server.ts";
 
 export const token = "0123456789abcdef0123456789abcdef";
 export const sandboxId = "sb-0123456789abcdef01234567";
@@ -45,6 +46,9 @@ export type TestOptions = {
   server?: Partial<ServerOptions>;
   pace?: BodyPace;
   watch?: ExchangeOptions["watch"];
+  observe?: ExchangeOptions["observe"];
+  /** makes the server of ports */
+  ports?: (gate: Gate) => PortServer;
 };
 
 export async function temporaryDir(scope: Scope): Promise<string> {
@@ -67,9 +71,22 @@ export async function startServer(
   const audit = new Audit({ log: auditLog, reads: true, commands: false, ...options.audit });
   const gate = new Gate({ token, keys, ...options.gate });
   const handlers = handlersWith({ ...keyHandlers({ keys }), ...some });
-  const { pace, watch } = options;
-  const listener = requestListener({ handlers, version: "1.2.3", gate, audit, log, pace, watch });
-  const server = scope.use(await openServer({ socket, listen: "127.0.0.1:0", listener, ...options.server }));
+  const { pace, watch, observe } = options;
+  const ports = options.ports?.(gate);
+  const exchange = { handlers, ports, version: "1.2.3", gate, audit, log, pace, watch, observe };
+  const listener = requestListener(exchange);
+  const server = scope.use(
+    await openServer({
+      socket,
+      listen: "127.0.0.1:0",
+      listener,
+      ...(ports && {
+        onUpgrade: upgradeListener(exchange),
+        onExpect: (incoming) => ports.takesExpect(incoming),
+      }),
+      ...options.server,
+    }),
+  );
   return {
     socket,
     url: server.url ?? "",

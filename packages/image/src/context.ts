@@ -8,6 +8,8 @@ export type BuildContext = {
   onProgress?: ((step: string, message: string) => void) | undefined;
   /** keeps the images that a build uses */
   lease?: ImageLease | undefined;
+  /** certificates (PEM) that programs in the guest trust; absent: those of the image */
+  caBundle?: Uint8Array | undefined;
 };
 
 const linePeriodMs = 1000;

@@ -42,6 +42,8 @@ export {
   type MemoryUse,
   type ProcessId,
 } from "./host/procfs.ts";
+export type { JailFacts, NetworkDevice } from "./jail/facts.ts";
+export { Launcher } from "./jail/launcher.ts";
 export { AgentClient } from "./agent/client.ts";
 export { GuestProgress, whileAnswering } from "./agent/progress.ts";
 export { signalName } from "./agent/kernel/errors.ts";

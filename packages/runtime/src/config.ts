@@ -14,6 +14,7 @@ import {
 import { guestDeadlinesOf, vmmDeadlinesOf, type GuestDeadlines, type VmmDeadlines } from "@forkd/machine";
 import { maxChainDepth } from "@forkd/store";
 import { z } from "zod";
+import { isolationSettings } from "./isolation-settings.ts";
 import {
   count,
   defaultsOf,
@@ -175,6 +176,7 @@ export const runtimeSettings = {
     becomes: (group): { machinesGroup?: string | undefined } =>
       group === "own" ? {} : { machinesGroup: group },
   }),
+  ...isolationSettings,
   default_memory_limit_mib: setting({
     schema: limitOrNone("memory_mib", 1 << 24),
     default: 0,
@@ -237,6 +239,12 @@ export const runtimeSettings = {
     default: 2000,
     meaning: "Maximum number of requested children that have not started yet; the daemon refuses more.",
     becomes: (maxPendingForks) => ({ quota: { maxPendingForks } }),
+  }),
+  max_port_connections: setting({
+    schema: count(1, 65_535),
+    default: 256,
+    meaning: "Maximum number of connections to one port of a sandbox.",
+    becomes: (maxPortConnections) => ({ maxPortConnections }),
   }),
   gc_interval_secs: setting({
     schema: count(0, 2_000_000),

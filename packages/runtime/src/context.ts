@@ -1,11 +1,16 @@
 /** What every operation gets besides its request. */
 import type { Logger } from "@forkd/base";
+import type { PolicyText } from "@forkd/egress";
 
 /** The key that made the request. */
 export type Caller = {
   readonly name: string;
   /** for all sandboxes of that name together */
   readonly limits?: { readonly sandboxes?: number | undefined; readonly memoryMib?: number | undefined };
+  /** what its sandboxes may not exceed */
+  readonly network?: PolicyText | undefined;
+  /** secrets that its sandboxes may have; absent: all */
+  readonly secrets?: readonly string[] | undefined;
 };
 
 export type Context = {

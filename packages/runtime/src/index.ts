@@ -40,7 +40,17 @@ export {
   statFile,
   writeFile,
 } from "./operations/files.ts";
+export { closePort, enterPort, findPort, listPorts, openPort, type EnteredPort } from "./operations/ports.ts";
 export { fork } from "./operations/fork.ts";
+export {
+  getNetwork,
+  listPresets,
+  networkLog,
+  removePreset,
+  setNetwork,
+  setPreset,
+} from "./operations/network.ts";
+export { listSecrets, removeSecret, setSecret } from "./operations/secrets.ts";
 export { pause } from "./operations/pause.ts";
 export { resume, rewind } from "./operations/resume.ts";
 export { setTimeouts } from "./operations/timeouts.ts";
@@ -49,6 +59,7 @@ export { getSandbox, kill, killAll, listSandboxes, ping } from "./operations/san
 export { compact } from "./operations/compact.ts";
 export { findSnapshots, listSnapshots, snapshotInfo, tree } from "./operations/list-snapshots.ts";
 export { removeSnapshot } from "./operations/remove-snapshot.ts";
+export { verify } from "./operations/verify.ts";
 export { cleanup, gc } from "./operations/gc.ts";
 export { doctor } from "./operations/doctor.ts";
 export { status } from "./operations/status.ts";

@@ -24,28 +24,38 @@ import { prepareChild } from "./launch/child.ts";
 import { VmmPool } from "./launch/pool.ts";
 import type { PreparedChild } from "./launch/prepared.ts";
 import { consoleGuardMs, cutConsoles } from "./observe/console-size.ts";
+import { Network } from "./network/network.ts";
 import { EventBus } from "./observe/events.ts";
 import { RuntimeMetrics } from "./observe/metrics.ts";
 import { Usage } from "./observe/usage.ts";
 import { OpenWork } from "./open-work.ts";
+import { expirePort } from "./operations/ports.ts";
 import { expire } from "./operations/timeouts.ts";
+import { GuestPorts } from "./ports/guest-ports.ts";
 import { adoptSandboxes } from "./recovery/adopt.ts";
 import { rememberEnded } from "./recovery/ended.ts";
 import { refuseMovedData } from "./recovery/moved-data.ts";
 import { cleanUpStrayGroups, cleanUpStrays } from "./recovery/strays.ts";
+import { sandboxOfGroup } from "./recovery/vmm-command-line.ts";
 import { Survivors } from "./recovery/survivors.ts";
 import type { Runtime } from "./runtime.ts";
 import { EndedSandboxes } from "./sandbox/ended.ts";
 import { Activity } from "./sandbox/timers.ts";
 import { Registry } from "./sandbox/registry.ts";
+import type { Sandbox } from "./sandbox/sandbox.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
 import { Compaction } from "./snapshots/compaction.ts";
 import { ImageRefs } from "./snapshots/image-refs.ts";
 import { startRetention } from "./snapshots/retention.ts";
 import { thisHost } from "./snapshots/this-host.ts";
+import { removeAbandonedRuns } from "./verify/runs.ts";
 
 /** Unix socket addresses have 108 bytes; the longest name below the runtime directory takes the rest. */
 const maxRuntimeDirLength = 60;
+/** for a connection to a guest without its agent; a guest that drops packets is asked over the agent after it */
+const directMs = 1000;
+/** between two events about denials of one sandbox */
+const deniedEventMs = 1000;
 
 export function openStore(
   config: RuntimeConfig,
@@ -86,7 +96,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   const cgroups = Cgroups.open(config.dataDir, { machinesGroup: config.machinesGroup });
   const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
-    QemuEngine.open(config.qemuPath, config.vmmDeadlines),
+    QemuEngine.open(config.qemuPath, config.vmmDeadlines, config.jail),
     openStore(config, images, log, survivors.mappedImages),
     measureTscKhz(agentPath(config)),
   ]);
@@ -94,8 +104,11 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
-  const runtime = createRuntime({ config, log, engine, store, accelerator, tscKhz, images, cgroups });
+  const network = await Network.open(config, engine.jail, log);
+  const parts = { config, log, engine, store, accelerator, tscKhz, images, cgroups, network };
+  const runtime = createRuntime(parts);
   await adoptSandboxes(runtime, survivors);
+  await removeAbandonedRuns(runtime);
   await cleanUpStrayGroups(cgroups, log, (id) => runtime.places.has(id));
   return runtime;
 }
@@ -110,10 +123,15 @@ type RuntimeParts = {
   /** the one that the store asks */
   images: ImageRefs;
   cgroups?: Cgroups;
+  network?: Network;
 };
 
 /** Connects the parts. Timers run from here on; disposing the result ends them. */
-export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts): Runtime {
+export function createRuntime({
+  cgroups = noCgroups(),
+  network = Network.none("the network is not used"),
+  ...parts
+}: RuntimeParts): Runtime {
   const { config, log, store, accelerator, engine, tscKhz } = parts;
   const { quota } = config;
   const events = new EventBus();
@@ -135,6 +153,7 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     ...parts,
     quota,
     cgroups,
+    network,
     startedAt: Date.now(),
     host: thisHost({ engine, accelerator: accelerator.accelerator, tscKhz }),
     guestBoots: new CachedValue(() => acceleratorFindings({ config, places }, true)),
@@ -142,6 +161,7 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
     compaction,
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
+    ports: new GuestPorts(config.maxPortConnections),
     ended: new EndedSandboxes(join(config.dataDir, "ended.json"), log),
     places,
     newWorkspaces: new Set(),
@@ -156,10 +176,22 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
       log,
     }),
     guestBytes: new GuestBytes(),
+    onDenied: () => undefined,
     events,
     metrics,
     usage: new Usage({ config, sandboxes }),
     [Symbol.asyncDispose]: () => close(runtime, timers),
+  };
+  const deniedAt = new WeakMap<Sandbox, number>();
+  network.onDenied = (machine, entry) => {
+    const sandbox = registry.find(sandboxOfGroup(machine) ?? "");
+    if (!sandbox) return;
+    runtime.onDenied(sandbox.id, entry);
+    // A guest must not push the events of others out of the ring. The log of the sandbox has all of them.
+    const now = performance.now();
+    if (now - (deniedAt.get(sandbox) ?? -Infinity) < deniedEventMs) return;
+    deniedAt.set(sandbox, now);
+    events.denied(sandbox.info(), entry);
   };
   admission.onPressure = () => compaction.yield();
   events.onEvent = (event) => metrics.seen(event);
@@ -167,7 +199,13 @@ export function createRuntime({ cgroups = noCgroups(), ...parts }: RuntimeParts)
   registry.onEnd = (sandbox) => rememberEnded(runtime, sandbox);
   registry.onEndedRemoved = (id) => runtime.ended.remove(id);
   registry.onExpiry = (sandbox) => void expire(runtime, sandbox, "ttl");
-  registry.onSchedule = (sandbox) => runtime.activity.watch(sandbox);
+  registry.onSchedule = (sandbox) => {
+    runtime.activity.watch(sandbox);
+    runtime.ports.schedule(sandbox);
+  };
+  runtime.ports.direct = async ({ machine, slot }, port) =>
+    slot.isUp && slot.device === "tap" ? network.connect(machine.process, port, directMs) : undefined;
+  runtime.ports.onExpiry = (id, port) => void expirePort(runtime, id, port);
   const timers = [startRetention(runtime), guardConsoles(runtime)];
   return runtime;
 }
@@ -193,9 +231,11 @@ function guardConsoles({ registry, log }: Pick<Runtime, "registry" | "log">): Di
 async function close(runtime: Runtime, timers: readonly Disposable[]): Promise<void> {
   for (const timer of timers) timer[Symbol.dispose]();
   runtime.activity[Symbol.dispose]();
+  runtime.ports[Symbol.dispose]();
   await runtime.work.end();
   await runtime.pool[Symbol.asyncDispose]();
   const closed = await closeSandboxes(runtime, { onStop: runtime.work.onStop });
+  await runtime.network[Symbol.asyncDispose]();
   await runtime.store[Symbol.asyncDispose]();
   runtime.log.info({ event: "runtime.close", ...closed });
   runtime.cgroups.close();

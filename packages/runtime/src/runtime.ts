@@ -1,6 +1,7 @@
 /** What operations work on. createRuntime() builds it; functions take the part of it that they use. */
 import type { CachedValue, FairSemaphore, Logger } from "@forkd/base";
 import type { AcceleratorChoice, Cgroups, Engine } from "@forkd/machine";
+import type { NetworkLogEntry } from "@forkd/contract";
 import type { Store } from "@forkd/store";
 import type { Admission } from "./admission/admission.ts";
 import type { MemoryEstimates } from "./admission/memory-estimates.ts";
@@ -9,10 +10,12 @@ import type { QuotaSettings, RuntimeConfig } from "./config.ts";
 import type { Finding } from "./doctor/finding.ts";
 import type { GuestBytes } from "./guest/guest-bytes.ts";
 import type { VmmPool } from "./launch/pool.ts";
+import type { Network } from "./network/network.ts";
 import type { EventBus } from "./observe/events.ts";
 import type { RuntimeMetrics } from "./observe/metrics.ts";
 import type { Usage } from "./observe/usage.ts";
 import type { OpenWork } from "./open-work.ts";
+import type { GuestPorts } from "./ports/guest-ports.ts";
 import type { EndedSandboxes } from "./sandbox/ended.ts";
 import type { Activity } from "./sandbox/timers.ts";
 import type { Registry } from "./sandbox/registry.ts";
@@ -34,6 +37,7 @@ export type Runtime = AsyncDisposable & {
   /** what a snapshot must match to be restored here */
   readonly host: Host;
   readonly cgroups: Cgroups;
+  readonly network: Network;
   /** boots a guest on each accelerator; callers at the same time share one result */
   readonly guestBoots: CachedValue<Finding[]>;
 
@@ -46,6 +50,8 @@ export type Runtime = AsyncDisposable & {
   // sandboxes
   readonly registry: Registry;
   readonly activity: Activity;
+  /** connections to ports of guests */
+  readonly ports: GuestPorts;
   /** sandboxes that ended, for the next daemon */
   readonly ended: EndedSandboxes;
   /** ids whose directories are in use, registered or not */
@@ -64,6 +70,8 @@ export type Runtime = AsyncDisposable & {
   readonly guestBytes: GuestBytes;
 
   // what can be seen from outside
+  /** called with each denial of a connection, for the audit log */
+  onDenied: (sandbox: string, entry: NetworkLogEntry) => void;
   readonly events: EventBus;
   readonly metrics: RuntimeMetrics;
   readonly usage: Usage;

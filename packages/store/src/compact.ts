@@ -41,7 +41,12 @@ export async function compactInto(
   }
   onProgress?.("seal");
   return draft.commit(
-    { ...facts, created_at_unix: Math.floor(Date.now() / 1000), origin: { kind: "compact", of: from.tag } },
+    {
+      ...facts,
+      ...(facts.require && { verified_as: facts.verified_as ?? from.id }),
+      created_at_unix: Math.floor(Date.now() / 1000),
+      origin: { kind: "compact", of: from.tag },
+    },
     { signal, known },
   );
 }

@@ -5,7 +5,14 @@
  * directory can be moved. The sha256 of its bytes is the snapshot's id, by which a layer names its parent.
  */
 import { z } from "zod";
-import { acceleratorSchema, languageSchema, tagPattern } from "@forkd/contract";
+import {
+  acceleratorSchema,
+  languageSchema,
+  networkModeSchema,
+  requireSchema,
+  ruleTextSchema,
+  tagPattern,
+} from "@forkd/contract";
 
 export const manifestVersion = 2;
 export const manifestName = "manifest.json";
@@ -86,12 +93,28 @@ export const manifestSchema = z
       devices: z.array(z.string()),
       /** TSC frequency that the guest uses; 0 if it uses another clock */
       tsc_khz: z.int().min(0),
+      /** whether the device state has a section of QEMU's own network stack */
+      slirp: z.literal(true).optional(),
     }),
     kernel: z.strictObject({ digest: z.string(), version: z.string(), command_line: z.string() }),
     initramfs: z.strictObject({ digest: z.string() }),
     rootfs: z.strictObject({ digest: z.string() }),
     recipe: z.strictObject({ name: z.string(), digest: z.string() }).optional(),
     env: z.record(z.string(), z.string()),
+    /** network of its children, unless a fork asks for another */
+    network: z
+      .strictObject({
+        mode: networkModeSchema.optional(),
+        rules: z.array(ruleTextSchema).optional(),
+        ceilings: z
+          .array(z.strictObject({ mode: networkModeSchema, rules: z.array(ruleTextSchema) }))
+          .optional(),
+      })
+      .optional(),
+    /** hazards of a fork whose checks must have passed before it is forked */
+    require: requireSchema.optional(),
+    /** of a branch or copy: id of the built snapshot whose checks count for it, too */
+    verified_as: hexDigest.optional(),
     /** whether the agent had read complete messages only and all of them; absent if it was idle */
     agent_at_boundary: z.boolean().optional(),
     kernels: z.array(kernelPositionSchema),

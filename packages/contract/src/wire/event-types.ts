@@ -8,6 +8,9 @@ export const eventTypes = [
   "sandbox.died",
   "sandbox.killed",
   "sandbox.expired",
+  "network.denied",
+  "port.opened",
+  "port.closed",
   "snapshot.writing",
   "snapshot.ready",
   "snapshot.failed",
@@ -24,7 +27,9 @@ export const controlTypes: readonly string[] = ["reset", "overflow", "revoked"];
 
 /** A type, or all of a kind: `sandbox.*`. */
 export function isEventFilter(name: string): boolean {
-  return name === "sandbox.*" || name === "snapshot.*" || (eventTypes as readonly string[]).includes(name);
+  return (
+    /^(sandbox|snapshot|network|port)\.\*$/.test(name) || (eventTypes as readonly string[]).includes(name)
+  );
 }
 
 export function matchesType(type: string, filters: readonly string[]): boolean {

@@ -7,6 +7,7 @@ import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
 import { AppError } from "@forkd/contract";
 import { isLoopback } from "../settings/exposure.ts";
+import { isPortName } from "./port-name.ts";
 
 type HostName = { readonly name: string; readonly port: string };
 
@@ -62,6 +63,7 @@ export function checkBrowserTraps(incoming: IncomingMessage, allowed: AllowedHos
 
 /** An address counts only if the connection came in on it: then no name had to be resolved. */
 function isOwn(host: HostName, incoming: IncomingMessage, allowed: AllowedHosts): boolean {
+  if (isPortName(host.name)) return false;
   if (isLoopback(host.name) || isAllowed(host, allowed)) return true;
   const local = (incoming.socket.localAddress ?? "").replace(/^::ffff:/, "");
   return isIP(host.name) !== 0 && host.name === local;
@@ -74,7 +76,8 @@ function isOwnOrigin(origin: string, host: string, incoming: IncomingMessage): b
 
 function isAllowedOrigin(origin: string, allowed: AllowedHosts): boolean {
   const host = parseHost(origin.replace(/^https?:\/\//i, ""));
-  return /^https?:/i.test(origin) && host !== undefined && isAllowed(host, allowed);
+  // A page of a guest is not the operator's, even if allowed_hosts has "*.localhost".
+  return /^https?:/i.test(origin) && host !== undefined && !isPortName(host.name) && isAllowed(host, allowed);
 }
 
 function hasBody(incoming: IncomingMessage): boolean {

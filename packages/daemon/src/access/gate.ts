@@ -75,13 +75,32 @@ export class Gate {
     }
     if (scope === "open") return undefined;
     const principal = this.#tokenDigest === undefined ? anyone("anonymous") : this.#bearer(incoming);
-    const wait = this.#rate.take(principal.name);
-    if (wait > 0) throw rateLimited(`Too many requests of "${principal.name}"`, wait);
+    this.limit(via, principal.name);
     return principal;
   }
 
+  /** Throws `rate_limited` if there are too many requests of this name. */
+  limit(via: Via, name: string): void {
+    const wait = via === "unix" ? 0 : this.#rate.take(name);
+    if (wait > 0) throw rateLimited(`Too many requests of "${name}"`, wait);
+  }
+
+  /** The error for a request that is refused: `why`, or `rate_limited` after too many from its address. */
+  refused(incoming: IncomingMessage, via: Via, why: unknown): unknown {
+    return via === "unix" ? why : this.#refused(incoming, why);
+  }
+
+  /** Whether the header Authorization is the token or a key: a guest must not see it. */
+  isOwnSecret(authorization: string | undefined): boolean {
+    const given = bearerOf(authorization);
+    if (given === undefined) return false;
+    const digest = digestOf(given);
+    const isToken = this.#tokenDigest !== undefined && timingSafeEqual(digest, this.#tokenDigest);
+    return this.#options.keys.find(digest) !== undefined || isToken;
+  }
+
   #bearer(incoming: IncomingMessage): Principal {
-    const given = /^Bearer +(\S+)$/i.exec(incoming.headers.authorization ?? "")?.[1];
+    const given = bearerOf(incoming.headers.authorization);
     const digest = digestOf(given ?? "");
     const isToken = this.#tokenDigest !== undefined && timingSafeEqual(digest, this.#tokenDigest);
     const key = this.#options.keys.find(digest);
@@ -99,6 +118,10 @@ export class Gate {
     const wait = this.#failures.take(networkOf(addressOf(incoming)));
     return wait > 0 ? rateLimited("Too many refused requests from this address", wait) : why;
   }
+}
+
+function bearerOf(authorization = ""): string | undefined {
+  return /^Bearer +(\S+)$/i.exec(authorization)?.[1];
 }
 
 /** Throws `forbidden` unless the principal's scope covers it. */
@@ -128,13 +151,18 @@ function anyone(name: "local" | "token" | "anonymous"): Principal {
 }
 
 function keyHolder(key: Key): Principal {
-  const { max_sandboxes: sandboxes, max_memory_mib: memoryMib } = key.record;
+  const { max_sandboxes: sandboxes, max_memory_mib: memoryMib, network, secrets } = key.record;
   key.lastUsedUnix = Math.floor(Date.now() / 1000);
   return {
     name: key.name,
     key: key.identity,
     scope: key.scope,
-    caller: { name: key.name, limits: { sandboxes, memoryMib } },
+    caller: {
+      name: key.name,
+      limits: { sandboxes, memoryMib },
+      ...(network && { network }),
+      ...(secrets && { secrets }),
+    },
     hold: (cut) => key.hold(cut),
   };
 }

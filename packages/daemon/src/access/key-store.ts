@@ -22,6 +22,9 @@ import {
   errorMessage,
   keyNameSchema,
   keyScopeSchema,
+  networkModeSchema,
+  ruleTextSchema,
+  secretNameSchema,
   type CreatedKey,
   type KeyInfo,
 } from "@forkd/contract";
@@ -36,6 +39,7 @@ const maxKeys = 1000;
 const reservedNames = ["local", "token", "anonymous"] as const;
 const newKey = advice("Ask for a new key.");
 
+const keyNetworkSchema = z.strictObject({ mode: networkModeSchema, rules: z.array(ruleTextSchema) });
 const recordSchema = z.strictObject({
   name: keyNameSchema,
   scope: keyScopeSchema,
@@ -44,6 +48,8 @@ const recordSchema = z.strictObject({
   expires_at_unix: z.number().optional(),
   max_sandboxes: z.int().min(1).optional(),
   max_memory_mib: z.int().min(1).optional(),
+  network: keyNetworkSchema.optional(),
+  secrets: z.array(secretNameSchema).optional(),
 });
 type KeyRecord = z.output<typeof recordSchema>;
 const fileSchema = z.strictObject({

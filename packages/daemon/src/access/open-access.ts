@@ -12,13 +12,13 @@ import type { Settings } from "../settings/load.ts";
 import { Tls } from "./tls.ts";
 
 export type Access = {
+  readonly gate: Gate;
   readonly keys: KeyStore;
   readonly audit: Audit;
 };
 
 type OpenedAccess = Access &
   AsyncDisposable & {
-    readonly gate: Gate;
     readonly tls: Tls | undefined;
     readonly tokenFile: string;
     /** Reads token and certificate again and reopens the audit log. Never rejects. */

@@ -14,7 +14,8 @@ export function markIdentified(socket: Socket): void {
   identified.add(socket);
 }
 
-export function limitStrangers(server: Server, maxConnections: number): void {
+/** Returns a function that exempts a connection which changed its protocol and has no further requests. */
+export function limitStrangers(server: Server, maxConnections: number): (socket: Socket) => void {
   const share = Math.max(minShare, Math.floor(maxConnections / 2));
   // Oldest first. By address, because a request over TLS has another socket object than its connection.
   const idle = new Map<string, Socket>();
@@ -42,6 +43,7 @@ export function limitStrangers(server: Server, maxConnections: number): void {
       if (busy.delete(name) && !identified.has(socket)) idle.set(name, connection);
     });
   });
+  return (socket) => void idle.delete(nameOf(socket));
 }
 
 function nameOf({ remoteAddress, remotePort }: Socket): string {

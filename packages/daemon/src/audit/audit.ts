@@ -54,7 +54,10 @@ export class Audit {
     return new Trail(facts, this.#settings.commands, (trail, outcome) => this.#end(trail, outcome));
   }
 
-  event(event: "daemon.start" | "daemon.stop", fields: Readonly<Record<string, unknown>>): void {
+  event(
+    event: "daemon.start" | "daemon.stop" | "network.denied",
+    fields: Readonly<Record<string, unknown>>,
+  ): void {
     this.#settings.log?.write({ event, ...fields });
   }
 
@@ -102,7 +105,7 @@ export class Trail {
     this.#onEnd = onEnd;
   }
 
-  input(route: Route, input: Readonly<Record<string, unknown>>): void {
+  input(route: Pick<Route, "path" | "audit">, input: Readonly<Record<string, unknown>>): void {
     this.#objects = new ObjectCollector(route.path);
     this.#objects.input(input);
     if (route.audit === "command") this.#command = commandOf(input, this.#commands);

@@ -9,7 +9,9 @@ import { execHandlers } from "./exec.ts";
 import { keyHandlers } from "./keys.ts";
 import { listHandlers } from "./lists.ts";
 import { operationHandlers, type DecidingHandlers } from "./operations.ts";
+import { portHandlers } from "./ports.ts";
 import { systemHandlers } from "./system.ts";
+import { verifyHandlers } from "./verify.ts";
 
 export function allHandlers(daemon: Daemon): Handlers {
   const deciding: DecidingHandlers = {
@@ -17,8 +19,10 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...configHandlers(daemon),
     ...keyHandlers(daemon),
     ...buildHandlers(daemon),
+    ...verifyHandlers(daemon),
     ...listHandlers(daemon),
     ...execHandlers(daemon),
+    ...portHandlers(daemon),
   };
   return { ...operationHandlers(daemon.runtime), ...deciding };
 }

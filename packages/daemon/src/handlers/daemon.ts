@@ -4,6 +4,7 @@ import type { KeyStore } from "../access/key-store.ts";
 import type { Audit } from "../audit/audit.ts";
 import type { LoopWatch } from "../host/loop-watch.ts";
 import type { HttpMetrics } from "../http/metrics.ts";
+import type { PortServer } from "../ports/port-server.ts";
 import type { Config } from "../settings/load.ts";
 
 export type Daemon = {
@@ -16,4 +17,5 @@ export type Daemon = {
   readonly audit: Audit;
   readonly http: HttpMetrics;
   readonly loop: LoopWatch;
+  readonly ports: PortServer;
 };

@@ -1,5 +1,6 @@
 /** The life of one request: match, identify, check, call the handler, answer, write down. */
-import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+import { ServerResponse, type IncomingMessage, type RequestListener } from "node:http";
+import type { Socket } from "node:net";
 import { stringifyJson, type Logger } from "@forkd/base";
 import { AppError, errorCodes, openapi, routes, toAppError, type Route } from "@forkd/contract";
 import { requireInputScope, requireScope, type Gate, type Via } from "../access/gate.ts";
@@ -7,6 +8,7 @@ import { markIdentified } from "../access/strangers.ts";
 import type { Audit, Trail } from "../audit/audit.ts";
 import { Idempotency } from "../idempotency/idempotency.ts";
 import { keyOf } from "../idempotency/key.ts";
+import type { PortServer } from "../ports/port-server.ts";
 import { closeSoon } from "./answer/close-soon.ts";
 import { sendError } from "./answer/error.ts";
 import { sendJson, sendText } from "./answer/json.ts";
@@ -18,8 +20,10 @@ import { readInput } from "./body/input.ts";
 import type { BodyPace } from "./body/json-body.ts";
 import type { AnyHandler, Handlers, RequestContext } from "./handlers.ts";
 import { matcher, noSuchRoute, pathOf } from "./match.ts";
+import type { Connection, Plan } from "./plan.ts";
 import { requestIdOf } from "./request-id.ts";
 import { hostProblem } from "./target-host.ts";
+import type { UpgradeListener } from "./upgrade.ts";
 
 export type ExchangeOptions = {
   readonly handlers: Handlers;
@@ -29,6 +33,8 @@ export type ExchangeOptions = {
   readonly log: Logger;
   /** default: one that forgets when the process ends */
   readonly idempotency?: Idempotency | undefined;
+  /** serves ports of sandboxes */
+  readonly ports?: PortServer | undefined;
   /** how slowly bodies may arrive */
   readonly pace?: BodyPace | undefined;
   /** called when a request begins; what it returns, when it is over */
@@ -44,18 +50,6 @@ export type Observed = {
   readonly code: string | undefined;
 };
 type Options = ExchangeOptions & { readonly idempotency: Idempotency };
-type Connection = {
-  readonly incoming: IncomingMessage;
-  readonly outgoing: ServerResponse;
-  readonly via: Via;
-};
-type Plan = {
-  /** for the log, the audit log and metrics */
-  readonly name: string;
-  readonly route: Pick<Route, "scope" | "audit" | "log" | "endless">;
-  /** Resolves with a failure that came after the status was sent. */
-  readonly run: (context: RequestContext, trail: Trail) => Promise<AppError | undefined>;
-};
 
 /** Requests that are not in the table of routes */
 const unlisted = { scope: "read", audit: "read", log: "info", endless: false } as const;
@@ -66,11 +60,34 @@ const findDocument = matcher({ openapi: { method: "get", path: "/openapi.json" }
 export function requestListener(given: ExchangeOptions): (via: Via) => RequestListener {
   const options = { ...given, idempotency: given.idempotency ?? new Idempotency() };
   return (via) => (incoming, outgoing) => {
+    const connection = { incoming, outgoing, via };
+    const port = hostProblem(incoming) === undefined ? options.ports?.find(incoming) : undefined;
+    if (port && options.ports)
+      return void exchange(connection, options, options.ports.planOf(connection, port));
     const path = pathOf(incoming.url ?? "", incoming.headers.host || "localhost");
     const problem = path === undefined ? "bad URL or Host" : hostProblem(incoming);
-    const connection = { incoming, outgoing, via };
     if (path === undefined || problem !== undefined) refuseTarget(outgoing, problem);
     else void exchange(connection, options, planOf(connection, options, path));
+  };
+}
+
+/** Takes requests for ports that change the protocol of their connection. */
+export function upgradeListener(given: ExchangeOptions): (via: Via) => UpgradeListener {
+  const options = { ...given, idempotency: given.idempotency ?? new Idempotency() };
+  return (via) => (incoming, socket, head) => {
+    const { ports } = options;
+    const port = hostProblem(incoming) === undefined ? ports?.find(incoming) : undefined;
+    if (!ports || !port || !ports.takesUpgrade(port, incoming)) return false;
+    // A client that has gone is not a failure of the daemon.
+    socket.on("error", () => undefined);
+    const outgoing = new ServerResponse(incoming);
+    outgoing.shouldKeepAlive = false;
+    // A connection of a server is a Socket; its type is that of all streams that Node may parse HTTP from.
+    outgoing.assignSocket(socket as Socket);
+    outgoing.once("finish", () => socket.end());
+    const connection = { incoming, outgoing, via, upgrade: { socket, head } };
+    void exchange(connection, options, ports.planOf(connection, port));
+    return true;
   };
 }
 
@@ -133,7 +150,9 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
     closeSoon(outgoing);
   };
   try {
-    const principal = (trail.principal = options.gate.identify(incoming, via, route.scope));
+    if (plan.admit) plan.admit(trail);
+    else trail.principal = options.gate.identify(incoming, via, route.scope);
+    const { principal } = trail;
     if (principal) {
       release = principal.hold(cut);
       markIdentified(incoming.socket);
@@ -146,7 +165,8 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
     failure = revoked ?? failure;
     // Do not wait for the body of an unknown client.
     if (via === "tcp" && trail.principal === undefined) outgoing.shouldKeepAlive = false;
-    sendError(outgoing, failure, requestId);
+    if (plan.refuse) plan.refuse(failure, requestId);
+    else sendError(outgoing, failure, requestId);
   } finally {
     ended?.();
     release();
@@ -155,7 +175,7 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
   const isGone = abort.signal.aborted && revoked === undefined;
   const status = isGone ? errorCodes.cancelled.status : outgoing.statusCode;
   const durationMs = performance.now() - startedAt;
-  trail.end({ status, durationMs, failure });
+  if (!plan.isAudited || failure) trail.end({ status, durationMs, failure });
   const { endless } = route;
   options.observe?.({ route: name, endless, status, seconds: durationMs / 1000, code: failure?.code });
   const principal = trail.principal?.name;

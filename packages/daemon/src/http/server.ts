@@ -13,12 +13,17 @@ import { networkOf, plainAddress } from "../access/peer.ts";
 import type { Tls } from "../access/tls.ts";
 import { answerBadHttp } from "./bad-http.ts";
 import { listening, listenUnix } from "./unix-listener.ts";
+import { takeUpgrades, type UpgradeListener } from "./upgrade.ts";
 
 export type ServerOptions = {
   readonly socket: string;
   /** "HOST:PORT" or "off" */
   readonly listen: string;
   readonly listener: (via: Via) => http.RequestListener;
+  /** default: the header Upgrade is ignored */
+  readonly onUpgrade?: ((via: Via) => UpgradeListener) | undefined;
+  /** called before a request whose client waits for "100 Continue"; true: the listener says it */
+  readonly onExpect?: ((incoming: http.IncomingMessage) => boolean) | undefined;
   /** of TCP */
   readonly tls?: Tls | undefined;
   readonly limits?: Limits | undefined;
@@ -54,7 +59,12 @@ const defaultConnections = 4096;
 
 export async function openServer(options: ServerOptions): Promise<Server> {
   await using building = new Scope();
-  const unix = httpServer(options.listener("unix"), { isTcp: false });
+  const { onExpect } = options;
+  const unix = httpServer(options.listener("unix"), {
+    isTcp: false,
+    onUpgrade: options.onUpgrade?.("unix"),
+    onExpect,
+  });
   const { socket: path, log, lookMs: everyMs } = options;
   const file = await listenUnix(unix, { path, log, everyMs });
   const closeUnix = async (drainMs: number, beforeCut?: () => void) => {
@@ -62,8 +72,9 @@ export async function openServer(options: ServerOptions): Promise<Server> {
   };
   building.defer(() => closeUnix(0));
   const address = parseListen(options.listen);
-  const tcp =
-    address && httpServer(options.listener("tcp"), { ...options.limits, isTcp: true, tls: options.tls });
+  const onUpgrade = options.onUpgrade?.("tcp");
+  const kind = { ...options.limits, isTcp: true, tls: options.tls, onUpgrade, onExpect };
+  const tcp = address && httpServer(options.listener("tcp"), kind);
   if (tcp) await listenTcp(tcp, address);
   building.keep();
   const close = async (drainMs: number, beforeCut = () => {}) => {
@@ -72,10 +83,18 @@ export async function openServer(options: ServerOptions): Promise<Server> {
   return { url: tcp && urlOf(tcp), close, [Symbol.asyncDispose]: () => close(0) };
 }
 
-type Kind = Limits & { readonly isTcp: boolean; readonly tls?: Tls | undefined };
+type Kind = Limits &
+  Pick<ServerOptions, "onExpect"> & {
+    readonly isTcp: boolean;
+    readonly tls?: Tls | undefined;
+    readonly onUpgrade?: UpgradeListener | undefined;
+  };
 
 /** Limits the time for headers, not for bodies: silent connections must not use up the descriptors. */
-function httpServer(listener: http.RequestListener, { isTcp, tls, ...limits }: Kind): http.Server {
+function httpServer(
+  listener: http.RequestListener,
+  { isTcp, tls, onUpgrade, onExpect, ...limits }: Kind,
+): http.Server {
   const headersTimeout = limits.headersMs ?? headersMs;
   const options: http.ServerOptions = {
     noDelay: true,
@@ -101,10 +120,23 @@ function httpServer(listener: http.RequestListener, { isTcp, tls, ...limits }: K
     ? secureServer({ ...options, handshakeTimeout: headersTimeout }, onRequest, tls)
     : http.createServer(options, onRequest);
   server.maxConnections = limits.maxConnections ?? defaultConnections;
-  if (isTcp) limitStrangers(server, server.maxConnections);
+  const exempt = isTcp ? limitStrangers(server, server.maxConnections) : undefined;
   if (limits.maxPerAddress) limitPerAddress(server, limits.maxPerAddress, limits.isOwnAddress ?? isLoopback);
   answerBadHttp(server);
   keepTrack(server);
+  if (onUpgrade) {
+    takeUpgrades(server, (incoming, socket, head) => {
+      const isTaken = onUpgrade(incoming, socket, head);
+      if (isTaken) exempt?.(incoming.socket);
+      return isTaken;
+    });
+  }
+  if (onExpect) {
+    server.on("checkContinue", (incoming, outgoing) => {
+      if (!onExpect(incoming)) outgoing.writeContinue();
+      server.emit("request", incoming, outgoing);
+    });
+  }
   return server;
 }
 
@@ -142,7 +174,8 @@ function keepTrack(server: http.Server): void {
 }
 
 function secureServer(options: https.ServerOptions, onRequest: http.RequestListener, tls: Tls): http.Server {
-  const server = https.createServer({ ...options, ...tls.options }, onRequest);
+  // As without TLS: a tunnel may end one direction before the other.
+  const server = https.createServer({ ...options, ...tls.options, allowHalfOpen: true }, onRequest);
   tls.attach(server);
   return server;
 }

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { count, path, runtimeSettings, setting, type SettingTable } from "@forkd/runtime";
 import { z } from "zod";
 import { parseHost } from "../access/browser-guard.ts";
+import { parsePortsDomain } from "../access/port-name.ts";
 import { listenPattern } from "./exposure.ts";
 
 const truth = z
@@ -19,6 +20,13 @@ const hosts = z
   .transform((entries) => entries.filter((entry) => entry !== ""))
   .refine((entries) => entries.every((entry) => parseHost(entry.replace(/^\*\./, "")) !== undefined), {
     error: 'must be a comma-separated list of "name", "name:port" or "*.suffix"',
+  });
+
+const domains = z
+  .union([z.string().transform((text) => text.split(",").map((entry) => entry.trim())), z.array(z.string())])
+  .transform((entries) => entries.filter((entry) => entry !== ""))
+  .refine((entries) => entries.every((entry) => parsePortsDomain(entry) !== undefined), {
+    error: 'must be a comma-separated list of "name", "name:port" or "https://name"',
   });
 
 const addressSettings = {
@@ -103,6 +111,14 @@ const accessSettings = {
     allowed: "names, comma-separated",
     meaning: "Host names under which clients and web pages may call the daemon: name, name:port or *.suffix.",
     flag: { value: "names", help: "Accept these host names, separated by commas" },
+  }),
+  ports_domain: setting({
+    schema: domains,
+    default: ["localhost"],
+    allowed: "names, comma-separated",
+    meaning:
+      "Domains of the host names of ports: PORT-SANDBOX.DOMAIN leads to a port of a sandbox. The first one is in the addresses that the daemon shows, with the scheme and port of the entry if it has them.",
+    flag: { value: "names", help: "Serve ports of sandboxes below these domains" },
   }),
   tls_cert: setting({
     schema: path.optional(),

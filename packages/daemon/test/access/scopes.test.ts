@@ -5,7 +5,13 @@ import { routes, scopes, type Route, type RouteName, type Scope } from "@forkd/c
 import type { Handlers } from "../../src/http/handlers.ts";
 import { sandboxId, send, startServer, token, type Answer, type TestServer } from "../support.ts";
 
-const parameters: Record<string, string> = { id: sandboxId, tag: "t", exec_id: "1", name: "nobody" };
+const parameters: Record<string, string> = {
+  id: sandboxId,
+  tag: "t",
+  exec_id: "1",
+  name: "nobody",
+  port: "3000",
+};
 const pathOf = (route: Route) =>
   route.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => parameters[name] ?? assert.fail(name));
 const table = Object.entries<Route>(routes);

@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { readFile, rename, writeFile } from "node:fs/promises";
 import net from "node:net";
@@ -7,38 +6,15 @@ import { join } from "node:path";
 import { Writable } from "node:stream";
 import { test } from "node:test";
 import tls from "node:tls";
-import { promisify } from "node:util";
 import { createLogger, nullLogger, Scope } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
 import { loadConfig } from "../../src/settings/load.ts";
 import { runDaemon } from "../../src/daemon.ts";
 import { Tls } from "../../src/access/tls.ts";
 import { deferred, handlersWith, startServer, temporaryDir, token } from "../support.ts";
+import { makePair } from "./certificate.ts";
 
-const run = promisify(execFile);
 const handlers = { health: () => ({ ok: true }), listSnapshots: async () => [] };
-
-/** A self-signed certificate for this machine. */
-async function makePair(dir: string, name: string): Promise<{ cert: string; key: string }> {
-  const [cert, key] = [join(dir, `${name}.crt`), join(dir, `${name}.key`)];
-  const names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-  const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
-  const files = ["-keyout", key, "-out", cert];
-  await run("openssl", [
-    "req",
-    "-x509",
-    ...curve,
-    "-nodes",
-    "-days",
-    "2",
-    "-subj",
-    `/CN=${name}`,
-    "-addext",
-    names,
-    ...files,
-  ]);
-  return { cert, key };
-}
 
 function peerName(url: string, options: tls.ConnectionOptions = {}): Promise<string> {
   const { hostname, port } = new URL(url);

@@ -1,10 +1,17 @@
 /** The SDK against the real router over the real sockets; only the operations are the test's. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AppError, type SnapshotInfo } from "@forkd/contract";
+import {
+  AppError,
+  type HazardResult,
+  type SnapshotInfo,
+  type VerifyEvent,
+  type VerifyReport,
+} from "@forkd/contract";
 import { fetchTransport, ForkError, Forkd, Sandbox } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 import { buildEvents } from "../../src/handlers/build-events.ts";
+import { workEvents } from "../../src/handlers/work-events.ts";
 import { info, withSandbox } from "./support.ts";
 import { deferred, sandboxId, startServer, token } from "../support.ts";
 
@@ -165,6 +172,53 @@ test("snapshots.build() reports progress; failures come as errors before and aft
   await assert.rejects(snapshots.build({ tag: "taken", recipe: "/r" }), { code: "snapshot_exists" });
   await assert.rejects(snapshots.build({ tag: "bad", recipe: "/r" }), { code: "engine_failed" });
   await assert.rejects(snapshots.build({ tag: "none" }), { code: "invalid_request" });
+});
+
+test("snapshots.verify() reports progress and hazards, and resolves with the report", async () => {
+  const words = { title: "t", policy: "p", mechanism: "m", detail: "d" };
+  const hazard: HazardResult = {
+    id: "entropy",
+    ...words,
+    outcome: "fail",
+    checked_at_unix: 1,
+    duration_ms: 1,
+  };
+  const report: VerifyReport = {
+    tag: "py",
+    snapshot_id: "i",
+    verified_at_unix: 1,
+    forkd_version: "1",
+    engine: "qemu 7.2",
+    accelerator: "tcg",
+    outcome: "fail",
+    current: true,
+    hazards: [hazard],
+    children: { forked: 2, pooled: 0, branched: 2 },
+    duration_ms: 1,
+  };
+  await using opened = await withSandbox({
+    verifySnapshot: (input) =>
+      workEvents<VerifyEvent>(async (emit) => {
+        if (input.tag === "none") throw new AppError("snapshot_not_found", "None");
+        assert.deepEqual([input.n, input.only, input.keep], [2, ["entropy"], true]);
+        emit({ type: "progress", message: "forking", elapsed_ms: 1 });
+        emit({ type: "hazard", hazard });
+        return { type: "report", report };
+      }),
+  });
+  const { snapshots } = opened.forkd;
+  const seen: string[] = [];
+  const found = await snapshots.verify("py", {
+    n: 2,
+    only: ["entropy"],
+    keep: true,
+    onProgress: ({ message }) => seen.push(message),
+    onHazard: ({ id, outcome }) => seen.push(`${id} ${outcome}`),
+  });
+  assert.deepEqual(found, report);
+  assert.deepEqual(seen, ["forking", "entropy fail"]);
+  await assert.rejects(snapshots.verify("none"), { code: "snapshot_not_found" });
+  await assert.rejects(snapshots.verify("py", { n: 1 }), { code: "invalid_request" });
 });
 
 test("a sandbox is killed at the end of its block, once", async () => {

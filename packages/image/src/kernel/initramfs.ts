@@ -1,5 +1,5 @@
 /**
- * The initramfs: the agent as /init, the modules that it loads, and its mount points.
+ * The initramfs: the agent as /init, the modules that it loads, its mount points, and files for the guest.
  * See docs/spec/agent-protocol.md, "Boot".
  */
 import { readFile, writeFile } from "node:fs/promises";
@@ -27,10 +27,17 @@ const infoSchema = z.object({ digest: z.string(), sizeBytes: z.number(), modules
 
 const directories = ["dev", "modules", "newroot", "proc", "run", "sys"];
 
+/** A file in the root of the initramfs. */
+type ExtraFile = { readonly name: string; readonly content: Uint8Array };
+
+/** The agent looks for the certificates under this name. */
+const bundleName = "ca-bundle.pem";
+
 /** The archive; `modules` are in load order. */
 function encodeInitramfs(
   agent: Uint8Array,
   modules: readonly { file: string; content: Uint8Array }[],
+  files: readonly ExtraFile[],
 ): Uint8Array {
   const entries: CpioEntry[] = directories.map((path) => ({ path, type: "directory", mode: 0o755 }));
   // The kernel opens this for PID 1 before anything is mounted.
@@ -41,24 +48,29 @@ function encodeInitramfs(
   }
   const list = modules.map(({ file }) => `${file}\n`).join("");
   entries.push({ path: "modules/load", type: "file", mode: 0o644, content: Buffer.from(list) });
+  for (const { name, content } of files) entries.push({ path: name, type: "file", mode: 0o644, content });
   return encodeCpio(entries);
 }
 
 /**
- * The initramfs for an agent and a set of modules (`modulesDir` null: the kernel has them built in).
+ * The initramfs for an agent and a set of modules (`modulesDir` null: the kernel has them built in). It also has
+ * `files` and the certificates of the context.
  * It is small and not compressed: compression did not make the boot faster.
  */
 export async function ensureInitramfs(
   imageDir: string,
-  input: { agentPath: string; modulesDir: string | null },
+  input: { agentPath: string; modulesDir: string | null; files?: readonly ExtraFile[] },
   context: BuildContext = {},
 ): Promise<Initramfs> {
   const agent = await readAgent(input.agentPath);
   const modules = input.modulesDir === null ? [] : await readModules(input.modulesDir);
+  const { caBundle } = context;
+  const files = [...(input.files ?? []), ...(caBundle ? [{ name: bundleName, content: caBundle }] : [])];
   const digest = digestOf({
     builderVersion,
     agent: sha256(agent),
     modules: modules.map(({ file, content }) => [file, sha256(content)]),
+    files: files.map(({ name, content }) => [name, sha256(content)]),
   });
   const entry = await ensureEntry({
     parent: join(imageDir, "initramfs"),
@@ -67,7 +79,7 @@ export async function ensureInitramfs(
     signal: context.signal,
     lease: context.lease,
     build: async (directory) => {
-      const archive = encodeInitramfs(agent, modules);
+      const archive = encodeInitramfs(agent, modules, files);
       context.onProgress?.("initramfs", `Packing the agent and ${modules.length} modules`);
       await requireSpace(directory, archive.length);
       await writeFile(join(directory, "initramfs.cpio"), archive);

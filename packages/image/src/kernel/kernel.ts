@@ -9,6 +9,7 @@ import { throttleLines, type BuildContext } from "../context.ts";
 import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
 import { isRoot } from "../namespace.ts";
 import { copyModules } from "./copy-modules.ts";
+import { wantedModules } from "./modules.ts";
 import { runTool, ToolFailure } from "../tool.ts";
 
 export type Kernel = {
@@ -38,7 +39,7 @@ export async function ensureKernel(imageDir: string, context: BuildContext = {})
   const found = await findKernelPackage(context.signal);
   const entry = await ensureEntry({
     parent: join(imageDir, "kernel"),
-    digest: digestOf({ builderVersion, ...found }),
+    digest: digestOf({ builderVersion, wantedModules, ...found }),
     info: infoSchema,
     signal: context.signal,
     lease: context.lease,

@@ -13,6 +13,9 @@ export const wantedModules = [
   "virtio_net",
   "virtio-rng",
   "overlay",
+  // For aborting connections after a fork.
+  "inet_diag",
+  "tcp_diag",
 ];
 
 /** Without these the guest has no root file system or no agent port. */

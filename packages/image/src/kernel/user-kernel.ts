@@ -10,6 +10,7 @@ import { builderVersion, digestOf, sha256File } from "../files/digest.ts";
 import { identify, kindNames } from "../files/file-kind.ts";
 import type { Kernel } from "./kernel.ts";
 import { copyModules } from "./copy-modules.ts";
+import { wantedModules } from "./modules.ts";
 import { digestTree } from "../files/tree-digest.ts";
 import { readHead, requireUnchanged, unusable } from "../files/user-file.ts";
 
@@ -40,7 +41,7 @@ export async function importKernel(
   const modules = modulesDir === undefined ? "" : (await digestTree(modulesDir, context.signal)).digest;
   const entry = await ensureEntry({
     parent: join(imageDir, "kernel"),
-    digest: digestOf({ builderVersion, kernel: digest, modules }),
+    digest: digestOf({ builderVersion, wantedModules, kernel: digest, modules }),
     info: infoSchema,
     signal: context.signal,
     lease: context.lease,

@@ -1,6 +1,6 @@
 /** The shape of recipe.json (docs/spec/recipe.md) and the digests made from it (pure). */
 import { posix } from "node:path";
-import { guestMemorySchema } from "@forkd/contract";
+import { guestMemorySchema, networkModeSchema, requireSchema, ruleTextSchema } from "@forkd/contract";
 import { z } from "zod";
 import { builderVersion, digestOf } from "../files/digest.ts";
 
@@ -109,6 +109,14 @@ export const recipeSchema = z.strictObject({
     )
     .refine((env) => Object.keys(env).length <= 1000, "must have at most 1000 variables")
     .default({}),
+  require: requireSchema.optional(),
+  /** network of the children; the runtime checks the rules, whose presets belong to the installation */
+  network: z
+    .strictObject({
+      mode: networkModeSchema.optional(),
+      rules: z.array(ruleTextSchema).max(1000).optional(),
+    })
+    .optional(),
 });
 
 export type ParsedRecipe = z.output<typeof recipeSchema>;
@@ -141,8 +149,10 @@ export function rootfsDigest(spec: RecipeSpec, files: readonly RecipeFile[]): st
 
 /** The digest of everything that changes the snapshot; the description does not. */
 export function recipeDigest(spec: RecipeSpec, rootfs: string): string {
-  const { version, run, languages, services, memory_mib, vcpus, env } = spec;
-  return digestOf({ rootfs, version, run, languages, services, memory_mib, vcpus, env });
+  const { version, run, languages, services, memory_mib, vcpus, env, network, require: hazards } = spec;
+  const facts = { rootfs, version, run, languages, services, memory_mib, vcpus, env };
+  // Absent keys do not count, so that a recipe without them keeps its digest.
+  return digestOf({ ...facts, ...(network && { network }), ...(hazards && { require: hazards }) });
 }
 
 /** Each package once, sorted. */

@@ -90,6 +90,29 @@ test("ensureInitramfs() creates another archive when the agent or a module chang
   assert.equal(new Set([one.path, two.path, three.path]).size, 3);
 });
 
+test("ensureInitramfs() packs other files, and another archive for other content", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const images = join(dir, "images");
+  const input = { agentPath: await makeAgent(join(dir, "agent")), modulesDir: null };
+  const plain = await ensureInitramfs(images, input);
+  const one = await ensureInitramfs(images, input, { caBundle: Buffer.from("one") });
+  const two = await ensureInitramfs(images, input, { caBundle: Buffer.from("two") });
+  assert.equal(new Set([plain.path, one.path, two.path]).size, 3);
+  assert.equal(new Set([plain.digest, one.digest, two.digest]).size, 3);
+  const again = await ensureInitramfs(images, input, { caBundle: new Uint8Array(Buffer.from("one")) });
+  assert.deepEqual(again, one);
+
+  const files = [{ name: "extra", content: Buffer.from("e") }];
+  const both = await ensureInitramfs(images, { ...input, files }, { caBundle: Buffer.from("one") });
+  const unpacked = join(dir, "unpacked");
+  await mkdir(unpacked);
+  await runProgram("cpio", ["-id", "--quiet", "--no-preserve-owner", "-F", both.path, "*.pem", "extra"], {
+    cwd: unpacked,
+  });
+  assert.equal(await readFile(join(unpacked, "ca-bundle.pem"), "utf8"), "one");
+  assert.equal(await readFile(join(unpacked, "extra"), "utf8"), "e");
+});
+
 test("ensureInitramfs() requires the modules that a guest needs to boot, unless they are built in", async (t) => {
   const dir = await temporaryDirectory(t);
   const images = join(dir, "images");

@@ -38,12 +38,15 @@ test("the digests of a recipe change with each of their inputs and with nothing 
     await read({ ...base, files: [{ ...file, mode: "0600" }] }),
   ];
   const otherSnapshot = [
+    await read({ ...base, require: ["entropy"] }),
     await read({ ...base, run: [["true"]] }),
     await read({ ...base, env: { A: "b" } }),
     await read({ ...base, memory_mib: 256 }),
     await read({ ...base, vcpus: 2 }),
     await read({ ...base, languages: { python: { warmup: "import os" } } }),
     await read({ ...base, services: [{ argv: ["x"] }] }),
+    await read({ ...base, network: { mode: "open" } }),
+    await read({ ...base, network: { rules: ["allow pypi.org:443"] } }),
   ];
   for (const each of otherSnapshot) assert.equal(each.rootfsDigest, first.rootfsDigest);
   const rootfs = new Set([first, ...otherRootfs].map((each) => each.rootfsDigest));

@@ -23,6 +23,13 @@ const wrong: [string, unknown, RegExp][] = [
     { version: 1, base: { suit: "sid" } },
     /unknown key "suit" in base\. Did you mean "suite"\? Known keys: suite, packages$/,
   ],
+  ["network mode", { version: 1, network: { mode: "half" } }, /network\.mode: must be "none" or "filtered"/],
+  ["network rule", { version: 1, network: { rules: [""] } }, /network\.rules\[0\]: must /],
+  [
+    "network key",
+    { version: 1, network: { allow: [] } },
+    /unknown key "allow" in network\. Known keys: mode, rules/,
+  ],
   ["no from", { version: 1, files: [{ to: "/a" }] }, /files\[0\]\.from: is missing/],
   ["packages in one string", { version: 1, base: { packages: "a b" } }, /base\.packages: must be a list/],
   [
@@ -77,6 +84,13 @@ const wrong: [string, unknown, RegExp][] = [
   ["unknown language", { version: 1, languages: { cobol: {} } }, /unknown key "cobol" in languages/],
   ["port", { version: 1, services: [{ argv: ["x"], ready: { port: 0 } }] }, /services\[0\]\.ready\.port/],
   ["variable name", { version: 1, env: { "A=B": "x" } }, /env\.A=B: is not the name of a variable$/],
+  [
+    "unknown hazard",
+    { version: 1, require: ["entropy", "magic"] },
+    /require\[1\]: must be "entropy" or "prng"/,
+  ],
+  ["hazard twice", { version: 1, require: ["clock", "clock"] }, /require: names a hazard twice/],
+  ["no hazard", { version: 1, require: [] }, /require: must name a hazard/],
   ["not an object", [], /recipe\.json": must be an object$/],
   [
     "warmup twice",

@@ -12,6 +12,7 @@ import { guestDeadlines, type GuestDeadlines } from "../deadlines.ts";
 import { frameBounds } from "./bounds.ts";
 import { FrameChannel } from "./channel.ts";
 import { ProtocolError, refusal, silentGuest, unreachable } from "./errors.ts";
+import { readClock, readForked, readOk, type AnswerReader } from "./wire/answers.ts";
 import {
   encodeFrame,
   FrameParser,
@@ -30,10 +31,10 @@ import {
   type ProcessLink,
 } from "./process/process.ts";
 import {
-  decodeClockOk,
   decodeError,
   decodeHelloOk,
   decodeListing,
+  type AfterForkReport,
   type AgentHello,
   type AgentListing,
 } from "./wire/replies.ts";
@@ -42,6 +43,7 @@ import {
   encodeAttach,
   encodeClock,
   encodeHello,
+  encodeNetwork,
   encodeStart,
   type AfterForkSpec,
   type PerStream,
@@ -69,11 +71,6 @@ interface PendingRequest {
   receive(frame: Frame): boolean;
   fail(error: AppError): void;
 }
-
-/** Reads one frame of an answer: returns the result, or "more" if frames follow; undefined if it is wrong. */
-type AnswerReader<T> = (frame: Frame) => { readonly value: T } | "more" | undefined;
-
-const readOk: AnswerReader<void> = ({ type }) => (type === frameType.ok ? { value: undefined } : undefined);
 
 export class AgentClient implements AsyncDisposable {
   readonly deadlines: GuestDeadlines;
@@ -192,9 +189,21 @@ export class AgentClient implements AsyncDisposable {
     await this.#request("write back its disk", (id) => encodeFrame(frameType.sync, id), readOk, syncMs);
   }
 
-  /** Gives the guest its own entropy, clock and identity. A `guest_refused` error names the failed step. */
-  async afterFork(spec: AfterForkSpec, ms = this.deadlines.replyMs): Promise<void> {
-    await this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec), readOk, ms);
+  /**
+   * Gives the guest its own entropy, clock and identity, and aborts its connections to other machines. A
+   * `guest_refused` error names the failed step.
+   */
+  async afterFork(spec: AfterForkSpec, ms = this.deadlines.replyMs): Promise<AfterForkReport> {
+    return this.#request("prepare the forked guest", (id) => encodeAfterFork(id, spec), readForked, ms);
+  }
+
+  /**
+   * Brings the guest's network up or down. When it goes down, connections to other machines are aborted, and
+   * from then on a dial fails at once. Without a network device: `guest_refused` with errno ENODEV.
+   */
+  async setNetwork(up: boolean): Promise<void> {
+    const state = up ? "up" : "down";
+    await this.#request(`bring the network ${state}`, (id) => encodeNetwork(id, state), readOk);
   }
 
   /**
@@ -202,12 +211,7 @@ export class AgentClient implements AsyncDisposable {
    * second. Resolves with the old time.
    */
   async setClock(realtimeNs: RealtimeNs): Promise<{ guestBeforeNs: bigint }> {
-    return this.#request(
-      "set the clock",
-      (id) => encodeClock(id, realtimeNs),
-      ({ type, payload }) =>
-        type === frameType.clockOk ? { value: { guestBeforeNs: decodeClockOk(payload) } } : undefined,
-    );
+    return this.#request("set the clock", (id) => encodeClock(id, realtimeNs), readClock);
   }
 
   /**

@@ -11,6 +11,7 @@
 import type { Socket } from "node:net";
 import type { Accelerator } from "@forkd/contract";
 import type { ProcessId } from "../host/procfs.ts";
+import type { JailFacts, JailVariant, NetworkDevice } from "../jail/facts.ts";
 
 /** The guest-visible hardware. A restored machine must have the same shape as the saved one. */
 export type MachineShape = {
@@ -34,6 +35,13 @@ export type DiskSpec = {
   backing: readonly DiskLayer[];
 };
 
+/**
+ * The host's end of the guest's network device. hubport: nothing is connected, and no packet leaves the VMM. tap:
+ * a descriptor that the VMM inherits, opened without vnet_hdr, so that any back end can load the saved state.
+ * slirp: QEMU's own stack in the VMM's network namespace.
+ */
+export type Netdev = { kind: "hubport" } | { kind: "tap"; fd: number } | { kind: "slirp" };
+
 /** Where the engine puts the files and sockets of one machine. */
 export type MachinePlace = {
   /** a short path, because the length of socket paths is limited */
@@ -49,6 +57,8 @@ export type BootSpec = {
   memoryFile: string;
   disk: DiskSpec;
   kernel: { path: string; initramfs: string; commandLine: string };
+  /** default: hubport */
+  netdev?: Netdev;
 };
 
 export type RestoreSpec = {
@@ -58,6 +68,10 @@ export type RestoreSpec = {
   memoryFile: string;
   disk: DiskSpec;
   deviceState: string;
+  /** default: hubport */
+  netdev?: Netdev;
+  /** The state was saved by a machine with slirp, and `netdev` is another back end. */
+  spareSlirp?: boolean;
 };
 
 /** A running machine that an earlier daemon process started. */
@@ -93,6 +107,12 @@ export type ExitReason = {
 
 export interface Machine extends AsyncDisposable {
   readonly process: ProcessId;
+  /** what is around its process */
+  readonly jail: JailVariant;
+  /** how it is connected; one that an earlier daemon started may differ from new ones */
+  readonly network: NetworkDevice;
+  /** whether its device state has a section of QEMU's own network stack */
+  readonly hasSlirp: boolean;
   readonly argv: readonly string[];
   /** connected to the agent's port */
   readonly agentSocket: Socket;
@@ -148,6 +168,7 @@ export interface PageCapture extends AsyncDisposable {
 /** A VMM process that waits to load saved state. */
 export interface PreparedMachine extends AsyncDisposable {
   readonly process: ProcessId;
+  readonly network: NetworkDevice;
   readonly argv: readonly string[];
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
@@ -166,6 +187,8 @@ export interface Engine {
   readonly name: string;
   readonly version: string;
   readonly capabilities: Capabilities;
+  /** what is around every process that it starts */
+  readonly jail: JailFacts;
   boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<Machine>;
   prepare(spec: RestoreSpec, options: { signal?: AbortSignal }): Promise<PreparedMachine>;
   /**

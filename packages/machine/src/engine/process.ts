@@ -84,6 +84,8 @@ export class VmmProcess implements AsyncDisposable {
     options: Texts & {
       program: string;
       args: readonly string[];
+      /** the command line that the process has once it is the VMM; default: the program and its arguments */
+      argv?: readonly string[] | undefined;
       /** files passed as descriptors 4, 5, … */
       files?: readonly string[];
     },
@@ -114,7 +116,7 @@ export class VmmProcess implements AsyncDisposable {
       return new VmmProcess(
         {
           id,
-          argv: [options.program, ...options.args],
+          argv: options.argv ?? [options.program, ...options.args],
           // Extra "pipe" descriptors are connected stream sockets; descriptor 3 is the control socket.
           control: child.stdio[3] as Socket,
           end,

@@ -29,6 +29,7 @@ const calls: Record<string, (client: AgentClient) => Promise<unknown>> = {
   list: (client) => client.list(),
   setClock: (client) => client.setClock(() => 1n),
   afterFork: (client) => client.afterFork({ entropy: Buffer.alloc(64), realtimeNs: () => 1n }),
+  setNetwork: (client) => client.setNetwork(true),
   started: (client) => client.start({ argv: ["true"] }).started,
   attached: (client) => client.attach(5, [0, 0, 0]).started,
   readFile: (client) => readFile(client, "/a"),

@@ -3,7 +3,7 @@
  *
  *   memory, cpu, pids   a control group of the machine, which its VMM enters before the guest's first instruction
  *   io, disk            the engine, at the guest's disk
- *   net                 nothing: there is no network device to limit
+ *   net                 the egress proxy, through which all traffic of a machine passes
  *
  * Each machine has its own group, `<sandbox id>-<number>`: a sandbox that is rewound has two machines
  * for a moment.
@@ -26,6 +26,7 @@ import type {
   PreparedMachine,
 } from "@forkd/machine";
 import type { QuotaSettings } from "../config.ts";
+import type { Network } from "../network/network.ts";
 import type { EndReason } from "../sandbox/exit-reason.ts";
 
 const mib = 1024 * 1024;
@@ -34,6 +35,7 @@ const mib = 1024 * 1024;
 type Enforcers = {
   readonly cgroups: Cgroups;
   readonly engine: Pick<Engine, "name" | "capabilities">;
+  readonly network: Pick<Network, "device" | "note">;
 };
 
 /** What was asked for, and where that says nothing the daemon's defaults; undefined if nothing is limited. */
@@ -53,13 +55,14 @@ function onlySet<T extends object>(fields: T): T {
 }
 
 /** Why the host cannot hold a machine to a limit, or undefined if it can. */
-function obstacle({ cgroups, engine }: Enforcers, limit: LimitName): string | undefined {
+function obstacle({ cgroups, engine, network }: Enforcers, limit: LimitName): string | undefined {
   const byGroup = { memory_mib: "memory", cpu_percent: "cpu", pids: "pids" } as const;
   if (limit in byGroup) {
     const support = cgroups.support[byGroup[limit as keyof typeof byGroup]];
     return "reason" in support ? support.reason : undefined;
   }
-  if (limit === "net_bps") return "sandboxes have no network device, so there is nothing to limit";
+  if (limit.startsWith("net_"))
+    return network.device === "none" ? `sandboxes have no network on this host: ${network.note}` : undefined;
   return engine.capabilities.diskLimits ? undefined : `the engine ${engine.name} cannot limit disks`;
 }
 

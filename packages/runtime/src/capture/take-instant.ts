@@ -10,7 +10,7 @@
  * The machine is paused when takeInstant() returns; disposing the result resumes it. If takeInstant() throws,
  * the machine runs.
  */
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { Scope, within } from "@forkd/base";
@@ -27,6 +27,8 @@ import { Stopwatch } from "./stopwatch.ts";
 const maxAttempts = 20;
 const quietMs = 3000;
 const goneMs = 1000;
+/** it has a few hundred KiB */
+const maxDeviceBytes = 64 << 20;
 
 export async function takeInstant(
   runtime: Pick<Runtime, "config" | "log">,
@@ -85,6 +87,16 @@ export async function takeInstant(
   return resumed.instant;
 }
 
+/** The VMM can write anything to the file, also while it is read. */
+async function readDevices(path: string): Promise<Buffer> {
+  await using file = await open(path, "r");
+  const { size } = await file.stat();
+  if (size > maxDeviceBytes)
+    throw new AppError("engine_failed", `The device state has ${size} bytes, more than ${maxDeviceBytes}`);
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(size), 0, size, 0);
+  return buffer.subarray(0, bytesRead);
+}
+
 /** Takes memory and disk until the device states before and after are equal. */
 async function takeUntilStable(
   { log }: Pick<Runtime, "log">,
@@ -95,7 +107,7 @@ async function takeUntilStable(
     // The directory of the sockets is in memory on most hosts.
     const path = join(source.paths.socketDir, name);
     await paused.saveDevices(path);
-    const bytes = await readFile(path);
+    const bytes = await readDevices(path);
     clock.lap("devices");
     return bytes;
   };

@@ -18,10 +18,12 @@ import {
   type FileDigest,
   type ManifestFacts,
 } from "@forkd/store";
+import { toSnapshotNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { forkdVersion } from "../version.ts";
+import { inheritedRequirement } from "../verify/requirement.ts";
 import { shortenDisk } from "./disk-chain.ts";
 import type { Instant } from "./instant.ts";
 import type { LayerBase } from "./layer-base.ts";
@@ -143,15 +145,19 @@ function knownDigests(
 
 function factsOf(
   runtime: Pick<Runtime, "engine">,
-  { base, sandbox, instant, pauseMs }: WriteRequest,
+  { base, sandbox, source, instant, pauseMs }: WriteRequest,
 ): ManifestFacts {
   const { version: _, files: __, parent: ___, ...inherited } = base.own.manifest;
+  const { slirp: ____, ...machine } = inherited.machine;
   return {
     ...inherited,
+    machine: { ...machine, ...(source.machine.hasSlirp && { slirp: true }) },
     forkd_version: forkdVersion,
     created_at_unix: Math.floor(Date.now() / 1000),
     engine: { name: runtime.engine.name, version: runtime.engine.version },
     env: { ...base.own.manifest.env, ...sandbox.facts.env },
+    network: toSnapshotNetwork(sandbox.network),
+    ...inheritedRequirement(base.own),
     agent_at_boundary: instant.atBoundary,
     kernels: instant.kernels,
     origin: { kind: "branch", sandbox: sandbox.id, mode: base.mode, pause_ms: round(pauseMs) },

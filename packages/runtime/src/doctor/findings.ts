@@ -4,6 +4,7 @@ import { bootFindings, lookedAt, type BootOptions } from "./boot.ts";
 import { sandboxFinding, snapshotFinding } from "./data.ts";
 import { guarded, type Finding } from "./finding.ts";
 import { hostFindings } from "./host.ts";
+import { isolationFindings } from "./isolation.ts";
 import { programFindings } from "./programs.ts";
 import { storageFindings } from "./storage.ts";
 
@@ -12,6 +13,7 @@ export async function commonFindings(config: RuntimeConfig): Promise<Finding[]> 
   return [
     ...(await guarded("host", () => hostFindings(config))),
     ...(await guarded("programs", () => programFindings(config))),
+    ...(await guarded("isolation", () => isolationFindings(config))),
     ...(await guarded("directories", () => storageFindings(config))),
     ...(await guarded("snapshots", async () => [await snapshotFinding(config)])),
   ];

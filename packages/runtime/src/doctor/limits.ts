@@ -3,11 +3,11 @@ import { limitNames, type AskedLimits, type Check } from "@forkd/contract";
 import { notEnforceable } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
 
-export function limitsCheck(runtime: Pick<Runtime, "cgroups" | "engine" | "quota">): Check {
+export function limitsCheck(runtime: Pick<Runtime, "cgroups" | "engine" | "network" | "quota">): Check {
   const name = "limits";
   const every: AskedLimits = { best_effort: true };
   // Sandboxes have no network, so a missing network limit is not a defect of the host.
-  for (const limit of limitNames) if (limit !== "net_bps") every[limit] = 1;
+  for (const limit of limitNames) if (!limit.startsWith("net_")) every[limit] = 1;
   const missing = notEnforceable(runtime, every);
   const { memory, cpu, pids } = runtime.cgroups.support;
   const groups = Object.entries({ memory, cpu, pids }).flatMap(([controller, support]) =>

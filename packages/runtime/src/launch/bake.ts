@@ -7,7 +7,7 @@
 import { randomBytes } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { advice, AppError, errorMessage, type Language } from "@forkd/contract";
+import { advice, AppError, errorMessage, type HazardId, type Language } from "@forkd/contract";
 import {
   agentProtocolVersion,
   writeFile as writeGuestFile,
@@ -34,6 +34,10 @@ export type BakePlan = BootPlan & {
   services: readonly ServiceSpec[];
   languages: Partial<Record<Language, { warmup: string }>>;
   recipe?: { name: string; digest: string } | undefined;
+  /** hazards whose check the snapshot requires */
+  require?: readonly HazardId[] | undefined;
+  /** of the children; the parent has none */
+  network?: ManifestFacts["network"];
 };
 
 export type Progress = (step: string, message: string) => void;
@@ -105,6 +109,8 @@ function manifestFacts(
     rootfs: { digest: plan.rootfs.digest },
     ...(plan.recipe && { recipe: plan.recipe }),
     env: plan.env,
+    ...(plan.require && { require: [...plan.require] }),
+    ...(plan.network && { network: plan.network }),
     kernels: parent.kernels,
     origin: { kind: "build" },
   };

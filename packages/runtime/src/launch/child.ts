@@ -4,6 +4,7 @@
 import type { AskedLimits } from "@forkd/contract";
 import { Scope } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts } from "../sandbox/facts.ts";
 import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
@@ -23,6 +24,7 @@ type ChildRequest = {
   owner?: string | undefined;
   limits?: AskedLimits | undefined;
   timeouts?: SandboxTimeouts | undefined;
+  network: SandboxNetwork;
   /** when the caller asked, for ready_ms */
   askedAt: number;
   /** default: now */
@@ -31,7 +33,7 @@ type ChildRequest = {
 };
 
 export async function prepareChild(
-  runtime: Pick<Runtime, "config" | "engine" | "images" | "places" | "store">,
+  runtime: Pick<Runtime, "config" | "engine" | "images" | "network" | "places" | "store">,
   snapshot: StoredSnapshot,
   signal?: AbortSignal,
 ): Promise<PreparedChild> {
@@ -43,7 +45,7 @@ export async function prepareChild(
 }
 
 export async function startChild(
-  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log">,
+  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">,
   child: PreparedChild,
   request: ChildRequest,
 ): Promise<Sandbox> {
@@ -66,6 +68,7 @@ export async function startChild(
     snapshotTag: child.snapshot.tag,
     ttlSecs: request.ttlSecs,
     timeouts: request.timeouts,
+    network: request.network,
     machines: 1,
   });
   // Written while the machine starts. The caller commits it when the sandbox is complete.
@@ -80,7 +83,8 @@ export async function startChild(
   try {
     const machine = await startMachine(runtime, child, {
       identity: facts.identity,
-      env: childEnv(child.snapshot.manifest.env, facts),
+      env: childEnv(child.snapshot.manifest.env, facts, request.network),
+      network: request.network,
       values: request.values,
       limits: request.limits,
       askedAt: request.askedAt,

@@ -16,11 +16,13 @@ import type { StoredSnapshot } from "@forkd/store";
 import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
 import { requireEnforceable } from "../admission/limits.ts";
 import type { Context } from "../context.ts";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxTimeouts } from "../sandbox/facts.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
 import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
+import { requireVerified } from "../verify/requirement.ts";
 import { prepareChild, startChild } from "./child.ts";
 
 /** What a request says about the children, whatever they are forked from. */
@@ -35,6 +37,9 @@ type ForkPlan = {
   snapshot: StoredSnapshot;
   request: ChildrenRequest;
   limits: AskedLimits | undefined;
+  network: SandboxNetwork;
+  /** the children are for the check that the snapshot requires */
+  isVerification?: boolean;
 };
 
 /** A plan with the capacity reserved for it. */
@@ -44,7 +49,7 @@ export type AdmittedFork = ForkPlan & { capacity: Reservation };
  * Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation.
  */
 export function admitFork(
-  runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates">,
+  runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates" | "network">,
   plan: ForkPlan,
   caller: Context["caller"],
 ): AdmittedFork {
@@ -77,6 +82,7 @@ export async function forkChildren(
   const askedAt = performance.now();
   try {
     requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+    if (!plan.isVerification) await requireVerified(runtime, snapshot);
     await runtime.store.verify(snapshot, { signal });
   } catch (error) {
     throw await explainMissingSnapshot(runtime, snapshot, error);
@@ -124,7 +130,7 @@ type Place = { index: number; askedAt: number; createdAt: number };
 /** The child is registered and announced when its record is committed, not before. */
 async function forkChild(
   runtime: Runtime,
-  { snapshot, request, limits }: ForkPlan,
+  { snapshot, request, limits, network }: ForkPlan,
   { index, askedAt, createdAt, signal, caller }: Context & Place,
 ): Promise<SandboxInfo> {
   const pooled = await runtime.pool.take(snapshot);
@@ -139,6 +145,7 @@ async function forkChild(
     workspace: request.workspace,
     owner: caller?.name,
     limits,
+    network,
     timeouts: timeoutsOf(request),
     askedAt,
     createdAt,

@@ -8,6 +8,7 @@ import { AppError } from "@forkd/contract";
 import { isErrno, removeTree, Scope } from "@forkd/base";
 import { createOverlay, shapeOf, type DiskLayer } from "@forkd/machine";
 import { manifestName, snapshotDisks, snapshotFile, stampOf, type StoredSnapshot } from "@forkd/store";
+import { groupName } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
 import { sandboxHome, sandboxPaths, type SandboxHome, type SandboxPaths } from "../sandbox/paths.ts";
 import type { PreparedLaunch } from "./prepared.ts";
@@ -73,7 +74,7 @@ async function keepManifest(snapshot: StoredSnapshot, dir: string): Promise<void
 }
 
 export async function prepareMachine(
-  runtime: Pick<Runtime, "config" | "engine" | "images" | "store">,
+  runtime: Pick<Runtime, "config" | "engine" | "images" | "network" | "store">,
   { id, number, snapshot }: { id: string; number: number; snapshot: StoredSnapshot },
   signal?: AbortSignal,
 ): Promise<PreparedLaunch> {
@@ -97,15 +98,18 @@ export async function prepareMachine(
         memoryFile,
         disk: { overlay: paths.overlay, backing: backingOf(snapshot) },
         deviceState: snapshotFile(snapshot, "devices"),
+        spareSlirp: manifest.machine.slirp === true,
       },
       signal ? { signal } : {},
     ),
   );
+  const slot = runtime.network.slot(groupName(id, number), machine);
+  scope.defer(() => slot[Symbol.dispose]());
   // The VMM has opened every file. If the tag was replaced in between, the files may belong to two snapshots.
   if (!(await runtime.store.isCurrent(snapshot))) {
     throw new AppError("wrong_state", `Cannot fork snapshot "${snapshot.tag}": it was replaced meanwhile`, {
       remedy: { action: "fork_another", tag: snapshot.tag },
     });
   }
-  return { id, number, snapshot, paths, machine, imageStamp, scope: scope.keep() };
+  return { id, number, snapshot, paths, machine, slot, imageStamp, scope: scope.keep() };
 }

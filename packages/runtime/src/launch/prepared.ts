@@ -2,6 +2,7 @@
 import { Scope } from "@forkd/base";
 import type { PreparedMachine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
+import type { MachineSlot } from "../network/network.ts";
 import type { SandboxHome, SandboxPaths } from "../sandbox/paths.ts";
 
 export type PreparedLaunch = {
@@ -10,6 +11,8 @@ export type PreparedLaunch = {
   snapshot: StoredSnapshot;
   paths: SandboxPaths;
   machine: PreparedMachine;
+  /** its network, which allows nothing yet */
+  slot: MachineSlot;
   /** stamp of the flat image, if the machine maps one */
   imageStamp: string | undefined;
   scope: Scope;

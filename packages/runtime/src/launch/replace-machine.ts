@@ -10,6 +10,7 @@ import { childEnv } from "../sandbox/facts.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
+import { requireVerified } from "../verify/requirement.ts";
 import { prepareMachine } from "./prepare.ts";
 import { startMachine } from "./start.ts";
 
@@ -34,6 +35,8 @@ export async function replaceMachine(
 ): Promise<void> {
   const askedAt = performance.now();
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+  // A resume continues the one machine that was saved. A rewind may duplicate one that has children.
+  if (rewindTo !== undefined) await requireVerified(runtime, snapshot);
   await runtime.store.verify(snapshot, { signal });
   const { limits } = sandbox.facts;
   requireEnforceable(runtime, limits);
@@ -44,7 +47,8 @@ export async function replaceMachine(
   const prepared = await prepareMachine(runtime, place, signal);
   const next = await startMachine(runtime, prepared, {
     identity: sandbox.facts.identity,
-    env: childEnv(snapshot.manifest.env, sandbox.facts),
+    env: childEnv(snapshot.manifest.env, sandbox.facts, sandbox.network),
+    network: sandbox.network,
     limits,
     diskUsedBytes,
     askedAt,

@@ -28,6 +28,8 @@ export async function reviveSandbox(
     snapshotTag: rewind.rewindTo,
     ttlSecs: dead.ttlSecs,
     timeouts: dead.timeouts,
+    network: dead.network,
+    ports: dead.ports.all,
     machines: dead.machineCount,
   });
   try {

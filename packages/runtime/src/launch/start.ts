@@ -8,6 +8,7 @@ import { Scope, withDeadline } from "@forkd/base";
 import { AgentClient, writeFile as writeGuestFile, type ExitReason, type Machine } from "@forkd/machine";
 import { diagnose, holdToLimits, makeGroup, notEnforceable } from "../admission/limits.ts";
 import { wallClock } from "../capture/guest-clock.ts";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import type { GuestIdentity } from "../sandbox/paths.ts";
 import type { EndReason } from "../sandbox/exit-reason.ts";
@@ -21,6 +22,7 @@ type StartRequest = {
   /** JSON for /run/forkd/values.json */
   values?: unknown;
   limits?: AskedLimits | undefined;
+  network: SandboxNetwork;
   /** disk space that the sandbox used before this machine */
   diskUsedBytes?: number | undefined;
   /** when the caller asked */
@@ -29,7 +31,7 @@ type StartRequest = {
 };
 
 export async function startMachine(
-  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log">,
+  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">,
   prepared: PreparedLaunch,
   request: StartRequest,
 ): Promise<SandboxMachine> {
@@ -52,7 +54,7 @@ export async function startMachine(
     }),
   );
   const { machine, kernels } = await withDeadline(
-    Promise.race([run(prepared, agent, request), failOnExit(prepared, explain)]),
+    Promise.race([connected(prepared, agent, request), failOnExit(prepared, explain)]),
     readyTimeoutMs,
     () =>
       new AppError(
@@ -67,6 +69,7 @@ export async function startMachine(
     paths: prepared.paths,
     machine,
     agent,
+    slot: prepared.slot,
     kernels: new Map(kernels.map((kernel) => [kernel.language, kernel])),
     imageStamp: prepared.imageStamp,
     scope: scope.keep(),
@@ -90,15 +93,33 @@ async function requireAttachable(
   );
 }
 
+/** The rules of the sandbox apply before it is handed out. */
+async function connected(
+  prepared: PreparedLaunch,
+  agent: AgentClient,
+  request: StartRequest,
+): Promise<{ machine: Machine; kernels: WarmKernel[] }> {
+  const applied = prepared.slot.apply(request.network, request.limits);
+  const [started] = await Promise.all([run(prepared, agent, request), applied]);
+  return started;
+}
+
 /** Loads the state, runs the guest, and gives agent and kernels their own identity and randomness. */
 async function run(
   { machine: prepared, snapshot: { manifest } }: PreparedLaunch,
   agent: AgentClient,
-  { identity, env, values }: StartRequest,
+  { identity, env, values, network }: StartRequest,
 ): Promise<{ machine: Machine; kernels: WarmKernel[] }> {
   // The host's hello is in the socket before the guest's first instruction.
   const machine = await prepared.start();
-  const afterFork = agent.afterFork({ entropy: randomBytes(64), realtimeNs: wallClock, ...identity });
+  const afterFork = agent.afterFork({
+    entropy: randomBytes(64),
+    realtimeNs: wallClock,
+    ...identity,
+    network: network.mode === "none" ? "down" : "up",
+    // A parent was connected to nothing.
+    skipConnections: manifest.origin.kind === "build",
+  });
   const kernels = manifest.kernels.map((record) => attachKernel(agent, record, env));
   const seeded = kernels.map(({ client }, nth) => {
     const done = client.afterFork(randomBytes(64), env);

@@ -11,6 +11,7 @@ import {
   type EventsRequest,
   type EventType,
   type ForkdEvent,
+  type NetworkLogEntry,
   type SandboxInfo,
   plural,
 } from "@forkd/contract";
@@ -73,6 +74,16 @@ export class EventBus {
     });
   }
 
+  port(type: "port.opened" | "port.closed", info: SandboxInfo, port: number, reason?: string): void {
+    this.#emit(type, {
+      tag: info.snapshot_tag,
+      sandbox_id: info.id,
+      sandbox: info,
+      port,
+      ...(reason !== undefined && { reason }),
+    });
+  }
+
   snapshot(type: EventType, tag: string, { status, sandbox, reason }: SnapshotFacts = {}): void {
     this.#emit(type, {
       tag,
@@ -80,6 +91,11 @@ export class EventBus {
       ...(status !== undefined && { status }),
       ...(reason !== undefined && { reason: reason.slice(0, maxReason) }),
     });
+  }
+
+  denied(info: SandboxInfo, network: NetworkLogEntry): void {
+    const { snapshot_tag: tag, id } = info;
+    this.#emit("network.denied", { tag, sandbox_id: id, sandbox: info, network });
   }
 
   /** Emits the last event. Every listener ends after it. */

@@ -1,4 +1,5 @@
 /** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
+import { guestTrustVariables } from "@forkd/egress";
 import { stat } from "node:fs/promises";
 import { basename } from "node:path";
 import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
@@ -19,9 +20,12 @@ import { withReplyDeadline } from "../guest/deadline.ts";
 import { serviceNames } from "../guest/service-names.ts";
 import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import { prepareChild, startChild } from "../launch/child.ts";
+import { noNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
 import { dependentsOf, orphanRemedy } from "../snapshots/lineage.ts";
+import { hazardProblem } from "../verify/requirement.ts";
+import { verifySnapshot } from "../verify/verify-snapshot.ts";
 
 type BuildContext = Context & { onProgress: Progress };
 
@@ -38,8 +42,9 @@ export function createSnapshot(
 async function create(
   runtime: Runtime,
   request: CreateSnapshotRequest,
-  { signal, log, onProgress }: BuildContext,
+  context: BuildContext & { signal: AbortSignal },
 ): Promise<SnapshotInfo> {
+  const { signal, log, onProgress } = context;
   const startedAt = Date.now();
   using _tag = runtime.branches.reserve(request.tag, "build");
   if (request.force) await refuseOrphans(runtime, request.tag);
@@ -67,7 +72,40 @@ async function create(
   await runtime.pool.drop(request.tag);
   runtime.events.snapshot("snapshot.ready", request.tag, { status: "ready" });
   log.info({ event: "snapshot.create", outcome: "ok", tag: request.tag, durationMs: Date.now() - startedAt });
+  await verifyRequired(runtime, snapshot, { ...context, signal });
   return describeSnapshot(runtime, snapshot);
+}
+
+const checkedChildren = 4;
+
+/**
+ * The snapshot has its tag already, which a branch of its child needs. It cannot be forked until its checks have
+ * passed, so that a build that fails or is cancelled here leaves nothing unsafe.
+ */
+async function verifyRequired(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+  context: BuildContext & { signal: AbortSignal },
+): Promise<void> {
+  const { tag, manifest } = snapshot;
+  if (!manifest.require) return;
+  const { onProgress } = context;
+  const request = { n: checkedChildren, only: manifest.require, keep: false };
+  const { hazards } = await verifySnapshot(runtime, snapshot, request, {
+    ...context,
+    onProgress: (message) => onProgress("verify", message),
+    onHazard: ({ id, outcome }) => onProgress("verify", `${id}: ${outcome.replace("_", " ")}`),
+  });
+  const open = hazards.flatMap((hazard) => {
+    const problem = hazardProblem(hazard);
+    return problem ? [`${hazard.id} (${problem.text})`] : [];
+  });
+  if (open.length === 0) return;
+  throw new AppError(
+    "unsafe_snapshot",
+    `Built "${tag}", but it cannot be forked: it requires a check that has not passed: ${open.join(", ")}`,
+    { details: { tag, require: manifest.require, hazards }, remedy: { action: "show_verification", tag } },
+  );
 }
 
 /** Layers over a snapshot become unusable when another one takes its tag. */
@@ -97,6 +135,7 @@ async function answers(
     values: undefined,
     labels: {},
     ttlSecs: undefined,
+    network: noNetwork,
     askedAt: performance.now(),
     pooled: false,
   });
@@ -104,13 +143,15 @@ async function answers(
 }
 
 async function planFor(
-  runtime: Pick<Runtime, "config">,
+  runtime: Pick<Runtime, "config" | "network">,
   request: CreateSnapshotRequest,
   context: Omit<BuildContext, "log"> & { lease: ImageLease },
 ): Promise<BakePlan> {
-  const { config } = runtime;
+  const { config, network } = runtime;
+  const { caBundle } = network;
   const imageDir = imagesDir(config);
   const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
+  if (recipe) checkNetwork(network, recipe);
   const diskMib = request.disk_mib ?? defaults.diskMib;
   const rootfs = recipe
     ? await ensureRootfs(imageDir, recipe, { ...context, isFresh: request.no_cache })
@@ -122,7 +163,7 @@ async function planFor(
   const initramfs = await ensureInitramfs(
     imageDir,
     { agentPath: agentPath(config), modulesDir: kernel.modulesDir },
-    context,
+    { ...context, caBundle },
   );
   return {
     rootfs: { path: rootfs.path, digest: rootfs.digest, bytes: (await stat(rootfs.path)).size },
@@ -130,14 +171,31 @@ async function planFor(
     initramfs,
     memoryMib: request.memory_mib ?? recipe?.spec.memory_mib ?? defaults.memoryMib,
     vcpus: request.vcpus ?? recipe?.spec.vcpus ?? defaults.vcpus,
-    env: { ...recipe?.spec.env, ...request.env },
+    env: { ...(caBundle && guestTrustVariables()), ...recipe?.spec.env, ...request.env },
     run: request.run ?? recipe?.spec.run ?? [],
     services: servicesOf(recipe?.spec.services ?? []),
     languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
+    network: recipe?.spec.network,
     recipe: recipe && { name: basename(recipe.dir), digest: recipe.digest },
+    require: recipe?.spec.require,
     bootTimeoutMs:
       request.boot_wait_secs === undefined ? config.bootTimeoutMs : request.boot_wait_secs * 1000,
   };
+}
+
+/** Rules that cannot be used would fail every fork. Throws `invalid_recipe`. */
+function checkNetwork(network: Runtime["network"], { dir, spec }: Recipe): void {
+  const { rules = [] } = spec.network ?? {};
+  try {
+    network.check({ ...noNetwork, rules });
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    throw new AppError("invalid_recipe", `Cannot use the recipe "${dir}": network.rules: ${error.message}`, {
+      details: { ...error.details },
+      remedy: error.remedy,
+      cause: error,
+    });
+  }
 }
 
 function servicesOf(given: Recipe["spec"]["services"]): BakePlan["services"] {

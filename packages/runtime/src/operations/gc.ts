@@ -5,6 +5,7 @@ import { imagesDir } from "../config.ts";
 import { findLeftovers, removeLeftovers } from "../recovery/leftovers.ts";
 import type { Runtime } from "../runtime.ts";
 import { removeBranches } from "../snapshots/expired-branches.ts";
+import { removeUnused } from "../verify/results.ts";
 
 /**
  * Removes flat images that no machine maps (they are written again when needed), failed snapshots, leftovers
@@ -25,6 +26,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
       runtime.events.snapshot("snapshot.removed", tag);
     }
     await removeLeftovers(runtime, leftovers);
+    await removeUnused(runtime);
   }
   const removed: GcReport["removed"] = [
     ...branches,

@@ -7,6 +7,7 @@ import { describeBroken, describeOpen, describeSnapshot } from "../snapshots/des
 import { dependentsOf, sandboxesOn } from "../snapshots/lineage.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
+import { describeResult, readResult } from "../verify/results.ts";
 
 /** Matching snapshots, ordered by tag. */
 export async function findSnapshots(
@@ -55,7 +56,7 @@ async function describeIfThere(
 }
 
 export async function snapshotInfo(
-  runtime: Pick<Runtime, "branches" | "host" | "registry" | "store">,
+  runtime: Pick<Runtime, "branches" | "config" | "host" | "registry" | "store">,
   request: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
   const snapshot = await usableSnapshot(runtime, request.tag);
@@ -63,7 +64,7 @@ export async function snapshotInfo(
 }
 
 async function detailsOf(
-  runtime: Pick<Runtime, "branches" | "host" | "registry" | "store">,
+  runtime: Pick<Runtime, "branches" | "config" | "host" | "registry" | "store">,
   snapshot: StoredSnapshot,
   { tag, verify }: ParsedOf<"snapshotInfo">,
 ): Promise<SnapshotDetail> {
@@ -93,8 +94,22 @@ async function detailsOf(
     flat_cache_bytes: (files.layer && flat) ?? 0,
     ...(parent && { parent_content_hash: parent.id }),
     sandboxes: sandboxesOn(runtime, tag),
+    ...(snapshot.manifest.require && { require: snapshot.manifest.require }),
+    ...(await lastVerification(runtime, snapshot)),
     manifest: snapshot.manifest,
   };
+}
+
+/** A result that cannot be read is shown as none; a fork that needs it says why. */
+async function lastVerification(
+  runtime: Pick<Runtime, "config" | "host">,
+  { id, manifest }: StoredSnapshot,
+): Promise<Pick<SnapshotDetail, "verification">> {
+  for (const each of [id, ...(manifest.verified_as === undefined ? [] : [manifest.verified_as])]) {
+    const stored = await readResult(runtime, each);
+    if (stored.kind === "found") return { verification: describeResult(runtime, stored.result) };
+  }
+  return {};
 }
 
 export async function tree(

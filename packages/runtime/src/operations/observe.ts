@@ -1,5 +1,5 @@
 /** Events, usage of sandboxes, metrics. */
-import { exposition, Gauge, type Metric } from "@forkd/base";
+import { Counter, exposition, Gauge, type Metric } from "@forkd/base";
 import type { EventsRequest, ParsedOf, SandboxInfo, SandboxStats, Stats } from "@forkd/contract";
 import type { Context } from "../context.ts";
 import type { Listener } from "../observe/events.ts";
@@ -58,7 +58,29 @@ function describe(info: SandboxInfo, { byId, atMs }: UsageSample): SandboxStats 
 
 /** In the text format of Prometheus. `more` are metrics of the caller. */
 export async function metricsText(runtime: Runtime, more: readonly Metric[] = []): Promise<string> {
-  return exposition([...(await gauges(runtime)), ...runtime.metrics.all, ...more]);
+  const all = [...(await gauges(runtime)), ...runtime.metrics.all, ...networkMetrics(runtime.network)];
+  return exposition([...all, ...more]);
+}
+
+/** The proxy counts, and reports its sums about once a second. */
+function networkMetrics({ totals }: Runtime["network"]): Metric[] {
+  const counter = (name: string, help: string, counted: readonly [Record<string, string>, number][]) => {
+    const metric = new Counter(name, help);
+    for (const [labels, value] of counted) metric.add(labels, value);
+    return metric;
+  };
+  return [
+    counter("forkd_network_connections_total", "Connections of guests to the outside", [
+      [{}, totals.connections],
+    ]),
+    counter("forkd_network_denied_total", "Connections and look-ups of guests that rules denied", [
+      [{}, totals.denied],
+    ]),
+    counter("forkd_network_bytes_total", "Bytes that guests exchanged with the outside, by direction", [
+      [{ direction: "sent" }, totals.bytesOut],
+      [{ direction: "received" }, totals.bytesIn],
+    ]),
+  ];
 }
 
 const states = ["running", "paused", "dead"] as const;
@@ -87,6 +109,7 @@ async function gauges(runtime: Runtime): Promise<Metric[]> {
       "VMM processes started ahead",
       Object.values(runtime.pool.counts()).reduce((sum, count) => sum + count, 0),
     ),
+    plain("forkd_port_connections", "Connections to ports of guests", runtime.ports.connections),
     plain("forkd_event_streams", "Open streams of events", runtime.events.listeners),
     new Gauge(
       "forkd_memory_bytes",

@@ -8,6 +8,7 @@ import { pauseSandbox } from "../capture/save-sandbox.ts";
 import type { Context } from "../context.ts";
 import { admitFork, forkChildren, requireSandbox } from "../launch/fork-children.ts";
 import { resumeSandbox } from "../launch/resume-sandbox.ts";
+import { networkForFork } from "../network/asked-network.ts";
 import { hasLabels } from "../observe/label-filter.ts";
 import type { Runtime } from "../runtime.ts";
 import { byAge } from "../sandbox/matching.ts";
@@ -94,7 +95,8 @@ export function createWorkspace(
     .whileOpen(context.signal, async (signal) => {
       const snapshot = await usableSnapshot(runtime, request.snapshot_tag);
       const asked = { ...request, n: 1, vary: [], workspace: name };
-      const plan = { snapshot, request: asked, limits: limitsOf(runtime, request) };
+      const network = networkForFork(runtime, snapshot, request, context.caller);
+      const plan = { snapshot, request: asked, limits: limitsOf(runtime, request), network };
       const admitted = admitFork(runtime, plan, context.caller);
       const entries = await forkChildren(runtime, admitted, { ...context, signal });
       requireSandbox(entries);

@@ -75,6 +75,8 @@ async function sandboxOf(runtime: Runtime, record: SandboxRecord): Promise<Sandb
     visited: record.visited,
     ttlSecs: record.ttl_secs,
     timeouts: timeoutsOf(record),
+    network: record.network,
+    ports: record.ports,
     machines: record.machines,
     lastActive: record.saved?.at_unix ?? record.created_at_unix,
   });
@@ -183,6 +185,11 @@ async function attachMachine(
     if (disk) await machine.limitDisk?.(disk);
     await removeUnusedDisks(paths.dir, machine);
     const attached = sandboxMachine(runtime, sandbox, live, machine);
+    await attached.slot.apply(sandbox.network, limits).catch((error: unknown) => {
+      // It reaches nothing until its rules apply. The machine itself is not affected.
+      runtime.log.warn({ event: "network.adopt", sandbox: sandbox.id, error });
+      attached.slot.applyLater(sandbox.network, limits);
+    });
     sandbox.attachMachine(attached, { expiresAt: expiryOf(sandbox, record) });
     runtime.log.info({ event: "sandbox.attached", sandbox: sandbox.id, pid: live.process.pid });
   } catch (error) {
@@ -225,12 +232,15 @@ function sandboxMachine(
   // The machine may have been stopped when the daemon ended.
   void correctClock(agent);
   const numbers = machine.disk.map(({ path }) => Number(/\/disk-(\d+)\.qcow2$/.exec(path)?.[1] ?? 0));
+  const slot = runtime.network.slot(groupName(sandbox.id, record.number), machine);
+  scope.defer(() => slot[Symbol.dispose]());
   const adopted = new SandboxMachine({
     number: record.number,
     base,
     paths,
     machine,
     agent,
+    slot,
     kernels: new Map(),
     imageStamp: record.image_stamp,
     scope,
@@ -240,7 +250,7 @@ function sandboxMachine(
     notEnforced: notEnforceable(runtime, limits),
     diagnose: diagnose(group, limits, base.manifest.machine.memory_mib),
   });
-  const env = childEnv(base.manifest.env, sandbox.facts);
+  const env = childEnv(base.manifest.env, sandbox.facts, sandbox.network);
   for (const { language, argv, version } of base.manifest.kernels) {
     adopted
       .addRestart(language, recoverKernel(agent, { language, argv, version, env }))

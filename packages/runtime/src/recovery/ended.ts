@@ -49,6 +49,7 @@ function endedSandbox(runtime: Pick<Runtime, "config">, entry: EndedSandbox): Sa
     visited: record.visited,
     ttlSecs: record.ttl_secs,
     timeouts: timeoutsOf(record),
+    ports: record.ports,
     machines: record.machines,
     lastActive: endedAt,
   });

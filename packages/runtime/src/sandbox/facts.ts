@@ -1,6 +1,7 @@
 /** What never changes about a sandbox, whichever machine it has; its timeouts; its saved state. */
 import type { AskedLimits, OnTimeout, SandboxInfo } from "@forkd/contract";
 import type { StoredSnapshot } from "@forkd/store";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { GuestIdentity } from "./paths.ts";
 
 export type SandboxFacts = {
@@ -51,11 +52,14 @@ export function changeTimeouts(now: SandboxTimeouts, changes: TimeoutChanges): S
 export type SavedState = { readonly snapshot: StoredSnapshot; readonly savedAt: number };
 
 /**
- * Variables of commands and kernels: those of the snapshot, the sandbox's id and index, those of the user.
+ * Variables of commands and kernels: those of the snapshot, the sandbox's id and index, the placeholders of its
+ * secrets, those of the user.
  */
 export function childEnv(
   base: Readonly<Record<string, string>>,
   facts: Pick<SandboxFacts, "id" | "index" | "env">,
+  { secrets }: Pick<SandboxNetwork, "secrets">,
 ): Record<string, string> {
-  return { ...base, FORKD_SANDBOX_ID: facts.id, FORKD_INDEX: String(facts.index), ...facts.env };
+  const own = { FORKD_SANDBOX_ID: facts.id, FORKD_INDEX: String(facts.index) };
+  return { ...base, ...own, ...secrets, ...facts.env };
 }

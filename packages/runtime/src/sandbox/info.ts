@@ -1,6 +1,8 @@
 /** A sandbox as the API shows it. */
 import type { SandboxInfo } from "@forkd/contract";
 import type { Manifest } from "@forkd/store";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
+import type { SandboxMachine } from "./sandbox-machine.ts";
 import { reasonFields, type EndReason } from "./exit-reason.ts";
 import type { SandboxFacts, SandboxShape, SandboxTimeouts } from "./facts.ts";
 import { lastAttached, publicState, reasonOf, type SandboxState } from "./states.ts";
@@ -11,6 +13,7 @@ type ShownSandbox = {
   readonly status: SandboxState;
   readonly ttlSecs: number | undefined;
   readonly timeouts: SandboxTimeouts;
+  readonly network: SandboxNetwork;
   readonly expiresAt: number | undefined;
   readonly branchCount: number;
   /** why it runs although its time is over */
@@ -46,6 +49,9 @@ export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
     ...limitFields(sandbox),
     ...(machine && machine.notEnforced.length > 0 && { limits_not_enforced: [...machine.notEnforced] }),
     ...timeoutFields(sandbox),
+    ...(machine && state === "running" && { jail: machine.machine.jail }),
+    network: networkFields(sandbox, machine),
+    ...secretFields(sandbox),
   };
 }
 
@@ -60,6 +66,19 @@ function shapeFields(
     accelerator: manifest?.machine.accelerator ?? last?.accelerator ?? "tcg",
     languages: [...(languages ?? manifest?.kernels.map(({ language }) => language) ?? last?.languages ?? [])],
   };
+}
+
+function networkFields(
+  { network }: ShownSandbox,
+  machine: SandboxMachine | undefined,
+): SandboxInfo["network"] {
+  const { device = "none", note } = machine?.slot ?? {};
+  return { mode: network.mode, device, ...(note !== undefined && { note }) };
+}
+
+function secretFields({ network }: ShownSandbox): Partial<SandboxInfo> {
+  const names = Object.keys(network.secrets);
+  return names.length > 0 ? { secrets: names } : {};
 }
 
 function limitFields({ facts }: ShownSandbox): Partial<SandboxInfo> {

@@ -13,13 +13,16 @@ import {
   advice,
   AppError,
   limitNames,
+  networkModeSchema,
   onTimeoutSchema,
   sandboxIdSchema,
   tagSchema,
   workspaceNameSchema,
   type LimitName,
 } from "@forkd/contract";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { SandboxHome } from "./paths.ts";
+import { openPortSchema, type OpenPort } from "./ports.ts";
 import type { SandboxFacts, SandboxTimeouts, SavedState } from "./facts.ts";
 
 const recordVersion = 2;
@@ -48,6 +51,15 @@ const machineSchema = z.strictObject({
 });
 export type MachineRecord = z.output<typeof machineSchema>;
 
+const policySchema = z.strictObject({ mode: networkModeSchema, rules: z.array(z.string()) });
+const networkRecordSchema = policySchema.extend({
+  /** rules of the snapshot, which follow its own */
+  inherited: z.array(z.string()),
+  ceilings: z.array(policySchema),
+  /** placeholders by the names of secrets */
+  secrets: z.record(z.string(), z.string()),
+});
+
 export const recordSchema = z.strictObject({
   version: z.literal(recordVersion),
   id: sandboxIdSchema,
@@ -75,6 +87,9 @@ export const recordSchema = z.strictObject({
   idle_timeout_secs: z.int().min(1).optional(),
   on_timeout: onTimeoutSchema.optional(),
   auto_resume: z.boolean().optional(),
+  /** absent in records of daemons without a network */
+  network: networkRecordSchema.optional(),
+  ports: z.array(openPortSchema).optional(),
 });
 export type SandboxRecord = z.output<typeof recordSchema>;
 
@@ -119,6 +134,8 @@ export type RecordState = {
   expiresAt: number | undefined;
   ttlSecs: number | undefined;
   timeouts: SandboxTimeouts;
+  network: SandboxNetwork;
+  ports: readonly OpenPort[];
 };
 
 /** The parts that do not change, but for the number of machines. */
@@ -129,7 +146,7 @@ type RecordedSandbox = {
 };
 
 export function recordOf({ facts, home, machineCount }: RecordedSandbox, state: RecordState): SandboxRecord {
-  const { machine, saved, tag, visited, expiresAt, ttlSecs, timeouts } = state;
+  const { machine, saved, tag, visited, expiresAt, ttlSecs, timeouts, network, ports } = state;
   return {
     version: recordVersion,
     id: facts.id,
@@ -150,9 +167,22 @@ export function recordOf({ facts, home, machineCount }: RecordedSandbox, state: 
     ...(timeouts.idleSecs !== undefined && { idle_timeout_secs: timeouts.idleSecs }),
     on_timeout: timeouts.onTimeout,
     auto_resume: timeouts.autoResume,
+    network: networkRecord(network),
+    ...(ports.length > 0 && { ports: [...ports] }),
     machines: machineCount,
     ...(saved && { saved: { name: basename(saved.snapshot.dir), at_unix: saved.savedAt } }),
     ...(machine && { machine: machineRecord(machine, home) }),
+  };
+}
+
+function networkRecord(network: SandboxNetwork): z.output<typeof networkRecordSchema> {
+  const { mode, rules, inherited, ceilings, secrets } = network;
+  return {
+    mode,
+    rules: [...rules],
+    inherited: [...inherited],
+    ceilings: ceilings.map((each) => ({ mode: each.mode, rules: [...each.rules] })),
+    secrets: { ...secrets },
   };
 }
 

@@ -3,10 +3,12 @@
  * with the next number, so that the new one is complete before the old one ends.
  */
 import { basename, dirname, join } from "node:path";
-import { advice, AppError, type Language, type NotEnforced } from "@forkd/contract";
+import { advice, AppError, type AskedLimits, type Language, type NotEnforced } from "@forkd/contract";
 import { Mutex, within, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
+import type { MachineSlot } from "../network/network.ts";
+import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { SandboxPaths } from "./paths.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
 import type { EndReason, Loss } from "./exit-reason.ts";
@@ -18,6 +20,7 @@ type SandboxMachineParts = {
   paths: SandboxPaths;
   machine: Machine;
   agent: AgentClient;
+  slot: MachineSlot;
   kernels: Map<Language, WarmKernel>;
   /** stamp of the flat image that it maps, if it maps one */
   imageStamp: string | undefined;
@@ -42,6 +45,8 @@ export class SandboxMachine implements AsyncDisposable {
   readonly paths: SandboxPaths;
   readonly machine: Machine;
   readonly agent: AgentClient;
+  /** its network */
+  readonly slot: MachineSlot;
   readonly kernels: Map<Language, WarmKernel>;
   readonly readyMs: number;
   readonly pooled: boolean;
@@ -67,6 +72,7 @@ export class SandboxMachine implements AsyncDisposable {
     this.paths = parts.paths;
     this.machine = parts.machine;
     this.agent = parts.agent;
+    this.slot = parts.slot;
     this.kernels = parts.kernels;
     this.readyMs = parts.readyMs;
     this.pooled = parts.pooled;
@@ -155,6 +161,12 @@ export class SandboxMachine implements AsyncDisposable {
   #inOrder<T>(items: T[], languageOf: (item: T) => Language): T[] {
     const order = this.base.manifest.kernels.map(({ language }) => language);
     return items.sort((a, b) => order.indexOf(languageOf(a)) - order.indexOf(languageOf(b)));
+  }
+
+  /** What is no longer allowed is closed first; only then the guest sees its link change. */
+  async applyNetwork(network: SandboxNetwork, limits: AskedLimits | undefined): Promise<void> {
+    await this.slot.apply(network, limits);
+    await this.agent.setNetwork(network.mode !== "none");
   }
 
   /** For the record of the sandbox. */

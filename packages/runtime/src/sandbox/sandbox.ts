@@ -1,7 +1,6 @@
 /**
- * One sandbox: an id that a user owns, its state (states.ts), and the work around each change of state: the
- * lock, the record on disk, the machine, and the callers that wait for its end. Other files change it only through
- * the methods below.
+ * One sandbox: an id that a user owns, its state (states.ts), and the work around each change of state. Other
+ * files change it only through the methods below.
  */
 import { AppError, type Language, type SandboxInfo } from "@forkd/contract";
 import { Mutex, type Scope } from "@forkd/base";
@@ -17,8 +16,10 @@ import {
   type SavedState,
   type TimeoutChanges,
 } from "./facts.ts";
+import { noNetwork, type SandboxNetwork } from "../network/sandbox-network.ts";
 import { deadError, explainEnd, looksLikeEnd, type EndReason, type Loss } from "./exit-reason.ts";
 import { sandboxInfo } from "./info.ts";
+import { SandboxPorts, type OpenPort } from "./ports.ts";
 import type { SandboxMachine } from "./sandbox-machine.ts";
 import { recordOf, type RecordState } from "./record.ts";
 import { RecordFile } from "./record-file.ts";
@@ -31,12 +32,17 @@ export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly home: SandboxHome;
   readonly record: RecordFile;
+  readonly ports: SandboxPorts;
   #state: states.SandboxState;
   #ttlSecs: number | undefined;
   #timeouts: SandboxTimeouts;
-  #branchCount = 0;
+  /** where it may connect to, whichever machine it has; changed by changeNetwork() */
+  network: SandboxNetwork;
+  /** branches of it so far by this daemon; countBranch() adds one */
+  branchCount = 0;
   #pauseFailures: { text: string; count: number } | undefined;
-  #lastActive: number;
+  /** Unix time of the last call; touch() sets it */
+  lastActive: number;
   #machines: number;
   readonly #lifecycle = new Mutex();
   /** fires when it is dead */
@@ -57,6 +63,8 @@ export class Sandbox implements AsyncDisposable {
     visited?: readonly string[] | undefined;
     ttlSecs: number | undefined;
     timeouts?: SandboxTimeouts | undefined;
+    network?: SandboxNetwork | undefined;
+    ports?: readonly OpenPort[] | undefined;
     /** how many machines it has had, which is the number of the next one */
     machines: number;
     /** default: now */
@@ -67,13 +75,15 @@ export class Sandbox implements AsyncDisposable {
     this.id = facts.id;
     this.home = parts.home;
     this.record = new RecordFile(parts.home);
+    this.ports = new SandboxPorts(parts.ports);
     const isWorkspace = facts.workspace !== undefined;
     this.#state = { kind: "new", origin: { snapshotTag, saved, visited, isWorkspace } };
     this.#ttlSecs = parts.ttlSecs;
     this.#timeouts = parts.timeouts ?? noTimeouts;
+    this.network = parts.network ?? noNetwork;
     this.#homeScope = parts.homeScope;
     this.#machines = parts.machines;
-    this.#lastActive = parts.lastActive ?? now();
+    this.lastActive = parts.lastActive ?? now();
     this.died = new Promise((resolve) => (this.#resolveDied = resolve));
   }
 
@@ -128,14 +138,6 @@ export class Sandbox implements AsyncDisposable {
     return this.#timeouts;
   }
 
-  get branchCount(): number {
-    return this.#branchCount;
-  }
-
-  get lastActive(): number {
-    return this.#lastActive;
-  }
-
   /** Throws if it is dead. */
   requireAlive(): void {
     const death = this.death();
@@ -182,7 +184,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** variables of commands and kernels */
   get env(): Readonly<Record<string, string>> {
-    return childEnv(this.current.base.manifest.env, this.facts);
+    return childEnv(this.current.base.manifest.env, this.facts, this.network);
   }
 
   get kernels(): ReadonlyMap<Language, WarmKernel> {
@@ -309,7 +311,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Counts as activity. */
   touch(): void {
-    this.#lastActive = now();
+    this.lastActive = now();
   }
 
   /** It could not be paused after a timeout. Returns how often in a row. */
@@ -323,7 +325,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   countBranch(): void {
-    this.#branchCount++;
+    this.branchCount++;
   }
 
   /** Writes the record first, so a failure changes nothing. A new time to live counts from now. */
@@ -344,8 +346,10 @@ export class Sandbox implements AsyncDisposable {
 
   /** The parts of the record that change. */
   get recordState(): RecordState {
-    const { saved, snapshotTag: tag, expiresAt, ttlSecs, timeouts, visited } = this;
-    return { machine: this.machineAtWork?.facts, saved, tag, expiresAt, ttlSecs, timeouts, visited };
+    const { saved, snapshotTag: tag, expiresAt, ttlSecs, timeouts, visited, network } = this;
+    const { all: ports } = this.ports;
+    const lasting = { saved, tag, expiresAt, ttlSecs, timeouts, visited, network, ports };
+    return { machine: this.machineAtWork?.facts, ...lasting };
   }
 
   /** Writes the record as things are now, or with some of them as they are about to be. */
@@ -393,6 +397,4 @@ export class Sandbox implements AsyncDisposable {
 }
 
 /** Unix time in seconds. */
-function now(): number {
-  return Date.now() / 1000;
-}
+const now = () => Date.now() / 1000;

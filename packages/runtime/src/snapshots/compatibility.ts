@@ -38,12 +38,15 @@ export function differences(manifest: Manifest, host: Host): string[] {
   compare("machine type", manifest.machine.type, host.machineType);
   compare("accelerator", manifest.machine.accelerator, host.accelerator);
   compare("CPU model", manifest.machine.cpu, host.cpu);
-  compare("devices", manifest.machine.devices.join(" "), host.devices.join(" "));
+  // A machine can have more devices than the saved one, at the end: the restored guest does not see them.
+  const [saved, here] = [manifest.machine.devices, host.devices];
+  if (saved.some((device, index) => device !== here[index]))
+    compare("devices", saved.join(" "), here.join(" "));
   compare("agent protocol", String(manifest.agent_protocol), String(host.agentProtocol));
-  const { tsc_khz: saved } = manifest.machine;
-  if (saved > 0 && Math.abs(saved - host.tscKhz) > saved * tscTolerance) {
+  const { tsc_khz: savedKhz } = manifest.machine;
+  if (savedKhz > 0 && Math.abs(savedKhz - host.tscKhz) > savedKhz * tscTolerance) {
     found.push(
-      `TSC frequency: snapshot counts ${saved} kHz, this host ${host.tscKhz} kHz (the guest's clock would drift)`,
+      `TSC frequency: snapshot counts ${savedKhz} kHz, this host ${host.tscKhz} kHz (the guest's clock would drift)`,
     );
   }
   return found;

@@ -15,6 +15,7 @@ import type {
   DiskLimits,
   Engine,
   ExitReason,
+  JailFacts,
   Machine,
   PageCapture,
   PausedMachine,
@@ -72,6 +73,7 @@ export class FakeEngine implements Engine {
   /** in order of asking, without those that failed to prepare */
   readonly machines: FakeMachine[] = [];
   /** what the next machines do, by their number from 0 */
+  readonly jail: JailFacts = { variant: "none", netdev: "none", missing: [] };
   script: (nth: number) => Script = () => ({});
   /** calls of prepare() and boot(), failed ones too */
   asked = 0;
@@ -165,6 +167,9 @@ export class FakeEngine implements Engine {
 export class FakeMachine implements PreparedMachine, Machine {
   readonly process: ProcessId;
   readonly argv = ["fake"];
+  readonly jail = "none" as const;
+  readonly network = "none" as const;
+  readonly hasSlirp = false;
   readonly agentSocket: Socket;
   readonly exited: Promise<ExitReason>;
   readonly guest: FakeGuest;

@@ -11,10 +11,12 @@ const type = {
   afterFork: 0x20,
   sync: 0x21,
   clock: 0x23,
+  network: 0x24,
   helloOk: 0x81,
   ok: 0x82,
   error: 0x83,
   clockOk: 0x85,
+  forked: 0x86,
   started: 0x90,
   output: 0x91,
   exit: 0x94,
@@ -43,9 +45,14 @@ export type GuestScript = {
   stdout?: Buffer;
   /** answers START with this error: there is no such program */
   refuseStart?: string;
+  /** what one start does; undefined: as the rest of the script says */
+  answer?: (start: FakeStart) => { stdout?: string; exitCode?: number; refuse?: string } | undefined;
   /** what runs in it, with the output that it keeps */
   processes?: readonly FakeProcess[];
 };
+
+/** What is started: a program, or an operation on a file. */
+export type FakeStart = { argv: readonly string[]; path: string };
 
 export type FakeProcess = {
   id: number;
@@ -82,6 +89,16 @@ function fieldsOf(payload: Buffer): Map<number, Buffer> {
     at = end;
   }
   return fields;
+}
+
+function argvOf(payload: Buffer): string[] {
+  const found: string[] = [];
+  for (let at = 0; at < payload.length;) {
+    const end = at + 5 + payload.readUInt32LE(at + 1);
+    if (payload.readUInt8(at) === 2) found.push(payload.subarray(at + 5, end).toString());
+    at = end;
+  }
+  return found;
 }
 
 export class FakeGuest {
@@ -141,11 +158,11 @@ export class FakeGuest {
         machineId: value(4).toString(),
       };
       const refusal = this.script.refuseAfterFork;
-      if (refusal === undefined) this.send(type.ok, id);
+      if (refusal === undefined) this.send(type.forked, id, field(1, u32(0)), field(2, Buffer.from([0])));
       else this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from(refusal)));
     } else if (kind === type.clock) {
       this.send(type.clockOk, id, field(1, Buffer.alloc(8)));
-    } else if (kind === type.ping || kind === type.sync) {
+    } else if (kind === type.ping || kind === type.sync || kind === type.network) {
       this.send(type.ok, id);
     } else if (kind === type.list) {
       for (const process of this.script.processes ?? []) this.#list(id, process);
@@ -153,14 +170,15 @@ export class FakeGuest {
     } else if (kind === type.attach) {
       this.#attach(id);
     } else if (kind === type.start) {
-      const { refuseStart } = this.script;
+      const own = this.script.answer?.({ argv: argvOf(payload), path: value(11).toString() });
+      const refuseStart = own?.refuse ?? this.script.refuseStart;
       if (refuseStart !== undefined)
         return this.send(type.error, id, field(1, u32(enoent)), field(2, Buffer.from(refuseStart)));
       this.send(type.started, id, field(1, u32(7)));
       const flags = fields.get(7)?.readUInt32LE() ?? 0;
       if ((flags & detachedFlag) !== 0) this.#detached.add(id);
       else if (this.script.keepsRunning) this.#running.add(id);
-      else this.#end(id);
+      else this.#end(id, own);
     }
   }
 
@@ -198,8 +216,9 @@ export class FakeGuest {
   }
 
   /** What was started writes and exits. */
-  #end(id: number): void {
-    const { stdout, exitCode = 0 } = this.script;
+  #end(id: number, own?: { stdout?: string; exitCode?: number }): void {
+    const stdout = own?.stdout === undefined ? this.script.stdout : Buffer.from(own.stdout);
+    const exitCode = own?.exitCode ?? this.script.exitCode ?? 0;
     if (stdout) this.send(type.output, id, Buffer.from([1]), Buffer.alloc(8), stdout);
     this.#exit(id, exitCode);
   }

@@ -54,8 +54,13 @@ describe("bake()", { concurrency: true }, () => {
     const steps: string[] = [];
     {
       await using draft = await runtime.store.draft("py", { replace: false });
-      const plan = await planFor(t, { run: [["pip", "install", "numpy"]] });
+      const network = { mode: "open", rules: ["deny 10.0.0.0/8"] } as const;
+      const plan = await planFor(t, {
+        run: [["pip", "install", "numpy"]],
+        network: { ...network, rules: [...network.rules] },
+      });
       const facts = await bake(runtime, draft, plan, { onProgress: (step) => steps.push(step) });
+      assert.deepEqual(facts.network, network);
       assert.ok((engine.machines[0]?.disposals ?? 0) > 0);
       assert.equal(engine.machines[0]?.isPaused, true, "killed while it is paused");
       await draft.commit(facts);

@@ -25,10 +25,12 @@ export const frameType = {
   sync: 0x21,
   powerOff: 0x22,
   clock: 0x23,
+  network: 0x24,
   helloOk: 0x81,
   ok: 0x82,
   error: 0x83,
   clockOk: 0x85,
+  forked: 0x86,
   started: 0x90,
   output: 0x91,
   outputEof: 0x92,
@@ -43,7 +45,7 @@ export const nonceBytes = 16;
 
 const magic = Buffer.from([0xf0, 0x4b]);
 /** Version of the protocol, that is of the set of frames and their meaning. Recorded with a snapshot. */
-export const protocolVersion = 2;
+export const protocolVersion = 3;
 /** Version of the header layout. In every header. */
 const frameVersion = 1;
 const checkSeed = 0x464b4431;

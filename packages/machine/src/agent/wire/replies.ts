@@ -107,6 +107,32 @@ export function decodeClockOk(payload: Buffer): bigint {
   return one(decodeFields(payload), 1, 8).readBigUInt64LE();
 }
 
+/** What AFTER_FORK did about the network. */
+export interface AfterForkReport {
+  /** TCP connections to peers outside the machine, which the guest aborted */
+  readonly destroyed: number;
+  readonly missing: {
+    /** The guest's kernel could not abort such connections, or not all of them. */
+    readonly connections: boolean;
+    /** The guest has no network device. */
+    readonly device: boolean;
+  };
+}
+
+const missingFlag = { connections: 1, device: 2 } as const;
+
+export function decodeForked(payload: Buffer): AfterForkReport {
+  const fields = decodeFields(payload);
+  const missing = one(fields, 2, 1).readUInt8();
+  return {
+    destroyed: one(fields, 1, 4).readUInt32LE(),
+    missing: {
+      connections: (missing & missingFlag.connections) !== 0,
+      device: (missing & missingFlag.device) !== 0,
+    },
+  };
+}
+
 export function decodeStarted(payload: Buffer): number {
   return one(decodeFields(payload), 1, 4).readUInt32LE();
 }

@@ -71,7 +71,16 @@ export interface AfterForkSpec {
   readonly machineId?: string;
   /** 36 characters */
   readonly bootId?: string;
+  /** absent: as it was saved */
+  readonly network?: LinkState;
+  /** Refuse if the guest cannot abort its connections, instead of reporting it. */
+  readonly requireConnections?: boolean;
+  /** Do not look for connections: the snapshot has none. Saves an emulated child some milliseconds. */
+  readonly skipConnections?: boolean;
 }
+
+/** Whether the guest has a way to other machines. */
+type LinkState = "up" | "down";
 
 const u8 = (value: number): Buffer => Buffer.from([value]);
 function u16(value: number): Buffer {
@@ -184,5 +193,19 @@ export function encodeAfterFork(id: number, spec: AfterForkSpec): Buffer {
   if (spec.hostname !== undefined) fields.push(encodeField(3, Buffer.from(spec.hostname)));
   if (spec.machineId !== undefined) fields.push(encodeField(4, Buffer.from(spec.machineId)));
   if (spec.bootId !== undefined) fields.push(encodeField(5, Buffer.from(spec.bootId)));
+  if (spec.network !== undefined) fields.push(encodeField(6, encodeLink(spec.network)));
+  if (spec.requireConnections) fields.push(encodeField(7, u8(connectionsBit)));
+  if (spec.skipConnections) fields.push(encodeField(8, u8(connectionsBit)));
   return encodeFrame(frameType.afterFork, id, ...fields);
+}
+
+/** In the fields `require` and `skip` of AFTER_FORK. */
+const connectionsBit = 1;
+
+function encodeLink(state: LinkState): Buffer {
+  return u8(state === "up" ? 1 : 0);
+}
+
+export function encodeNetwork(id: number, state: LinkState): Buffer {
+  return encodeFrame(frameType.network, id, encodeField(1, encodeLink(state)));
 }

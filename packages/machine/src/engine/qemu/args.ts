@@ -5,7 +5,8 @@
  * its children; only back ends differ: memory shared or private, disk files, sockets.
  */
 import type { Accelerator } from "@forkd/contract";
-import type { BootSpec, DiskSpec, MachineShape, RestoreSpec } from "../engine.ts";
+import type { NetworkDevice } from "../../jail/facts.ts";
+import type { BootSpec, DiskSpec, MachineShape, Netdev, RestoreSpec } from "../engine.ts";
 
 export const machineType = "microvm";
 const agentPortName = "forkd.agent";
@@ -16,7 +17,14 @@ export const devices = [
   "virtio-serial-device",
   `virtserialport:${agentPortName}`,
   "virtio-blk-device",
+  "virtio-net-device",
 ] as const;
+
+/**
+ * Every machine has the same address: each is alone on its segment. A child keeps it in any case, because it is
+ * part of the device state.
+ */
+const macAddress = "02:fc:00:00:00:01";
 
 export function cpuModel(accelerator: Accelerator): string {
   // Under TCG, invtsc lets the guest trust the TSC; otherwise it falls back to a periodic tick. Without erms
@@ -53,6 +61,15 @@ export function escapeComma(path: string): string {
 /** Names in the directory of a machine's sockets. */
 export const controlSocket = "qmp.sock";
 export const agentSocket = "agent.sock";
+
+/** Descriptors of a VMM. The first daemon is connected to the control socket; a later one connects to its path. */
+export const descriptors = {
+  control: 3,
+  deviceState: 4,
+  controlListener: 5,
+  agentListener: 6,
+  tap: 7,
+} as const;
 
 /** Name of the nth read-only layer, from the bottom. */
 export function baseNode(index: number): string {
@@ -115,7 +132,31 @@ function diskArgs(disk: DiskSpec): string[] {
   return args;
 }
 
-function commonArgs(spec: BootSpec | RestoreSpec, share: boolean): string[] {
+/** The back end of the network device. The device itself does not depend on it. */
+export function netdevArgs(netdev: Netdev): string[] {
+  if (netdev.kind === "tap") return ["-netdev", `tap,id=net0,fd=${netdev.fd}`];
+  return ["-netdev", netdev.kind === "slirp" ? "user,id=net0,ipv6=off" : "hubport,id=net0,hubid=0"];
+}
+
+/** How a machine with this command line is connected. */
+export function networkDevice(argv: readonly string[]): NetworkDevice {
+  const backend = argv.find(
+    (argument, index) => argv[index - 1] === "-netdev" && /\bid=net0\b/.test(argument),
+  );
+  if (backend?.startsWith("tap,") === true) return "tap";
+  return backend?.startsWith("user,") === true ? "slirp" : "none";
+}
+
+function networkArgs(netdev: Netdev = { kind: "hubport" }): string[] {
+  return [
+    ...netdevArgs(netdev),
+    "-device",
+    // The segment has no switch or neighbour that would have to learn where a restored guest is.
+    `virtio-net-device,netdev=net0,mac=${macAddress},guest_announce=off`,
+  ];
+}
+
+function commonArgs(spec: BootSpec | RestoreSpec, memoryAccess: string): string[] {
   const { shape, place } = spec;
   const accel = shape.accelerator === "kvm" ? "kvm" : "tcg,thread=multi,tb-size=32";
   return [
@@ -127,31 +168,45 @@ function commonArgs(spec: BootSpec | RestoreSpec, share: boolean): string[] {
     ...["-cpu", shape.cpu, "-smp", String(shape.vcpus), "-m", `${shape.memoryMib}M`],
     ...["-global", "migration.send-configuration=off"],
     "-object",
-    `memory-backend-file,id=ram,size=${shape.memoryMib}M,mem-path=${escapeComma(spec.memoryFile)},share=${share ? "on" : "off"}`,
-    ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
-    // For a later daemon, because descriptor 3 closes when the first daemon exits.
+    `memory-backend-file,id=ram,size=${shape.memoryMib}M,mem-path=${escapeComma(spec.memoryFile)},${memoryAccess}`,
+    ...["-chardev", `socket,id=qmp,fd=${descriptors.control}`, "-mon", "chardev=qmp,mode=control"],
+    // For a later daemon, because the control socket closes when the first daemon exits.
     "-chardev",
-    `socket,id=qmp-again,path=${escapeComma(place.socketDir)}/${controlSocket},server=on,wait=off`,
+    `socket,id=qmp-again,fd=${descriptors.controlListener},server=on,wait=off`,
     ...["-mon", "chardev=qmp-again,mode=control"],
     "-chardev",
     `file,id=console,path=${escapeComma(place.consolePath)},append=on`,
     ...["-serial", "chardev:console"],
     "-chardev",
-    `socket,id=agent,path=${escapeComma(place.socketDir)}/${agentSocket},server=on,wait=off`,
+    `socket,id=agent,fd=${descriptors.agentListener},server=on,wait=off`,
     ...["-device", "virtio-serial-device,max_ports=2"],
     ...["-device", `virtserialport,chardev=agent,name=${agentPortName}`],
     ...diskArgs(spec.disk),
+    // After the disk, so that a snapshot without it can be restored: the other devices keep their places.
+    ...networkArgs(spec.netdev),
   ];
 }
 
 export function bootArgs(spec: BootSpec): string[] {
   return [
-    ...commonArgs(spec, true),
+    ...commonArgs(spec, "share=on"),
     ...["-kernel", spec.kernel.path, "-initrd", spec.kernel.initramfs, "-append", spec.kernel.commandLine],
   ];
 }
 
-/** Descriptor 4 is the device state. Without -S, the machine runs as soon as the state is loaded. */
-export function restoreArgs(spec: RestoreSpec): string[] {
-  return [...commonArgs(spec, false), "-incoming", "defer"];
+/** From this version on QEMU can open a file read-only and map it privately for writing. */
+const readOnlySince = [8, 2] as const;
+
+export function opensReadOnly(version: string): boolean {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  return major > readOnlySince[0] || (major === readOnlySince[0] && minor >= readOnlySince[1]);
+}
+
+/** Without -S, the machine runs as soon as the state is loaded. */
+export function restoreArgs(spec: RestoreSpec, version: string): string[] {
+  const access = opensReadOnly(version) ? "share=off,readonly=on,rom=off" : "share=off";
+  // slirp adds a section to the saved state, which only slirp can load: here one that is connected to nothing.
+  const isSpareNeeded = spec.spareSlirp === true && spec.netdev?.kind !== "slirp";
+  const spare = isSpareNeeded ? ["-netdev", "user,id=spare,restrict=on"] : [];
+  return [...commonArgs(spec, access), ...spare, "-incoming", "defer"];
 }

@@ -7,67 +7,65 @@
  */
 import { stat } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
+import { dirname } from "node:path";
 import { AppError, errorMessage } from "@forkd/contract";
-import { runProgram, Scope, withDeadline, within } from "@forkd/base";
+import { isErrno, runProgram, Scope, withDeadline } from "@forkd/base";
 import { z } from "zod";
-import { isAlive, type ProcessId } from "../../host/procfs.ts";
+import { isAlive } from "../../host/procfs.ts";
 import { vmmDeadlines, type VmmDeadlines } from "../../deadlines.ts";
 import { VmmProcess } from "../process.ts";
 import type {
   AttachSpec,
   BootSpec,
   Capabilities,
-  DiskLayer,
-  DiskLimits,
+  DiskSpec,
   Engine,
-  ExitReason,
   Machine,
   MachinePlace,
-  PageCapture,
-  PausedMachine,
+  Netdev,
   PreparedMachine,
   RestoreSpec,
 } from "../engine.ts";
-import { MemoryCapture } from "../../memory/capture.ts";
-import { agentSocket, bootArgs, controlSocket, restoreArgs } from "./args.ts";
+import type { JailFacts, JailOptions } from "../../jail/facts.ts";
+import { jailOf, Launcher } from "../../jail/launcher.ts";
+import { agentSocket, bootArgs, controlSocket, descriptors, opensReadOnly, restoreArgs } from "./args.ts";
 import { QemuDisk } from "./disk.ts";
+import { QemuMachine, QemuPrepared, type Running } from "./machine.ts";
 import { QmpClient } from "./qmp.ts";
+import { endWhenLate, executeIn, orExit } from "./waits.ts";
 
-type Running = {
-  process: VmmProcess;
-  qmp: QmpClient;
-  agentSocket: Socket;
-  scope: Scope;
-  memory: { path: string; bytes: number };
-  disk: QemuDisk;
-};
-
-/** The sockets of a process close shortly before its exit is known. */
-const exitGraceMs = 200;
 /** for `qemu --version` */
 const versionMs = 30_000;
+/** beyond the size of the guest's disk: metadata of the overlay, console and device state */
+const extraFileBytes = 1 << 30;
+const noJail: JailOptions = { mode: "off", uids: { first: 0, count: 1 } };
 const statusSchema = z.looseObject({ status: z.string() });
 
 export class QemuEngine implements Engine {
   readonly name = "qemu";
   readonly version: string;
   readonly capabilities: Capabilities = { diskLimits: true };
-  readonly #program: string;
+  readonly #launcher: Launcher;
   readonly #deadlines: VmmDeadlines;
 
-  private constructor(program: string, version: string, deadlines: VmmDeadlines) {
-    this.#program = program;
+  private constructor(launcher: Launcher, version: string, deadlines: VmmDeadlines) {
+    this.#launcher = launcher;
     this.version = version;
     this.#deadlines = deadlines;
   }
 
-  /** Asks the program for its version; throws host_not_ready if it cannot run. */
-  static async open(program: string, deadlines = vmmDeadlines): Promise<QemuEngine> {
+  /** Asks the program for its version; throws host_not_ready if it cannot run, or not as `jail` requires. */
+  static async open(program: string, deadlines = vmmDeadlines, jail = noJail): Promise<QemuEngine> {
+    const version = await QemuEngine.#askVersion(program);
+    return new QemuEngine(await Launcher.open(program, jail), version, deadlines);
+  }
+
+  static async #askVersion(program: string): Promise<string> {
     try {
       const { stdout } = await runProgram(program, ["--version"], { timeoutMs: versionMs });
       const version = /version (\d+\.\d+(?:\.\d+)?)/.exec(stdout)?.[1];
       if (version === undefined) throw new Error(`unexpected answer "${stdout.slice(0, 100)}"`);
-      return new QemuEngine(program, version, deadlines);
+      return version;
     } catch (error) {
       const why = errorMessage(error);
       throw new AppError("host_not_ready", `Cannot run ${program}: ${why}`, {
@@ -77,14 +75,45 @@ export class QemuEngine implements Engine {
     }
   }
 
+  get jail(): JailFacts {
+    return this.#launcher.facts;
+  }
+
   async boot(spec: BootSpec, options: { signal?: AbortSignal } = {}): Promise<Machine> {
-    const running = await this.#spawn(bootArgs(spec), spec, [], options.signal);
+    const { place, memoryFile, disk, kernel } = spec;
+    // A parent writes to the files of its snapshot, which are nobody's when it has ended.
+    const own = [memoryFile, disk.overlay, place.consolePath];
+    const running = await this.#spawn(spec, {
+      args: bootArgs(spec),
+      own,
+      read: [kernel.path, kernel.initramfs],
+      inherited: [],
+      netdev: { kind: "hubport" },
+      signal: options.signal,
+    });
     return new QemuMachine(running);
   }
 
   async prepare(spec: RestoreSpec, options: { signal?: AbortSignal } = {}): Promise<PreparedMachine> {
-    const running = await this.#spawn(restoreArgs(spec), spec, [spec.deviceState], options.signal);
+    const { place, memoryFile, disk } = spec;
+    const netdev = this.#connection();
+    const running = await this.#spawn(spec, {
+      args: restoreArgs({ ...spec, netdev }, this.version),
+      own: [disk.overlay, place.consolePath],
+      read: [memoryFile],
+      readOnlyFile: opensReadOnly(this.version) ? undefined : memoryFile,
+      inherited: [spec.deviceState],
+      netdev,
+      signal: options.signal,
+    });
     return new QemuPrepared(running);
+  }
+
+  /** How a restored machine is connected; a parent never is. */
+  #connection(): Netdev {
+    const { netdev } = this.#launcher.facts;
+    if (netdev === "tap") return { kind: "tap", fd: descriptors.tap };
+    return { kind: netdev === "slirp" ? "slirp" : "hubport" };
   }
 
   async attach({ process: id, place, memoryFile, memoryBytes }: AttachSpec): Promise<Machine> {
@@ -122,7 +151,9 @@ export class QemuEngine implements Engine {
     owned.use(process);
     owned.defer(() => void agent.destroy());
     const memory = { path: memoryFile, bytes: memoryBytes };
-    return new QemuMachine({ process, qmp, agentSocket: agent, scope: owned, memory, disk });
+    const launcher = this.#launcher;
+    const parts = { process, qmp, scope: owned, memory, disk, launcher };
+    return new QemuMachine({ ...parts, agentSocket: agent, given: [], jail: jailOf(id.pid) });
   }
 
   async canAttach({ socketDir }: Pick<MachinePlace, "socketDir">): Promise<boolean> {
@@ -137,21 +168,42 @@ export class QemuEngine implements Engine {
     return found.every(Boolean);
   }
 
-  async #spawn(
-    args: string[],
-    { place, shape, memoryFile, disk }: BootSpec | RestoreSpec,
-    files: readonly string[],
-    signal: AbortSignal | undefined,
-  ): Promise<Running> {
+  async #spawn({ place, shape, memoryFile, disk }: BootSpec | RestoreSpec, launch: Launch): Promise<Running> {
+    const { signal } = launch;
     signal?.throwIfAborted();
     await using scope = new Scope();
+    const launcher = this.#launcher;
+    const { socketDir, consolePath, logPath } = place;
+    const files = {
+      own: launch.own,
+      read: [...launch.read, ...disk.backing.map(({ path }) => path)],
+      dirs: [...new Set([...launch.own.map(dirname), socketDir])],
+    };
+    await launcher.admit(files);
+    const program = launcher.command({
+      ...files,
+      args: launch.args,
+      listen: [
+        [descriptors.controlListener, `${socketDir}/${controlSocket}`],
+        [descriptors.agentListener, `${socketDir}/${agentSocket}`],
+      ],
+      keep: [descriptors.control, ...launch.inherited.map((_, index) => descriptors.deviceState + index)],
+      netdev: launch.netdev,
+      readOnlyFile: launch.readOnlyFile,
+      kvm: shape.accelerator === "kvm",
+      // A parent also makes its memory file.
+      maxFileBytes: Math.max(await diskBytes(disk), shape.memoryMib * 1024 * 1024) + extraFileBytes,
+    });
+    const given = [...launch.own];
+    // Runs after the process has ended, which the scope does first.
+    if (given.includes(memoryFile)) scope.defer(() => takeBack(launcher, given));
     const process = scope.use(
       await VmmProcess.start({
-        program: this.#program,
-        args,
-        logPath: place.logPath,
-        consolePath: place.consolePath,
-        files,
+        ...program,
+        argv: [launcher.program, ...launch.args],
+        logPath,
+        consolePath,
+        files: launch.inherited,
       }),
     );
     const stop = () => process.kill();
@@ -171,6 +223,9 @@ export class QemuEngine implements Engine {
         scope: scope.keep(),
         memory: { path: memoryFile, bytes: shape.memoryMib * 1024 * 1024 },
         disk: QemuDisk.fresh(disk, executeIn(process, qmp), qmp),
+        launcher,
+        given,
+        jail: launcher.facts.variant,
       };
     } finally {
       signal?.removeEventListener("abort", stop);
@@ -178,43 +233,33 @@ export class QemuEngine implements Engine {
   }
 }
 
-type Execute = (command: string, args?: Record<string, unknown>) => Promise<unknown>;
+/** What the start of a VMM needs beside its spec. */
+type Launch = {
+  args: readonly string[];
+  /** files that it writes to */
+  own: readonly string[];
+  /** files that it reads, beside the layers of its disk */
+  read: readonly string[];
+  readOnlyFile?: string | undefined;
+  /** files that it gets as descriptors */
+  inherited: readonly string[];
+  netdev: Netdev;
+  signal: AbortSignal | undefined;
+};
 
-function executeIn(process: VmmProcess, qmp: QmpClient): Execute {
-  return (command, args) => orExit(process, qmp.execute(command, args));
-}
-
-/** Ends a process that has missed a deadline: nothing else brings its sandbox back to a known state. */
-function endWhenLate(process: VmmProcess, qmp: QmpClient): void {
-  qmp.onLate((text) => {
-    process.setCause(text);
-    process.kill();
-  });
-}
-
-/**
- * Waits for `work`, which fails when the control socket closes, the first sign of an exit. Then waits for the
- * exit, which says why. Not Promise.race() with the exit: that promise would keep every waiter in memory
- * until the exit.
- */
-async function orExit<T>(process: VmmProcess, work: Promise<T>): Promise<T> {
-  try {
-    return await work;
-  } catch (error) {
-    const isExplained =
-      error instanceof AppError && (error.code !== "engine_failed" || "log" in error.details);
-    const known = isExplained ? undefined : await within(process.exited, exitGraceMs);
-    const isEnding = !isExplained && process.isEnding;
-    const reason = known ?? (isEnding ? await within(process.exited, vmmDeadlines.exitMs) : undefined);
-    throw reason ? exitError(process, reason) : error;
+/** The files may be gone already with the directory that they were in. */
+async function takeBack(launcher: Launcher, paths: readonly string[]): Promise<void> {
+  for (const path of paths) {
+    await launcher.takeBack(path).catch((error: unknown) => {
+      if (!isErrno(error, "ENOENT")) throw error;
+    });
   }
 }
 
-function exitError(process: VmmProcess, reason: ExitReason): AppError {
-  const lastLine = reason.log.split("\n").at(-1) ?? "";
-  return new AppError("engine_failed", `QEMU ended: ${reason.text}${lastLine ? `: ${lastLine}` : ""}`, {
-    details: { reason: reason.text, log: reason.log, console: reason.console, argv: process.argv },
-  });
+/** The size of the guest's disk, which is that of the raw image at the bottom. */
+async function diskBytes({ backing }: DiskSpec): Promise<number> {
+  const bottom = backing.at(-1);
+  return bottom === undefined ? 0 : (await stat(bottom.path)).size;
 }
 
 async function connectSocket(path: string, ms: number): Promise<Socket> {
@@ -236,129 +281,4 @@ async function connectSocket(path: string, ms: number): Promise<Socket> {
   // "close" follows an error and is handled. In a pool, the socket has no other "error" listener.
   socket.on("error", () => undefined);
   return socket;
-}
-
-/** The common part of a prepared and a running machine: the process and its sockets. */
-class QemuProcess implements AsyncDisposable {
-  protected readonly running: Running;
-
-  constructor(running: Running) {
-    this.running = running;
-  }
-
-  get process(): ProcessId {
-    return this.running.process.id;
-  }
-  get argv(): readonly string[] {
-    return this.running.process.argv;
-  }
-  get agentSocket(): Socket {
-    return this.running.agentSocket;
-  }
-  get exited(): Promise<ExitReason> {
-    return this.running.process.exited;
-  }
-  get isEnding(): boolean {
-    return this.running.process.isEnding;
-  }
-
-  async limitDisk(limits: DiskLimits): Promise<void> {
-    const { process, disk } = this.running;
-    await disk.limit(limits, (reason) => {
-      process.setCause(reason, "disk");
-      process.kill();
-    });
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.running.scope[Symbol.asyncDispose]();
-  }
-}
-
-class QemuMachine extends QemuProcess implements Machine {
-  get disk(): readonly DiskLayer[] {
-    return this.running.disk.layers;
-  }
-
-  async pause(): Promise<PausedMachine> {
-    const { process, qmp, agentSocket, disk } = this.running;
-    // QEMU passes input to a stopped guest too, which would change its memory during a capture.
-    agentSocket.cork();
-    try {
-      await orExit(process, qmp.execute("stop"));
-    } catch (error) {
-      agentSocket.uncork();
-      throw error;
-    }
-    return {
-      saveDevices: async (path) => {
-        await orExit(process, qmp.execute("xen-save-devices-state", { filename: path, live: false }));
-      },
-      freezeDisk: () => disk.freeze(),
-      [Symbol.asyncDispose]: async () => {
-        try {
-          await orExit(process, qmp.execute("cont"));
-        } finally {
-          agentSocket.uncork();
-        }
-      },
-    };
-  }
-
-  armCapture(options: {
-    layerPath: string;
-    direct: boolean;
-    signal?: AbortSignal | undefined;
-  }): Promise<PageCapture> {
-    const { memory } = this.running;
-    const { layerPath, direct, signal } = options;
-    return MemoryCapture.arm({
-      process: this.process,
-      memoryFile: memory.path,
-      memoryBytes: memory.bytes,
-      layerPath,
-      direct,
-      ...(signal && { signal }),
-    });
-  }
-
-  prepareFreeze(make: () => Promise<string>): Promise<void> {
-    return this.running.disk.prepare(make);
-  }
-
-  collapseDisk(keep: number): Promise<readonly DiskLayer[]> {
-    return this.running.disk.collapse(keep);
-  }
-
-  async leave(): Promise<void> {
-    this.running.scope.keep();
-    this.running.agentSocket.destroy();
-    this.running.process.leave();
-  }
-}
-
-class QemuPrepared extends QemuProcess implements PreparedMachine {
-  async start(): Promise<Machine> {
-    const { process, qmp } = this.running;
-    const done = qmp.event(
-      "MIGRATION",
-      (data) => data["status"] === "completed" || data["status"] === "failed",
-    );
-    done.catch(() => undefined);
-    // Sent together, because QEMU answers in order.
-    const [, , end] = await orExit(
-      process,
-      Promise.all([
-        qmp.execute("migrate-set-capabilities", { capabilities: [{ capability: "events", state: true }] }),
-        qmp.execute("migrate-incoming", { uri: "fd:4" }),
-        done,
-      ]),
-    );
-    if (end["status"] === "failed") {
-      throw new AppError("engine_failed", "QEMU could not load the device state of the snapshot", {
-        details: { argv: process.argv },
-      });
-    }
-    return new QemuMachine(this.running);
-  }
 }

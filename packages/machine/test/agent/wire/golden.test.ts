@@ -57,9 +57,15 @@ const fixed: Readonly<Record<string, () => Buffer>> = {
     }),
   "after-fork-required-only": () =>
     requests.encodeAfterFork(101, { entropy: Buffer.alloc(64), realtimeNs: 1n }),
+  "after-fork-network-up": () =>
+    requests.encodeAfterFork(106, { entropy, realtimeNs: 1n, network: "up", requireConnections: true }),
+  "after-fork-network-down": () =>
+    requests.encodeAfterFork(107, { entropy, realtimeNs: 1n, network: "down", skipConnections: true }),
   sync: () => encodeFrame(frameType.sync, 102),
   poweroff: () => encodeFrame(frameType.powerOff, 0),
   clock: () => requests.encodeClock(103, () => 1_767_225_600_000_000_001n),
+  "network-up": () => requests.encodeNetwork(104, "up"),
+  "network-down": () => requests.encodeNetwork(105, "down"),
   "largest-id": () => encodeFrame(frameType.ping, 0xffff_ffff),
 };
 
@@ -117,6 +123,8 @@ const read: Readonly<Record<string, readonly [(payload: Buffer) => unknown, unkn
   "hello-ok": [replies.decodeHelloOk, { version: "1.0.0", uptimeMs: 2238, unfinished: 1 }],
   error: [replies.decodeError, { errno: 2, text: "exec 'nope': No such file or directory" }],
   "clock-ok": [replies.decodeClockOk, 1_767_225_599_500_000_000n],
+  forked: [replies.decodeForked, { destroyed: 3, missing: { connections: false, device: false } }],
+  "forked-missing": [replies.decodeForked, { destroyed: 0, missing: { connections: true, device: true } }],
   started: [replies.decodeStarted, 312],
   output: [replies.decodeOutput, { stream: 1, offset: 0, bytes: Buffer.from("hello\n") }],
   "output-far": [replies.decodeOutput, { stream: 3, offset: 2 ** 40 + 5, bytes: Buffer.from([0, 1, 2]) }],

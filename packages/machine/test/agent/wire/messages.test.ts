@@ -143,6 +143,11 @@ for (const [what, run] of [
   ["EXIT of kind 2", () => replies.decodeExit(Buffer.concat([u8(2), Buffer.alloc(27)]))],
   ["a truncated EXIT", () => replies.decodeExit(Buffer.alloc(27))],
   ["ERROR without errno", () => replies.decodeError(encodeField(2, Buffer.from("x")))],
+  ["FORKED without what is missing", () => replies.decodeForked(encodeField(1, u32(1)))],
+  [
+    "FORKED with a short count",
+    () => replies.decodeForked(Buffer.concat([encodeField(1, u8(1)), encodeField(2, u8(0))])),
+  ],
   ["STARTED with a short pid", () => replies.decodeStarted(encodeField(1, u8(1)))],
   ["LISTING without offsets", () => replies.decodeListing(encodeField(1, u32(1)))],
   ["HELLO_OK without uptime", () => replies.decodeHelloOk(encodeField(1, Buffer.alloc(16)))],

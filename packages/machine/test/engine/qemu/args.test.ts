@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { BootSpec, RestoreSpec } from "../../../src/engine/engine.ts";
+import type { BootSpec, Netdev, RestoreSpec } from "../../../src/engine/engine.ts";
 import {
   bootArgs,
   cpuModel,
   devices,
   escapeComma,
   kernelCommandLine,
+  netdevArgs,
+  networkDevice,
   restoreArgs,
   shapeOf,
 } from "../../../src/engine/qemu/args.ts";
@@ -52,10 +54,10 @@ test("bootArgs() gives the expected command line for a fixed machine", () => {
     ...["-global", "migration.send-configuration=off"],
     ...["-object", "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=on"],
     ...["-chardev", "socket,id=qmp,fd=3", "-mon", "chardev=qmp,mode=control"],
-    ...["-chardev", "socket,id=qmp-again,path=/run/p/qmp.sock,server=on,wait=off"],
+    ...["-chardev", "socket,id=qmp-again,fd=5,server=on,wait=off"],
     ...["-mon", "chardev=qmp-again,mode=control"],
     ...["-chardev", "file,id=console,path=/p/console.log,append=on", "-serial", "chardev:console"],
-    ...["-chardev", "socket,id=agent,path=/run/p/agent.sock,server=on,wait=off"],
+    ...["-chardev", "socket,id=agent,fd=6,server=on,wait=off"],
     ...["-device", "virtio-serial-device,max_ports=2"],
     ...["-device", "virtserialport,chardev=agent,name=forkd.agent"],
     "-blockdev",
@@ -63,24 +65,49 @@ test("bootArgs() gives the expected command line for a fixed machine", () => {
     "-blockdev",
     '{"driver":"qcow2","node-name":"disk0","cache":{"direct":false,"no-flush":true},"discard":"unmap","file":{"driver":"file","node-name":"disk0-file","filename":"/p/disk.qcow2","cache":{"direct":false,"no-flush":true}},"backing":"base0"}',
     ...["-device", "virtio-blk-device,drive=disk0,werror=report,rerror=report"],
+    ...["-netdev", "hubport,id=net0,hubid=0"],
+    ...["-device", "virtio-net-device,netdev=net0,mac=02:fc:00:00:00:01,guest_announce=off"],
     ...["-kernel", "/p/vmlinuz", "-initrd", "/p/initramfs", "-append", "console=ttyS0 quiet"],
   ]);
 });
 
 test("restoreArgs() gives the guest the same hardware as bootArgs(), in the same order", () => {
-  const [parent, child] = [bootArgs(boot), restoreArgs(restore)];
+  const [parent, child] = [bootArgs(boot), restoreArgs(restore, "7.2.0")];
   for (const option of ["-M", "-accel", "-cpu", "-smp", "-m", "-global", "-device", "-serial", "-mon"]) {
     assert.deepEqual(valuesOf(child, option), valuesOf(parent, option), option);
   }
   assert.deepEqual(
     valuesOf(child, "-device").map((value) => value.split(",")[0]),
-    ["virtio-serial-device", "virtserialport", "virtio-blk-device"],
+    ["virtio-serial-device", "virtserialport", "virtio-blk-device", "virtio-net-device"],
   );
   assert.equal(devices.length, valuesOf(child, "-device").length + valuesOf(child, "-serial").length);
 });
 
+test("restoreArgs() changes only the back end of the network device", () => {
+  const tap = restoreArgs({ ...restore, netdev: { kind: "tap", fd: 7 } }, "7.2.0");
+  const slirp = restoreArgs({ ...restore, netdev: { kind: "slirp" } }, "7.2.0");
+  assert.deepEqual(valuesOf(tap, "-netdev"), netdevArgs({ kind: "tap", fd: 7 }).slice(1));
+  assert.deepEqual(valuesOf(tap, "-netdev"), ["tap,id=net0,fd=7"]);
+  assert.deepEqual(valuesOf(slirp, "-netdev"), ["user,id=net0,ipv6=off"]);
+  for (const args of [tap, slirp]) {
+    assert.deepEqual(valuesOf(args, "-device"), valuesOf(restoreArgs(restore, "7.2.0"), "-device"));
+  }
+});
+
+test("restoreArgs() adds a slirp that is connected to nothing if the state has one and the machine has not", () => {
+  const netdevs = (spec: Partial<RestoreSpec>): string[] =>
+    valuesOf(restoreArgs({ ...restore, ...spec }, "7.2.0"), "-netdev");
+  const spare = "user,id=spare,restrict=on";
+  assert.deepEqual(netdevs({ spareSlirp: true }), ["hubport,id=net0,hubid=0", spare]);
+  assert.deepEqual(netdevs({ spareSlirp: true, netdev: { kind: "tap", fd: 5 } }), [
+    "tap,id=net0,fd=5",
+    spare,
+  ]);
+  assert.deepEqual(netdevs({ spareSlirp: true, netdev: { kind: "slirp" } }), ["user,id=net0,ipv6=off"]);
+});
+
 test("restoreArgs() maps the memory privately, waits for the state and has no kernel", () => {
-  const child = restoreArgs(restore);
+  const child = restoreArgs(restore, "7.2.0");
   assert.equal(memoryOf(bootArgs(boot)), "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=on");
   assert.equal(memoryOf(child), "memory-backend-file,id=ram,size=256M,mem-path=/p/memory,share=off");
   assert.deepEqual(child.slice(-2), ["-incoming", "defer"]);
@@ -88,8 +115,15 @@ test("restoreArgs() maps the memory privately, waits for the state and has no ke
   assert.equal(child.includes("-S"), false);
 });
 
+test("restoreArgs() opens the memory file read-only where QEMU can do that", () => {
+  for (const version of ["8.2.0", "8.10", "9.0.1"])
+    assert.match(memoryOf(restoreArgs(restore, version)), /,share=off,readonly=on,rom=off$/, version);
+  for (const version of ["7.2.22", "8.1.5"])
+    assert.match(memoryOf(restoreArgs(restore, version)), /,share=off$/, version);
+});
+
 test("restoreArgs() stacks the disk layers from the bottom; only the overlay is writable", () => {
-  const nodes = valuesOf(restoreArgs(restore), "-blockdev").map((text) => JSON.parse(text));
+  const nodes = valuesOf(restoreArgs(restore, "7.2.0"), "-blockdev").map((text) => JSON.parse(text));
   assert.deepEqual(
     nodes.map((node) => [node["node-name"], node.driver, node["read-only"] ?? false, node.backing]),
     [
@@ -119,9 +153,9 @@ test("bootArgs() escapes commas in paths, so that a path cannot add an option", 
   });
   assert.equal(memoryOf(args), "memory-backend-file,id=ram,size=256M,mem-path=/m,,share=off,share=on");
   assert.deepEqual(valuesOf(args, "-chardev").slice(1), [
-    "socket,id=qmp-again,path=/s,,wait=on/qmp.sock,server=on,wait=off",
+    "socket,id=qmp-again,fd=5,server=on,wait=off",
     "file,id=console,path=/c,,append=off,append=on",
-    "socket,id=agent,path=/s,,wait=on/agent.sock,server=on,wait=off",
+    "socket,id=agent,fd=6,server=on,wait=off",
   ]);
 });
 
@@ -133,4 +167,15 @@ test("kernelCommandLine() makes the guest trust the TSC only under TCG", () => {
     assert.match(cpuModel(accelerator), /\+invtsc/);
   }
   assert.equal(valuesOf(bootArgs({ ...boot, shape: { ...shape, accelerator: "kvm" } }), "-accel")[0], "kvm");
+});
+
+test("networkDevice() finds how a running machine is connected", () => {
+  const of = (netdev: Netdev) => networkDevice(bootArgs({ ...boot, netdev }));
+  assert.equal(of({ kind: "tap", fd: 7 }), "tap");
+  assert.equal(of({ kind: "slirp" }), "slirp");
+  assert.equal(of({ kind: "hubport" }), "none");
+  // The stack that only loads its part of the state is not the connection.
+  const spare = ["-netdev", "hubport,id=net0,hubid=0", "-netdev", "user,id=spare,restrict=on"];
+  assert.equal(networkDevice(spare), "none");
+  assert.equal(networkDevice(["qemu", "-nodefaults"]), "none");
 });

@@ -15,8 +15,8 @@ const program = (answers: number): string => `#!${process.execPath}
 const { createServer, Socket } = require("node:net");
 const args = process.argv.slice(2);
 if (args[0] === "--version") { console.log("QEMU emulator version 9.9.9"); process.exit(0); }
-const path = args.find((each) => each.includes("id=agent,")).split("path=")[1].split(",")[0];
-createServer(() => undefined).listen(path, () => {
+const fd = Number(args.find((each) => each.includes("id=agent,")).split("fd=")[1].split(",")[0]);
+createServer(() => undefined).listen({ fd }, () => {
   const control = new Socket({ fd: 3 });
   let left = ${answers};
   let text = "";
@@ -59,7 +59,7 @@ test("a VMM that falls silent during a pause fails every later step", async (t) 
   const machine = await boot(t, 2);
   const paused = await machine.pause();
   await rejectsWith(
-    paused.saveDevices("/nowhere"),
+    paused.saveDevices(join(await temporaryDirectory(t), "devices")),
     "engine_failed",
     /did not answer "xen-save-devices-state"/,
   );
