@@ -11,10 +11,16 @@ export type Completes =
   | "commands"
   | "contexts"
   | "services"
+  | "ports"
   | "recipes"
   | "shells"
   | "settings"
   | "keys"
+  | "secrets"
+  | "presets"
+  | "network actions"
+  | "rules"
+  | "hazards"
   | "event types";
 
 export type Verb = {
@@ -24,6 +30,8 @@ export type Verb = {
   readonly completes?: Completes;
   /** What completes the second operand; default: the same as the first. */
   readonly completesNext?: Completes;
+  /** What completes the operands after the second; default: the same as the second. */
+  readonly completesRest?: Completes;
   /** Words that may follow the verb, and what completes the operand of each. */
   readonly subcommands?: Readonly<Record<string, Completes | undefined>>;
   readonly hidden?: true;
@@ -84,6 +92,12 @@ export const verbs: readonly Verb[] = [
     summary: "Show a snapshot, a sandbox or a workspace",
     completes: "snapshots and sandboxes",
     load: () => import("./commands/info.ts"),
+  },
+  {
+    name: "verify",
+    summary: "Check that children of a snapshot are safe",
+    completes: "tags",
+    load: () => import("./commands/verify.ts"),
   },
   {
     name: "tree",
@@ -171,6 +185,21 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/workspace.ts"),
   },
   {
+    name: "net",
+    summary: "Show and change the network of a sandbox",
+    completes: "sandboxes",
+    completesNext: "network actions",
+    completesRest: "rules",
+    subcommands: { presets: "presets" },
+    load: () => import("./commands/net.ts"),
+  },
+  {
+    name: "secrets",
+    summary: "Manage secrets that guests use without seeing them",
+    subcommands: { set: "secrets", ls: undefined, rm: "secrets" },
+    load: () => import("./commands/secrets.ts"),
+  },
+  {
     name: "exec",
     summary: "Run a command in a sandbox",
     completes: "sandboxes",
@@ -206,6 +235,26 @@ export const verbs: readonly Verb[] = [
     summary: "Copy files into or out of a sandbox",
     completes: "sandboxes",
     load: () => import("./commands/cp.ts"),
+  },
+  {
+    name: "port",
+    summary: "Open a port of a sandbox and print its address",
+    completes: "sandboxes",
+    completesNext: "ports",
+    load: () => import("./commands/port.ts"),
+  },
+  {
+    name: "ports",
+    summary: "List the open ports of a sandbox",
+    completes: "sandboxes",
+    load: () => import("./commands/ports.ts"),
+  },
+  {
+    name: "forward",
+    summary: "Forward local TCP ports to ports of a sandbox",
+    completes: "sandboxes",
+    completesNext: "ports",
+    load: () => import("./commands/forward.ts"),
   },
   {
     name: "logs",

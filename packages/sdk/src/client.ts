@@ -1,9 +1,16 @@
 /** A route of the table and its input → a request; the answer → a value, lines or bytes. */
-import { advice, AppError, fromErrorBody, wireRoutes } from "@forkd/contract/wire";
+import {
+  advice,
+  AppError,
+  fromErrorBody,
+  tunnelPath,
+  tunnelProtocol,
+  wireRoutes,
+} from "@forkd/contract/wire";
 import type { ForkdEvent, RequestOf, ResponseOf, Route, RouteName, StreamedOf } from "@forkd/contract";
 import { fromAnswer } from "./errors.ts";
 import { parseEvents } from "./event-frames.ts";
-import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
+import type { RawStream, Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
 /** Names of the routes whose row in the table has these columns. */
 type NamesWith<Columns> = {
@@ -114,6 +121,20 @@ export class Client {
   ): Promise<ResponseOf<N>> {
     const response = await this.#send(name, input, options, content);
     return parse(name, await response.text());
+  }
+
+  /** Connects to a port of a sandbox; resolves when the server there has accepted. */
+  async tunnel(id: string, port: number, { signal }: CallOptions = {}): Promise<RawStream> {
+    const { tunnel } = this.#transport;
+    if (!tunnel) {
+      throw new AppError("unsupported", "Cannot connect to a port: this transport carries only requests", {
+        remedy: advice("Use `connect()` of @forkd/sdk/node."),
+      });
+    }
+    const headers = { connection: "Upgrade", upgrade: tunnelProtocol };
+    const answer = await tunnel({ method: "GET", path: tunnelPath(id, port), headers, signal });
+    if (!("status" in answer)) return answer;
+    throw fromAnswer(answer.status, await answer.text());
   }
 
   async #send(

@@ -3,27 +3,29 @@ import type { BranchMode, ExecEvent } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { CommandError } from "./errors.ts";
 import { forkOne } from "./fork.ts";
+import type { NetworkOptions } from "./sandbox-options.ts";
 import type { Branch, Sandbox } from "./sandbox.ts";
 
 /** A piece of output of a command. */
 export type OutputEvent = Extract<ExecEvent, { type: "stdout" | "stderr" }>;
 /** Input of `snapshots.derive()`. */
-export type DeriveRequest = CallOptions & {
-  /** Tag of the snapshot to start from. */
-  from: string;
-  /** Tag of the new snapshot. */
-  tag: string;
-  /** Program and arguments of the command. */
-  argv: readonly string[];
-  /** Environment of the command; default: that of the snapshot. */
-  env?: Record<string, string> | undefined;
-  /** Kills the command after this time and fails; default and 0: no limit. */
-  timeoutSecs?: number | undefined;
-  /** Mode of the branch; default: "live". */
-  mode?: BranchMode | undefined;
-  /** Receives the output as it arrives, one piece after the other; default: the output is dropped. */
-  onOutput?: ((event: OutputEvent) => void | Promise<void>) | undefined;
-};
+export type DeriveRequest = CallOptions &
+  NetworkOptions & {
+    /** Tag of the snapshot to start from. */
+    from: string;
+    /** Tag of the new snapshot. */
+    tag: string;
+    /** Program and arguments of the command. */
+    argv: readonly string[];
+    /** Environment of the command; default: that of the snapshot. */
+    env?: Record<string, string> | undefined;
+    /** Kills the command after this time and fails; default and 0: no limit. */
+    timeoutSecs?: number | undefined;
+    /** Mode of the branch; default: "live". */
+    mode?: BranchMode | undefined;
+    /** Receives the output as it arrives, one piece after the other; default: the output is dropped. */
+    onOutput?: ((event: OutputEvent) => void | Promise<void>) | undefined;
+  };
 /** @deprecated Use `DeriveRequest`. */
 export type DiffRequest = DeriveRequest;
 
@@ -31,9 +33,9 @@ export type DiffRequest = DeriveRequest;
 const graceSecs = 3600;
 
 export async function deriveSnapshot(client: Client, request: DeriveRequest): Promise<Branch> {
-  const { from, timeoutSecs = 0, signal } = request;
+  const { from, timeoutSecs = 0, network, secrets, signal } = request;
   const ttlSecs = timeoutSecs > 0 ? Math.ceil(timeoutSecs) + graceSecs : undefined;
-  const sandbox = await forkOne(client, from, { ttlSecs, signal });
+  const sandbox = await forkOne(client, from, { ttlSecs, network, secrets, signal });
   let branch: Branch;
   try {
     await runCommand(sandbox, request);

@@ -7,8 +7,8 @@ import { pause } from "./sleep.ts";
 
 /** Options of `forkd.events()`. Filters are combined: an event must match all of them. */
 export type EventOptions = CallOptions & {
-  /** Only these types; `sandbox.*` and `snapshot.*` match all of a kind; default: all. */
-  types?: readonly (EventType | "sandbox.*" | "snapshot.*")[] | undefined;
+  /** Only these types; `sandbox.*`, `snapshot.*`, `network.*` and `port.*` match all of a kind; default: all. */
+  types?: readonly (EventType | "sandbox.*" | "snapshot.*" | "network.*" | "port.*")[] | undefined;
   /** Only events of the sandbox with this id; default: all. */
   sandbox?: string | undefined;
   /** Only events of the snapshot with this tag and of its children; default: all. */

@@ -3,7 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
 import type { Client, CreateOptions } from "./client.ts";
 import type { ForkError } from "./errors.ts";
-import { lifeFields, type LifeOptions } from "./sandbox-options.ts";
+import { lifeFields, networkFields, type LifeOptions, type NetworkOptions } from "./sandbox-options.ts";
 import { Sandbox, toChildren } from "./sandbox.ts";
 
 /** Options of `fork()` and `forkOne()`. */
@@ -16,7 +16,8 @@ export type ForkOptions = CreateOptions & {
   vary?: RequestOf<"fork">["vary"];
   /** Time to live of each child in seconds; default: no limit. */
   ttlSecs?: number | undefined;
-} & LifeOptions;
+} & LifeOptions &
+  NetworkOptions;
 
 export async function fork(
   client: Client,
@@ -24,7 +25,8 @@ export async function fork(
   options: ForkOptions & { n?: number | undefined },
 ): Promise<(Sandbox | ForkError)[]> {
   const { n, env, labels, vary, ttlSecs } = options;
-  const request = { snapshot_tag: tag, n, env, labels, vary, ttl_secs: ttlSecs, ...lifeFields(options) };
+  const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
+  const request = { snapshot_tag: tag, n, env, labels, vary, ...life, ...networkFields(options) };
   return toChildren(client, await client.call("fork", request, options));
 }
 

@@ -17,7 +17,9 @@ import type { ForkError } from "./errors.ts";
 import { followEvents, type EventOptions } from "./events.ts";
 import { fork, forkOne, type ForkOptions } from "./fork.ts";
 import { Keys } from "./keys.ts";
+import { Network } from "./network.ts";
 import { Sandbox } from "./sandbox.ts";
+import { Secrets } from "./secrets.ts";
 import { Snapshots } from "./snapshots.ts";
 import type { Transport } from "./transport.ts";
 import { Workspaces } from "./workspaces.ts";
@@ -32,6 +34,10 @@ export class Forkd {
   readonly workspaces: Workspaces;
   /** Creates, lists and removes keys for callers over HTTP. */
   readonly keys: Keys;
+  /** Adds, lists and removes secrets that guests use without seeing them. */
+  readonly secrets: Secrets;
+  /** Lists and changes presets of network rules. */
+  readonly network: Network;
   readonly #client: Client;
 
   constructor(options: { transport: Transport }) {
@@ -40,6 +46,8 @@ export class Forkd {
     this.sandboxes = new Sandboxes(this.#client);
     this.workspaces = new Workspaces(this.#client);
     this.keys = new Keys(this.#client);
+    this.secrets = new Secrets(this.#client);
+    this.network = new Network(this.#client);
   }
 
   /** Calls any route that answers with one JSON value, by its name in the route table. */

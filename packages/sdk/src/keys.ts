@@ -1,5 +1,5 @@
 /** Keys for callers over HTTP. */
-import type { CreatedKey, KeyInfo, Scope } from "@forkd/contract";
+import type { CreatedKey, KeyInfo, NetworkMode, Scope } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 
 /** Options of `keys.create()`. */
@@ -12,6 +12,17 @@ export type KeyOptions = CallOptions & {
   maxSandboxes?: number | undefined;
   /** Maximum memory of all sandboxes of this key, in MiB; default: no limit. */
   maxMemoryMib?: number | undefined;
+  /** Where sandboxes of this key may connect to at most, whatever they ask for; default: no limit. */
+  network?:
+    | {
+        /** none, filtered or open; default: "filtered". */
+        mode?: NetworkMode | undefined;
+        /** Rules such as "allow api.example.com:443"; default: none. */
+        rules?: readonly string[] | undefined;
+      }
+    | undefined;
+  /** Names of the secrets that its sandboxes may have; default: all. */
+  secrets?: readonly string[] | undefined;
 };
 
 /** Creates, lists and removes keys. */
@@ -29,13 +40,15 @@ export class Keys {
 
   /** Creates a key; only this answer has its text (`key`). */
   create(name: string, options: KeyOptions = {}): Promise<CreatedKey> {
-    const { scope, expiresAt, maxSandboxes, maxMemoryMib } = options;
+    const { scope, expiresAt, maxSandboxes, maxMemoryMib, network, secrets } = options;
     const request = {
       name,
       scope,
       expires_at_unix: expiresAt && Math.floor(expiresAt.getTime() / 1000),
       max_sandboxes: maxSandboxes,
       max_memory_mib: maxMemoryMib,
+      network: network && { mode: network.mode, rules: network.rules && [...network.rules] },
+      secrets: secrets && [...secrets],
     };
     return this.#client.call("createKey", request, options);
   }

@@ -16,6 +16,7 @@ import {
 } from "@forkd/contract/wire";
 import type { DirectoryFacts } from "@forkd/contract";
 import { forDataDir, readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
+import { openTunnel } from "./node/tunnel.ts";
 import { cancelled, fromFailure } from "./errors.ts";
 import { Forkd } from "./forkd.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
@@ -172,7 +173,16 @@ export function nodeTransport(target: Target): Transport {
   const name = "socket" in target ? target.socket : target.url;
   const prefix = url?.pathname.replace(/\/+$/, "") ?? "";
   const authorization = "url" in target && target.token ? { authorization: `Bearer ${target.token}` } : {};
-  return (request) => {
+  const tunnel = (request: TransportRequest) => {
+    const headers = { "user-agent": "forkd-sdk", ...request.headers, ...authorization };
+    const { signal } = request;
+    return openTunnel(
+      { place, secure, ...ca, target: name, connectMs },
+      { ...request, path: prefix + request.path, headers },
+      (outgoing, incoming) => answerOf(outgoing, incoming, { target: name, signal }),
+    );
+  };
+  const send = (request: TransportRequest) => {
     const { signal } = request;
     if (signal?.aborted) return Promise.reject(cancelled(signal.reason));
     const outgoing = (secure ? https : http).request({
@@ -185,6 +195,7 @@ export function nodeTransport(target: Target): Transport {
     });
     return exchange(outgoing, request, name);
   };
+  return Object.assign(send, { tunnel });
 }
 
 function lengthOf(body: TransportRequest["body"]): Record<string, number> {

@@ -15,7 +15,9 @@ import type { CallOptions, Client, CreateOptions } from "./client.ts";
 import { Commands } from "./commands.ts";
 import { ForkError } from "./errors.ts";
 import { Files } from "./files.ts";
-import { lifeFields, type LifeOptions } from "./sandbox-options.ts";
+import { SandboxNetwork } from "./network.ts";
+import { Ports } from "./ports.ts";
+import { lifeFields, networkFields, type LifeOptions, type NetworkOptions } from "./sandbox-options.ts";
 
 /** Options of `eval()` and `evalStream()`. */
 export type EvalOptions = CallOptions & {
@@ -27,7 +29,7 @@ export type EvalOptions = CallOptions & {
   timeoutSecs?: number | undefined;
 };
 
-/** Options of `branch()`. Timeouts and limits apply to the children. */
+/** Options of `branch()`. Timeouts, limits, network and secrets apply to the children. */
 export type BranchOptions = CreateOptions & {
   /** Tag of the new snapshot; default: made from the sandbox and the time. */
   tag?: string | undefined;
@@ -45,7 +47,8 @@ export type BranchOptions = CreateOptions & {
   labels?: Record<string, string> | undefined;
   /** Time to live of each child in seconds; default: no limit. */
   ttlSecs?: number | undefined;
-} & LifeOptions;
+} & LifeOptions &
+  NetworkOptions;
 /** The new snapshot, its timings and its children; a child that failed is a ForkError. */
 export type Branch = Omit<BranchResult, "children"> & { children: (Sandbox | ForkError)[] };
 
@@ -55,6 +58,10 @@ export class Sandbox implements AsyncDisposable {
   readonly commands: Commands;
   /** Reads and changes files in the sandbox. */
   readonly files: Files;
+  /** Reads and changes where the sandbox may connect to. */
+  readonly network: SandboxNetwork;
+  /** Opens ports of the sandbox and connects to them. */
+  readonly ports: Ports;
   readonly #client: Client;
   #info: SandboxInfo;
 
@@ -63,6 +70,8 @@ export class Sandbox implements AsyncDisposable {
     this.#info = info;
     this.commands = new Commands(client, info.id);
     this.files = new Files(client, info.id);
+    this.network = new SandboxNetwork(client, info.id);
+    this.ports = new Ports(client, info.id);
   }
 
   /** Id of the sandbox, such as "sb-3f2a…". */
@@ -138,7 +147,18 @@ export class Sandbox implements AsyncDisposable {
   async branch(options: BranchOptions = {}): Promise<Branch> {
     const { tag, mode, wait, n, vary, env, labels, ttlSecs } = options;
     const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
-    const request = { id: this.id, tag, mode, wait, n, vary, env, labels, ...life };
+    const request = {
+      id: this.id,
+      tag,
+      mode,
+      wait,
+      n,
+      vary,
+      env,
+      labels,
+      ...life,
+      ...networkFields(options),
+    };
     const result = await this.#client.call("branch", request, options);
     return { ...result, children: toChildren(this.#client, result.children) };
   }

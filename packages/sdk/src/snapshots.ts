@@ -1,6 +1,16 @@
 /** The snapshots of the daemon. */
 import { AppError } from "@forkd/contract/wire";
-import type { BuildEvent, RemovedSnapshots, RequestOf, SnapshotDetail, SnapshotInfo } from "@forkd/contract";
+import type {
+  BuildEvent,
+  HazardId,
+  HazardResult,
+  RemovedSnapshots,
+  RequestOf,
+  SnapshotDetail,
+  SnapshotInfo,
+  VerifyEvent,
+  VerifyReport,
+} from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { Branch } from "./sandbox.ts";
 import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
@@ -9,6 +19,23 @@ import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
 export type Progress = Extract<BuildEvent, { type: "progress" }>;
 /** A step of a build that has ended, and its time. */
 export type BuildStep = Extract<BuildEvent, { type: "step" }>;
+
+/** Progress of a verification. */
+export type VerifyProgress = Extract<VerifyEvent, { type: "progress" }>;
+
+/** What a verification does, and who learns of its progress. */
+export type VerifyOptions = CallOptions & {
+  /** Number of children to fork, 2 to 32; default: 4. */
+  n?: number | undefined;
+  /** Checks only these hazards; default: all. */
+  only?: readonly HazardId[] | undefined;
+  /** Leaves the children and the branch for inspection; default: false. */
+  keep?: boolean | undefined;
+  /** Receives the progress; default: it is not reported. */
+  onProgress?: ((progress: VerifyProgress) => void) | undefined;
+  /** Receives each hazard when it was checked; default: they are not reported. */
+  onHazard?: ((hazard: HazardResult) => void) | undefined;
+};
 
 /** Builds, lists and removes snapshots. */
 export class Snapshots {
@@ -46,6 +73,29 @@ export class Snapshots {
     throw new AppError(
       "daemon_unreachable",
       `The daemon's answer ended before snapshot "${request.tag}" was made`,
+    );
+  }
+
+  /**
+   * Forks children of a snapshot, checks that they are safe and kills them. Resolves with the report, also if a
+   * check failed: see its `outcome`. Abort stops it and removes the children.
+   */
+  async verify(tag: string, options: VerifyOptions = {}): Promise<VerifyReport> {
+    const { n, only, keep, onProgress, onHazard } = options;
+    const request = {
+      tag,
+      ...(n !== undefined && { n }),
+      ...(only !== undefined && { only: [...only] }),
+      ...(keep && { keep }),
+    };
+    for await (const event of await this.#client.lines("verifySnapshot", request, options)) {
+      if (event.type === "progress") onProgress?.(event);
+      else if (event.type === "hazard") onHazard?.(event.hazard);
+      else if (event.type === "report") return event.report;
+    }
+    throw new AppError(
+      "daemon_unreachable",
+      `The daemon's answer ended before snapshot "${tag}" was checked`,
     );
   }
 

@@ -28,7 +28,24 @@ export type TransportResponse = {
 };
 
 /** Sends a request. Resolves for every HTTP status; rejects with `daemon_unreachable` or `cancelled`. */
-export type Transport = (request: TransportRequest) => Promise<TransportResponse>;
+export type Transport = ((request: TransportRequest) => Promise<TransportResponse>) & {
+  /** Sends a request that turns its connection into raw bytes; absent where the platform cannot do that. */
+  readonly tunnel?: ((request: TransportRequest) => Promise<TransportResponse | RawStream>) | undefined;
+};
+
+/** A connection with raw bytes: a `Duplex` stream of Node. */
+export type RawStream = AsyncIterable<Uint8Array> & {
+  /** Writes bytes; false: wait for "drain" before the next write. */
+  write(bytes: Uint8Array | string): boolean;
+  /** Ends this direction; the other one may continue. */
+  end(bytes?: Uint8Array | string): unknown;
+  /** Closes both directions. */
+  destroy(error?: Error): unknown;
+  /** Calls a listener for each event of the stream. */
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  /** Calls a listener once. */
+  once(event: string, listener: (...args: never[]) => void): unknown;
+};
 
 /** The part of `fetch` that `fetchTransport()` needs. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;

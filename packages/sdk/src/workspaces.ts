@@ -2,7 +2,7 @@
 import type { WorkspaceInfo } from "@forkd/contract";
 import type { CallOptions, Client, ListFilter } from "./client.ts";
 import type { ForkOptions } from "./fork.ts";
-import { lifeFields } from "./sandbox-options.ts";
+import { lifeFields, networkFields } from "./sandbox-options.ts";
 import { Sandbox } from "./sandbox.ts";
 
 /** Creates, suspends and resumes workspaces. A suspended workspace survives a restart of the host. */
@@ -27,7 +27,7 @@ export class Workspaces {
   create(name: string, snapshotTag: string, options: Omit<ForkOptions, "vary"> = {}): Promise<WorkspaceInfo> {
     const { env, labels, ttlSecs } = options;
     const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
-    const request = { name, snapshot_tag: snapshotTag, env, labels, ...life };
+    const request = { name, snapshot_tag: snapshotTag, env, labels, ...life, ...networkFields(options) };
     return this.#client.call("createWorkspace", request, options);
   }
 

@@ -6,7 +6,7 @@ import { fromAnswer } from "../src/errors.ts";
 
 const values = {
   ...{ text: "Do it.", tag: "py", id: "sb-1", ids: ["sb-1", "sb-2"], name: "dev", mode: "full" },
-  ...{ setting: "data_dir", to: "/b", from: "/a", packages: ["tar"], url: "https://h" },
+  ...{ setting: "data_dir", to: "/b", from: "/a", packages: ["tar"], url: "https://h", port: "80" },
 };
 
 test("remedyText() is one sentence for every action, without commands or routes", () => {

@@ -38,6 +38,10 @@ export const optionValues: Readonly<Record<string, Completes>> = {
   "--context": "contexts",
   "--drop": "contexts",
   "--service": "services",
+  "--secret": "secrets",
+  "--allow": "rules",
+  "--deny": "rules",
+  "--only": "hazards",
 };
 
 async function candidates(cli: Cli, { verb, before, current }: Place): Promise<string[]> {
@@ -49,22 +53,26 @@ async function candidates(cli: Cli, { verb, before, current }: Place): Promise<s
   const choices = options.find(({ long, short }) => last === long || last === short)?.argChoices;
   if (choices !== undefined) return choices;
   const value = optionValues[last ?? ""];
-  if (value !== undefined) return namesOf(cli, value, operand(before, options));
+  if (value !== undefined) return namesOf(cli, value, operands(before, options)[0]);
   if (current.startsWith("-"))
     return [...options.flatMap(({ long, hidden }) => (long && !hidden ? [long] : [])), "--help"];
-  if (verb.subcommands !== undefined && subcommand === undefined) return Object.keys(verb.subcommands);
-  const first = operand(before, options);
-  const own = first === undefined ? verb.completes : (verb.completesNext ?? verb.completes);
+  const given = operands(before, options);
+  const words = subcommand === undefined && given.length === 0 ? Object.keys(verb.subcommands ?? {}) : [];
+  if (words.length > 0 && verb.completes === undefined) return words;
+  const [first] = given;
+  const next = verb.completesNext ?? verb.completes;
+  const own =
+    [verb.completes, next][given.length] ?? (given.length < 2 ? undefined : (verb.completesRest ?? next));
   const completes = subcommand === undefined ? own : verb.subcommands?.[subcommand];
-  return completes === undefined ? [] : namesOf(cli, completes, first);
+  return [...words, ...(completes === undefined ? [] : await namesOf(cli, completes, first))];
 }
 
-/** The first operand of the verb: the first word after it that is neither an option nor the value of one. */
-function operand(before: readonly string[], options: readonly Option[]): string | undefined {
+/** The operands of the verb: the words after it that are neither options nor values of one. */
+function operands(before: readonly string[], options: readonly Option[]): string[] {
   const words = before.slice(before.findIndex((word) => !word.startsWith("-")) + 1);
   const takesValue = (word: string) =>
     options.some(({ long, short, required }) => required && (word === long || word === short));
-  return words.find((word, index) => !word.startsWith("-") && !takesValue(words[index - 1] ?? ""));
+  return words.filter((word, index) => !word.startsWith("-") && !takesValue(words[index - 1] ?? ""));
 }
 
 /** The list of all verbs has no aliases, but the completion of a word has. */
@@ -85,6 +93,8 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   if (kind === "settings") return (await import("../daemon/local.ts")).settingNames();
   if (kind === "recipes")
     return (await import("../guest/recipes.ts")).bundledRecipes(cli.environment.recipesDir);
+  if (kind === "network actions") return [...(await import("./net.ts")).networkActions];
+  if (kind === "hazards") return [...(await import("@forkd/contract/wire")).hazardIds];
   if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
   const { findDaemon } = await import("../daemon/client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // without a daemon there are no names
@@ -92,9 +102,14 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   const options = { signal: cli.signal };
   if (kind === "tags") return (await forkd.snapshots.list(options)).map(({ tag }) => tag);
   if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
+  if (kind === "secrets") return (await forkd.secrets.list(options)).map(({ name }) => name);
+  if (kind === "presets" || kind === "rules") {
+    const presets = await forkd.network.presets.list(options);
+    return presets.map(({ name }) => (kind === "rules" ? `preset:${name}` : name));
+  }
   if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
   const sandboxes = await forkd.sandboxes.list({}, options);
-  if (kind === "commands" || kind === "contexts" || kind === "services")
+  if (kind === "commands" || kind === "contexts" || kind === "services" || kind === "ports")
     return inGuest(forkd, { kind, sandboxes, target }).catch(() => []);
   const names = sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));
   if (kind === "sandboxes") return names;
@@ -102,7 +117,7 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
 }
 
 type InGuest = {
-  kind: "commands" | "contexts" | "services";
+  kind: "commands" | "contexts" | "services" | "ports";
   sandboxes: readonly SandboxInfo[];
   target: string | undefined;
 };
@@ -111,8 +126,10 @@ type InGuest = {
 async function inGuest(forkd: Forkd, { kind, sandboxes, target }: InGuest): Promise<string[]> {
   const match = target === undefined ? undefined : matchSandbox(target, sandboxes);
   const info = match && "id" in match && sandboxes.find(({ id }) => id === match.id);
-  if (!info || info.state !== "running") return [];
+  if (!info) return [];
   const sandbox = await forkd.sandboxes.get(info.id);
+  if (kind === "ports") return (await sandbox.ports.list()).map(({ port }) => String(port));
+  if (info.state !== "running") return [];
   if (kind === "commands") return (await sandbox.commands.list()).map(({ exec_id }) => String(exec_id));
   return (await (kind === "contexts" ? sandbox.contexts() : sandbox.services())).map(({ name }) => name);
 }

@@ -4,9 +4,10 @@ import type { Command } from "commander";
 import { collectEnv, parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
+import { addNetworkOptions, readNetwork, type NetworkOptions } from "../options/network.ts";
 import { formatBytes } from "../terminal/table.ts";
 
-type Options = {
+type Options = NetworkOptions & {
   from: string;
   tag: string;
   exec?: string;
@@ -15,7 +16,7 @@ type Options = {
 };
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addNetworkOptions(command)
     .argument("[command...]", "Program and arguments, after --")
     .requiredOption("--from <tag>", "Start from this snapshot")
     .requiredOption("--tag <tag>", "Name the new snapshot")
@@ -25,7 +26,7 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText(
       "after",
       "\nForks a sandbox, runs the command in it, snapshots the sandbox and kills it. Output of the command\n" +
-        "goes to stderr. A command that fails makes no snapshot.\n" +
+        "goes to stderr. A command that fails makes no snapshot. The new snapshot keeps mode and rules, not secrets.\n" +
         examples(
           "forkd derive --from python-numpy --tag with-data -- sh -c 'seq 3 > /srv/data'",
           "forkd derive --from with-data --tag built --timeout 10m --exec 'cd /srv && wc -l data'",
@@ -37,6 +38,7 @@ export function define(command: Command, toAction: ToAction): void {
 async function derive(cli: Cli, options: Options, command: string[]): Promise<void> {
   const { from, tag, exec, env, timeout } = options;
   if ((exec === undefined) === (command.length === 0)) throw usage("Give a command after --, or --exec LINE");
+  const network = readNetwork(options);
   const argv = exec === undefined ? command : ["/bin/sh", "-c", exec];
   const forkd = await cli.daemon();
   using progress = cli.progress(`Deriving ${tag} from ${from}`);
@@ -51,6 +53,7 @@ async function derive(cli: Cli, options: Options, command: string[]): Promise<vo
       argv,
       env,
       timeoutSecs: timeout,
+      ...network,
       signal: cli.signal,
       onOutput: (event) => show(event),
     })

@@ -19,6 +19,7 @@ export function define(command: Command, toAction: ToAction): void {
       examples(
         "forkd fork --tag python-numpy -n 3",
         "forkd fork --tag python-numpy -n 2 --ttl 10m --label job=42",
+        "forkd fork python-numpy --allow api.example.com:443 --allow preset:pypi",
         `echo '[{"values":1},{"values":2}]' | forkd fork --tag python-numpy -n 2 --vary -`,
       ),
     )

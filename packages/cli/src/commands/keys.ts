@@ -1,12 +1,20 @@
 import type { KeyInfo, Scope } from "@forkd/contract";
+import { plural } from "@forkd/contract/wire";
 import { Option, type Command } from "commander";
-import { parseExpiry, wholeNumber } from "../options/arguments.ts";
+import { collectText, parseExpiry, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../terminal/for-each.ts";
 import { addCommonOptions, addTableOption, examples } from "../options/help.ts";
+import { addRuleOptions, readPolicy, type RuleOptions } from "../options/network.ts";
 import { formatAge, type Column } from "../terminal/table.ts";
 
-type CreateOptions = { scope: Scope; expires?: Date; maxSandboxes?: number; maxMemoryMib?: number };
+type CreateOptions = RuleOptions & {
+  scope: Scope;
+  expires?: Date;
+  maxSandboxes?: number;
+  maxMemoryMib?: number;
+  secret?: string[];
+};
 
 const columns: readonly Column<KeyInfo>[] = [
   { title: "NAME", value: ({ name }) => name },
@@ -18,6 +26,8 @@ const columns: readonly Column<KeyInfo>[] = [
     align: "right",
     drop: 2,
   },
+  { title: "NETWORK", value: ({ network }) => (network ? describePolicy(network) : "-"), drop: 4 },
+  { title: "SECRETS", value: ({ secrets }) => (secrets ? secrets.join(",") || "none" : "-"), drop: 5 },
   { title: "CREATED", value: ({ created_at_unix }) => formatAge(created_at_unix), drop: 1 },
   {
     title: "USED",
@@ -25,6 +35,11 @@ const columns: readonly Column<KeyInfo>[] = [
   },
   { title: "EXPIRES", value: describeExpiry },
 ];
+
+/** `filtered, 2 rules` */
+function describePolicy({ mode, rules }: NonNullable<KeyInfo["network"]>): string {
+  return rules.length === 0 ? mode : `${mode}, ${plural(rules.length, "rule")}`;
+}
 
 function describeExpiry({ expires_at_unix: at, expired }: KeyInfo): string {
   if (at === undefined) return "never";
@@ -44,7 +59,7 @@ export function define(command: Command, toAction: ToAction): void {
         ),
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
-  add("create", "Create a key and print its text, once")
+  addRuleOptions(add("create", "Create a key and print its text, once"))
     .argument("<name>", "Name of the key, which is the owner of its sandboxes")
     .addOption(
       new Option("--scope <scope>", "Allow lists (read), also sandboxes (run), or all (admin)")
@@ -54,12 +69,15 @@ export function define(command: Command, toAction: ToAction): void {
     .option("--expires <when>", "Expire after 30d or at 2027-01-31T12:00:00Z", (text) => parseExpiry(text))
     .option("--max-sandboxes <count>", "Limit the number of its sandboxes", wholeNumber(1, 100_000))
     .option("--max-memory-mib <mib>", "Limit the memory of all its sandboxes", wholeNumber(1, 1 << 30))
+    .option("--secret <name>", "Allow only this secret (repeatable, default: all)", collectText)
     .addHelpText(
       "after",
-      examples(
-        "forkd keys create ci --scope run --expires 30d",
-        "key=$(forkd keys create dashboard --scope read -q)",
-      ),
+      "\nSandboxes of the key connect at most where --network, --allow and --deny say, whatever they ask for.\n" +
+        examples(
+          "forkd keys create ci --scope run --expires 30d",
+          "forkd keys create bot --network filtered --allow preset:pypi --secret API_KEY",
+          "key=$(forkd keys create dashboard --scope read -q)",
+        ),
     )
     .action(toAction(create));
   addTableOption(add("ls", "List keys, without their text"))
@@ -72,9 +90,10 @@ export function define(command: Command, toAction: ToAction): void {
 }
 
 async function create(cli: Cli, options: CreateOptions, name: string): Promise<void> {
+  const { scope, expires, maxSandboxes, maxMemoryMib, secret: secrets } = options;
+  const ceilings = { maxSandboxes, maxMemoryMib, network: readPolicy(options), secrets };
+  const request = { scope, expiresAt: expires, ...ceilings, signal: cli.signal };
   const forkd = await cli.daemon();
-  const { scope, expires, maxSandboxes, maxMemoryMib } = options;
-  const request = { scope, expiresAt: expires, maxSandboxes, maxMemoryMib, signal: cli.signal };
   const created = await forkd.keys.create(name, request);
   if (cli.out.json) return cli.out.document(created);
   cli.out.line(created.key);

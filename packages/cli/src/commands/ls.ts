@@ -41,7 +41,7 @@ export function addListOptions(command: Command): Command {
     .option("--owner <name>", "List only sandboxes of this key")
     .option("--limit <count>", "List at most this many, the oldest first", wholeNumber(1))
     .option("-a, --all", "List dead sandboxes too")
-    .option("--wide", "Also show owner, limits and timeouts")
+    .option("--wide", "Also show owner, limits, timeouts, jail, network, secrets")
     .option("-w, --watch", "Watch for changes until q or Ctrl-C");
 }
 

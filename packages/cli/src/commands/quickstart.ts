@@ -6,6 +6,7 @@ import { buildSnapshot } from "../guest/build-snapshot.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
 import { examples } from "../options/help.ts";
+import { addNetworkOptions, readNetwork, type NetworkOptions } from "../options/network.ts";
 import { findRecipe } from "../guest/recipes.ts";
 import { checkRemedy } from "../terminal/remedies.ts";
 import type { Column } from "../terminal/table.ts";
@@ -36,20 +37,21 @@ const columns: readonly Column<MeasuredChild>[] = [
 ];
 
 export function define(command: Command, toAction: ToAction): void {
-  command
+  addNetworkOptions(command)
     .option("-n, --n <count>", "Fork this many children", wholeNumber(1, 1000), 10)
     .addHelpText("after", examples("forkd quickstart", "forkd quickstart -n 100"))
     .action(toAction(quickstart));
 }
 
-async function quickstart(cli: Cli, { n }: { n: number }): Promise<number> {
+async function quickstart(cli: Cli, { n, ...options }: NetworkOptions & { n: number }): Promise<number> {
+  const network = readNetwork(options);
   const forkd = await cli.daemon();
   await requireReadyHost(cli, forkd);
   await requireSnapshot(cli, forkd);
 
   using progress = cli.progress(`Forking ${plural(n, "child", "children")} from ${recipeName}`);
   const startedAt = performance.now();
-  const entries = await forkd.fork(recipeName, { n, signal: cli.signal });
+  const entries = await forkd.fork(recipeName, { n, ...network, signal: cli.signal });
   const forkMs = performance.now() - startedAt;
   progress.update(`Evaluating ${code} in ${plural(n, "child", "children")}`);
   const sandboxes = entries.filter((entry) => entry instanceof Sandbox);

@@ -24,6 +24,7 @@ export function define(command: Command, toAction: ToAction): void {
       examples(
         "forkd run python-numpy -- python3 -c 'print(1 + 1)'",
         "forkd run python-numpy --label job=42 --ttl 10m --idle-timeout 5m -- python3 -V",
+        "forkd run python-numpy --allow preset:pypi -- python3 -V",
         "forkd run python-numpy -it -- bash",
       ),
     )
@@ -46,6 +47,8 @@ async function run(cli: Cli, options: Options, tag: string, args: string[]): Pro
     onTimeout: settings.on_timeout,
     autoResume: settings.auto_resume,
     limits: settings.limits,
+    network: settings.network,
+    secrets: settings.secrets,
     signal: cli.signal,
   });
   try {

@@ -5,15 +5,17 @@ import type { Cli, ToAction } from "../cli.ts";
 import { forEach } from "../terminal/for-each.ts";
 import { addCommonOptions, addTableOption, examples } from "../options/help.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "../options/limits.ts";
+import { addNetworkOptions, readNetwork, type NetworkOptions } from "../options/network.ts";
 import { formatAge, type Column } from "../terminal/table.ts";
 
-type CreateOptions = LimitOptions & {
-  snapshot: string;
-  ttl?: number;
-  idempotencyKey?: string;
-  env?: Record<string, string>;
-  label?: Record<string, string>;
-};
+type CreateOptions = LimitOptions &
+  NetworkOptions & {
+    snapshot: string;
+    ttl?: number;
+    idempotencyKey?: string;
+    env?: Record<string, string>;
+    label?: Record<string, string>;
+  };
 
 const columns: readonly Column<WorkspaceInfo>[] = [
   { title: "NAME", value: ({ name }) => name },
@@ -37,7 +39,7 @@ export function define(command: Command, toAction: ToAction): void {
         ),
     );
   const add = (name: string, summary: string) => addCommonOptions(command.command(name).description(summary));
-  addLimitOptions(add("create", "Fork a sandbox and give it a name"))
+  addNetworkOptions(addLimitOptions(add("create", "Fork a sandbox and give it a name")))
     .argument("<name>", "Name of the workspace")
     .requiredOption("--snapshot <tag>", "Fork from this snapshot")
     .option("-e, --env <name=value>", "Set a variable (repeatable)", collectEnv)
@@ -65,9 +67,10 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function create(cli: Cli, options: CreateOptions, name: string): Promise<void> {
   const { snapshot, env, label, ttl, idempotencyKey } = options;
+  const settings = { ...readLimits(options), ...readNetwork(options) };
   const forkd = await cli.daemon();
   using progress = cli.progress(`Forking ${name} from ${snapshot}`);
-  const request = { name, snapshot_tag: snapshot, env, labels: label, ttl_secs: ttl, ...readLimits(options) };
+  const request = { name, snapshot_tag: snapshot, env, labels: label, ttl_secs: ttl, ...settings };
   const workspace = await forkd.call("createWorkspace", request, { idempotencyKey, signal: cli.signal });
   progress[Symbol.dispose]();
   show(cli, workspace);

@@ -8,20 +8,23 @@ import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "../cli.ts";
 import { addLimitOptions, readLimits, type LimitOptions } from "./limits.ts";
 import { addTableOption } from "./help.ts";
+import { addNetworkOptions, readNetwork, type NetworkOptions } from "./network.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
 import { remedyOf } from "../terminal/remedies.ts";
 import { sandboxColumns } from "../views/sandbox-table.ts";
 import { unreadable } from "../terminal/unreadable.ts";
 
-export type ChildOptions = LimitOptions & {
-  env?: Record<string, string>;
-  label?: Record<string, string>;
-  ttl?: number;
-  vary?: string;
-  idempotencyKey?: string;
-};
+export type ChildOptions = LimitOptions &
+  NetworkOptions & {
+    env?: Record<string, string>;
+    label?: Record<string, string>;
+    ttl?: number;
+    vary?: string;
+    idempotencyKey?: string;
+  };
 type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "vary"> &
-  ReturnType<typeof readLimits>;
+  ReturnType<typeof readLimits> &
+  ReturnType<typeof readNetwork>;
 
 export function addChildOptions(command: Command): Command {
   return addTableOption(addSandboxOptions(command)).option(
@@ -30,9 +33,9 @@ export function addChildOptions(command: Command): Command {
   );
 }
 
-/** The options of every verb that forks, with its environment, labels and limits. */
+/** The options of every verb that forks, with its environment, labels, limits and network. */
 export function addSandboxOptions(command: Command): Command {
-  return addLimitOptions(command)
+  return addNetworkOptions(addLimitOptions(command))
     .option("-e, --env <name=value>", "Set a variable for every child (repeatable)", collectEnv)
     .option("-l, --label <name=value>", "Label every child (repeatable)", collectLabel)
     .option("--ttl <duration>", "Kill or pause the children after this time", parseLifetime)
@@ -46,6 +49,7 @@ export async function readChildSettings(options: ChildOptions): Promise<ChildSet
     ...(options.label && { labels: options.label }),
     ...(options.ttl !== undefined && { ttl_secs: options.ttl }),
     ...readLimits(options),
+    ...readNetwork(options),
     ...(options.vary !== undefined && { vary: await readVariations(options.vary) }),
   };
 }

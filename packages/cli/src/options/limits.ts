@@ -11,6 +11,9 @@ export type LimitOptions = {
   ioReadMbps?: number;
   ioWriteMbps?: number;
   diskLimitMib?: number;
+  netMbps?: number;
+  netLimitMib?: number;
+  netConnections?: number;
   bestEffort?: true;
   idleTimeout?: number;
   onTimeout?: "kill" | "pause";
@@ -18,6 +21,7 @@ export type LimitOptions = {
 };
 
 const megabyte = 1_000_000;
+const mebibyte = 1024 * 1024;
 
 export function addLimitOptions(command: Command): Command {
   return command
@@ -27,6 +31,9 @@ export function addLimitOptions(command: Command): Command {
     .option("--io-read-mbps <rate>", "Limit disk reads, in megabytes per second", wholeNumber(1))
     .option("--io-write-mbps <rate>", "Limit disk writes, in megabytes per second", wholeNumber(1))
     .option("--disk-limit-mib <mib>", "Limit the disk space in addition to the snapshot", wholeNumber(8))
+    .option("--net-mbps <rate>", "Limit the network each way, in megabytes per second", wholeNumber(1))
+    .option("--net-limit-mib <mib>", "Limit all network traffic of a machine", wholeNumber(1))
+    .option("--net-connections <count>", "Limit open network connections", wholeNumber(1, 65_536))
     .option("--best-effort", "Skip limits that this host cannot enforce")
     .option("--idle-timeout <duration>", "Kill or pause after this time without a call", parseLifetime)
     .addOption(new Option("--on-timeout <action>", "Set the action of a timeout").choices(["kill", "pause"]))
@@ -37,7 +44,7 @@ type LimitFields = Pick<RequestOf<"fork">, "limits" | "idle_timeout_secs" | "on_
 
 /** The fields of a request that the options set. */
 export function readLimits(options: LimitOptions): LimitFields {
-  const { ioReadMbps, ioWriteMbps } = options;
+  const { ioReadMbps, ioWriteMbps, netMbps, netLimitMib } = options;
   const limits: LimitFields["limits"] = {
     ...(options.memoryLimitMib !== undefined && { memory_mib: options.memoryLimitMib }),
     ...(options.cpuPercent !== undefined && { cpu_percent: options.cpuPercent }),
@@ -45,6 +52,9 @@ export function readLimits(options: LimitOptions): LimitFields {
     ...(ioReadMbps !== undefined && { io_read_bps: ioReadMbps * megabyte }),
     ...(ioWriteMbps !== undefined && { io_write_bps: ioWriteMbps * megabyte }),
     ...(options.diskLimitMib !== undefined && { disk_mib: options.diskLimitMib }),
+    ...(netMbps !== undefined && { net_bps: netMbps * megabyte }),
+    ...(netLimitMib !== undefined && { net_bytes: netLimitMib * mebibyte }),
+    ...(options.netConnections !== undefined && { net_connections: options.netConnections }),
     ...(options.bestEffort && { best_effort: true }),
   };
   return {

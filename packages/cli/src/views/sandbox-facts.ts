@@ -1,6 +1,7 @@
 /** What `info` shows of a sandbox. */
 import type { ExecInfo, SandboxInfo, SandboxStats, WorkspaceInfo } from "@forkd/contract";
 import { formatLimits } from "../options/limits.ts";
+import { formatNetwork } from "../options/network.ts";
 import { formatBytes, formatPairs, formatSeconds } from "../terminal/table.ts";
 import { factsOf, formatTime, type Fact } from "./facts.ts";
 
@@ -34,6 +35,8 @@ export function describeSandbox(detail: SandboxDetail): Fact[] {
     ...times(detail),
     ...limits(detail),
     ["machine", `${detail.vcpus} vCPU, ${detail.memory_mib} MiB, ${detail.accelerator}`],
+    ...factsOf("jail", detail.jail),
+    ...network(detail),
     ...factsOf("pid", detail.pid === undefined ? undefined : String(detail.pid)),
     ...(stats ? usage(stats) : []),
   ];
@@ -70,6 +73,14 @@ function limits(detail: SandboxDetail): Fact[] {
     ["idle timeout", idle === undefined ? "none" : formatSeconds(idle)],
     ["on timeout", detail.on_timeout ?? "kill"],
     ["auto-resume", detail.auto_resume ? "yes" : "no"],
+  ];
+}
+
+function network({ network: found, secrets }: SandboxDetail): Fact[] {
+  const note = found?.note === undefined ? "" : ` (${found.note})`;
+  return [
+    ...factsOf("network", found && `${formatNetwork({ network: found })}${note}`),
+    ...factsOf("secrets", secrets?.join(" ")),
   ];
 }
 

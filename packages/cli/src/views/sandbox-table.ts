@@ -1,6 +1,7 @@
 /** The columns of `ls` and `fork`. */
 import type { SandboxInfo } from "@forkd/contract";
 import { formatLimits, formatTimeouts } from "../options/limits.ts";
+import { formatNetwork } from "../options/network.ts";
 import { formatAge, formatPairs, formatSeconds, type Column } from "../terminal/table.ts";
 
 export function sandboxColumns(nowMs = Date.now()): readonly Column<SandboxInfo>[] {
@@ -35,6 +36,9 @@ export function wideColumns(): readonly Column<SandboxInfo>[] {
     { title: "OWNER", value: ({ owner }) => owner ?? "-" },
     { title: "LIMITS", value: (info) => formatLimits(info) || "-" },
     { title: "TIMEOUTS", value: (info) => formatTimeouts(info) || "-" },
+    { title: "JAIL", value: ({ jail }) => jail ?? "-" },
+    { title: "NETWORK", value: (info) => formatNetwork(info) || "-" },
+    { title: "SECRETS", value: ({ secrets }) => secrets?.join(",") || "-" },
   ];
 }
 

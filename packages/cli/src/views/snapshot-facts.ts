@@ -1,5 +1,5 @@
 /** What `info` shows of a snapshot. */
-import type { SnapshotDetail } from "@forkd/contract";
+import type { HazardOutcome, SnapshotDetail } from "@forkd/contract";
 import { formatBytes } from "../terminal/table.ts";
 import { factsOf, formatTime, type Fact } from "./facts.ts";
 
@@ -26,8 +26,27 @@ export function describeSnapshot(detail: SnapshotDetail): Fact[] {
     ["size", sizeText(detail.total_bytes)],
     ["own", `${sizeText(detail.own_bytes)}, which removing it would free`],
     ["directory", detail.dir],
+    ...verification(detail),
     ["dependents", detail.dependents.join(" ") || "none"],
     ["sandboxes", detail.sandboxes.join(" ") || "none"],
+  ];
+}
+
+/** What it requires, and the last result of `verify`. */
+function verification({ require, verification: last, id }: SnapshotDetail): Fact[] {
+  const required = factsOf("requires", require?.join(", "));
+  if (!last) return [...required, ["verified", "never"]];
+  const of = last.snapshot_id === id ? "" : `, as a branch of ${last.tag}`;
+  const old = last.current ? "" : ", with another version or CPU, so it does not count";
+  const words = (outcome: HazardOutcome) =>
+    last.hazards.flatMap((hazard) => (hazard.outcome === outcome ? [hazard.id] : [])).join(", ");
+  return [
+    ...required,
+    ["verified", `${last.outcome}, ${formatTime(last.verified_at_unix)}${of}${old}`],
+    ...factsOf("  failed", words("fail") || undefined),
+    ...factsOf("  warned", words("warn") || undefined),
+    ...factsOf("  passed", words("pass") || undefined),
+    ...factsOf("  not applicable", words("not_applicable") || undefined),
   ];
 }
 

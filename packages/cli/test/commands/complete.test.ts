@@ -38,6 +38,7 @@ test("completion completes verbs, tags, ids and options", async () => {
   assert.ok(!(await complete("")).includes("snapshot-diff"));
   assert.deepEqual(await complete("kill", "sb-aa"), [idA]);
   assert.deepEqual(await complete("kill", "--ta"), ["--tag"]);
+  assert.deepEqual(await complete("verify", "py", "--only", "co"), ["connections", "compatibility"]);
   assert.deepEqual(await complete("top", "--sort", "m"), ["memory"]);
   assert.deepEqual(await complete("serve", "--log-f"), ["--log-file"]);
   assert.deepEqual((await runCli(["__complete", "--", "kill", ""])).stdout, "");

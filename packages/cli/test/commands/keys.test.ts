@@ -63,8 +63,8 @@ test("keys ls shows scope, limits, last use and expiry, but not the key", async 
   const { code, stdout } = await runCli(["keys", "ls"], daemon);
   assert.equal(code, 0);
   const lines = stdout.trim().split("\n");
-  assert.match(lines[0] ?? "", /^NAME +SCOPE +SANDBOXES +MEMORY +CREATED +USED +EXPIRES$/);
-  assert.match(lines[1] ?? "", /^ci +run +5 +2048 MiB +5h ago +3h ago +2030-01-01T00:00:00Z$/);
+  assert.match(lines[0] ?? "", /^NAME +SCOPE +SANDBOXES +MEMORY +NETWORK +SECRETS +CREATED +USED +EXPIRES$/);
+  assert.match(lines[1] ?? "", /^ci +run +5 +2048 MiB +- +- +5h ago +3h ago +2030-01-01T00:00:00Z$/);
   assert.match(lines[2] ?? "", /^old +admin +- +- .* - +2020-09-13T12:26:40Z \(expired\)$/);
   assert.match(lines[3] ?? "", /^z +read .* never$/);
   assert.equal((await runCli(["keys", "ls", "-q"], daemon)).stdout, "ci\nold\nz\n");

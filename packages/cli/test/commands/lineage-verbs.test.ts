@@ -373,7 +373,7 @@ test("completion completes subcommands, workspaces and values of options", async
   assert.deepEqual(await complete("workspace", ""), ["create", "ls", "suspend", "resume", "delete"]);
   assert.deepEqual(await complete("workspace", "resume", ""), ["dev"]);
   assert.deepEqual(await complete("workspace", "create", ""), []);
-  assert.deepEqual(await complete("workspace", "create", "--s"), ["--snapshot"]);
+  assert.deepEqual(await complete("workspace", "create", "--sn"), ["--snapshot"]);
   assert.deepEqual(await complete("workspace", "create", "x", "--snapshot", ""), ["py"]);
   assert.deepEqual(await complete("branch", ""), [idA, "dev"]);
   assert.deepEqual(await complete("branch", "dev", "--mo"), ["--mode"]);

@@ -35,7 +35,7 @@ test("every flag of serve is the setting of its name", async () => {
       .find((flag) => flag.name === name)
       ?.option.split(" ");
     if (option?.length !== 2) return [];
-    const value = ["", "many", "http://x"].find((text) => !schema.safeParse(text).success);
+    const value = ["", "many", "http://x", "no name"].find((text) => !schema.safeParse(text).success);
     return [{ name, args: [option[0] ?? "", value ?? assert.fail(name)] }];
   });
   const { code, stderr } = await runCli(["serve", ...refused.flatMap(({ args }) => args)]);

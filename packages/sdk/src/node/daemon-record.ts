@@ -52,17 +52,25 @@ async function readSmallFile(path: string): Promise<string | undefined> {
  * Before the first request, asks the daemon for its data directory and throws `other_daemon` if that is not
  * the given one: an empty data directory names no socket, and on the default socket another daemon may listen.
  */
-export function forDataDir(transport: Transport, { dataDir, socket }: { dataDir: string; socket: string }) {
+export function forDataDir(
+  transport: Transport,
+  { dataDir, socket }: { dataDir: string; socket: string },
+): Transport {
   let isChecked = false;
-  const checked: Transport = async (request) => {
-    if (!isChecked) {
-      const used = await dataDirOf(transport, request.signal);
-      if (used !== undefined && !(await isSame(used, dataDir))) throw otherDaemon({ dataDir, used, socket });
-      isChecked = true;
-    }
-    return transport(request);
+  const check = async ({ signal }: TransportRequest): Promise<void> => {
+    if (isChecked) return;
+    const used = await dataDirOf(transport, signal);
+    if (used !== undefined && !(await isSame(used, dataDir))) throw otherDaemon({ dataDir, used, socket });
+    isChecked = true;
   };
-  return checked;
+  const after =
+    <T>(send: (request: TransportRequest) => Promise<T>) =>
+    async (request: TransportRequest): Promise<T> => {
+      await check(request);
+      return send(request);
+    };
+  const { tunnel } = transport;
+  return Object.assign(after(transport), tunnel && { tunnel: after(tunnel) });
 }
 
 /** undefined if the daemon does not say. */
