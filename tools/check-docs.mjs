@@ -125,6 +125,7 @@ function routesTable() {
     [/\/(execs?|execs\/.*)$/, "commands"],
     [/\/(eval|interrupt|contexts.*)$/, "evals"],
     [/\/files/, "files"],
+    [/\/(network|secrets)(\/|$)/, "network"],
     [/\/(branch|pause|resume|rewind)$/, "branch, pause, rewind", /^\/v1\/sandboxes/],
     [/^\/v1\/sandboxes/, "sandboxes"],
     [/^\/v1\/(snapshots|tree|gc)/, "snapshots"],
@@ -135,7 +136,16 @@ function routesTable() {
   ];
   const groupOf = (path) =>
     groups.find(([pattern, , within]) => pattern.test(path) && (within?.test(path) ?? true))[1];
-  const order = ["daemon", "sandboxes", "commands", "evals", "files", "branch, pause, rewind", "snapshots"];
+  const order = [
+    "daemon",
+    "sandboxes",
+    "commands",
+    "evals",
+    "files",
+    "branch, pause, rewind",
+    "network",
+    "snapshots",
+  ];
   const place = (name) => (order.indexOf(name) + 1 || 100) - 1;
   const rows = Object.values(routes)
     .map((route) => ({ ...route, group: groupOf(route.path) }))

@@ -41,10 +41,12 @@ for (const type of eventTypes)
 const allowed = new Map([
   ["FORKD_SANDBOX_ID", "a variable that every process of a guest has"],
   ["FORKD_INDEX", "a variable that every process of a guest has"],
+  ["FORKD_READ_ONLY", "a variable of a VMM, which names the memory file to its preloaded library"],
+  ["forkd secrets", "the label of a key (egress/secrets/cipher.ts), not the verb"],
 ]);
 const names = verbs.flatMap(({ name, alias }) => (alias === undefined ? [name] : [name, alias])).join("|");
 const ofSurfaces = new RegExp(`\\bforkd (?:${names})\\b|["'\`][^"'\`]*\\s--[a-z][a-z-]*|\\bFORKD_\\w*`, "g");
-for (const name of ["base", "store", "machine", "image", "runtime"]) {
+for (const name of ["base", "store", "machine", "egress", "image", "runtime"]) {
   const dir = new URL(`../packages/${name}/src/`, import.meta.url);
   for (const file of readdirSync(dir, { recursive: true }).filter((path) => path.endsWith(".ts"))) {
     const lines = readFileSync(new URL(file, dir), "utf8")

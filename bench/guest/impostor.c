@@ -104,6 +104,13 @@ static void on_clock(uint32_t id)
     reply(T_CLOCK, CLOCK_OK, id, answer, field(answer, 1, &ns, 8));
 }
 
+static void on_after_fork(uint32_t id)
+{
+    uint8_t answer[16];
+    uint32_t at = field32(answer, 1, 0);
+    reply(T_AFTER_FORK, FORKED, id, answer, at + field(answer + at, 2, "\0", 1));
+}
+
 static void on_frame(uint8_t type, uint32_t id, const uint8_t *payload, uint32_t length)
 {
     struct stream *s = stream_of(id);
@@ -123,7 +130,7 @@ static void on_frame(uint8_t type, uint32_t id, const uint8_t *payload, uint32_t
     case LIST:
         return reply_list(id);
     case AFTER_FORK:
-        return reply(T_AFTER_FORK, OK, id, NULL, 0);
+        return on_after_fork(id);
     case SYNC:
         return reply(T_SYNC, OK, id, NULL, 0);
     case CLOCK:

@@ -18,18 +18,28 @@ import { deadline, limits, stop } from "./deadline.ts";
 import { answer, code, inParallel } from "./turns.ts";
 
 function argsOf(snapshot: StoredSnapshot, place: string, overlay: string): string[] {
-  const { vcpus, memory_mib: memoryMib, accelerator } = snapshot.manifest.machine;
+  const { manifest } = snapshot;
+  const { vcpus, memory_mib: memoryMib, accelerator } = manifest.machine;
   const disks = snapshotDisks(snapshot).map((path) => ({ path, format: "qcow2" as const }));
-  return restoreArgs({
-    shape: shapeOf({ vcpus, memoryMib, accelerator }),
-    place: { socketDir: place, consolePath: join(place, "console"), logPath: join(place, "log") },
-    memoryFile: snapshotFile(snapshot, "memory"),
-    disk: {
-      overlay,
-      backing: [...disks.reverse(), { path: snapshotFile(snapshot, "rootfs"), format: "raw" }],
+  const args = restoreArgs(
+    {
+      shape: shapeOf({ vcpus, memoryMib, accelerator }),
+      place: { socketDir: place, consolePath: join(place, "console"), logPath: join(place, "log") },
+      memoryFile: snapshotFile(snapshot, "memory"),
+      disk: {
+        overlay,
+        backing: [...disks.reverse(), { path: snapshotFile(snapshot, "rootfs"), format: "raw" }],
+      },
+      deviceState: snapshotFile(snapshot, "devices"),
     },
-    deviceState: snapshotFile(snapshot, "devices"),
-  });
+    manifest.engine.version,
+  );
+  // Without the launcher, QEMU makes its sockets itself.
+  return args.map((arg) =>
+    arg
+      .replace(/^(socket,id=agent),fd=\d+/, `$1,path=${place}/agent.sock`)
+      .replace(/^(socket,id=qmp-again),fd=\d+/, `$1,path=${place}/qmp.sock`),
+  );
 }
 
 /** HELLO, AFTER_FORK, ATTACH, re-seed and eval leave in one write. Waits for the answers. */

@@ -6,7 +6,16 @@
  */
 import { z } from "zod";
 
-export const benchNames = ["branch", "chain", "hostile", "load", "restart", "soak", "spawn"] as const;
+export const benchNames = [
+  "branch",
+  "chain",
+  "hostile",
+  "load",
+  "network",
+  "restart",
+  "soak",
+  "spawn",
+] as const;
 export type BenchName = (typeof benchNames)[number];
 
 type Kind = {
@@ -100,6 +109,21 @@ const attacked = {
   answers: z.record(z.string(), count),
 };
 
+/** many measurements in one row: wall_ms is their median, n how many there are */
+const many = { p99_ms: ms };
+
+/** answers of /version meanwhile */
+const probed = { version_p50_ms: ms, version_p99_ms: ms, version_count: count };
+
+const transferred = {
+  ...probed,
+  bytes: count,
+  /** 10^6 bytes per second */
+  mb_per_s: amount,
+  /** of proxy, vmm, server and daemon */
+  cpu_seconds: z.record(z.string(), z.number()),
+};
+
 const child = { fork_ms: ms, kind: z.enum(["cached", "evicted", "after evicted"]) };
 
 const shapes: Readonly<Record<BenchName, BenchShape>> = {
@@ -153,6 +177,47 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       "exec only": { case: "exec only", fields: mix },
       calls: { case: "calls", fields: mix },
       everything: { case: "everything", fields: mix },
+    },
+  },
+  network: {
+    head: { accelerator, rounds: count, qemu: z.string(), memory_mib: count },
+    kinds: {
+      forks: { case: /^fork, (jail and network|neither)$/, fields: { fork_ms: ms } },
+      execs: { case: /^exec, (jail and network|neither)$/, fields: many },
+      /** until a program runs that stands for the VMM; cpu_ms: its own CPU time until then */
+      starts: { case: /^start, (no jail|jail|jail and network)$/, fields: { ...many, cpu_ms: ms } },
+      /** of n slots that exist at once, per slot, less n programs without a jail; wall_ms: the proxy's add() */
+      slots: {
+        case: "slots",
+        fields: {
+          slab_kib: z.number(),
+          unreclaimable_kib: z.number(),
+          percpu_kib: z.number(),
+          /** kernel stacks and page tables */
+          other_kib: z.number(),
+          /** resident memory of the proxy */
+          proxy_kib: z.number(),
+        },
+      },
+      idle: { case: "idle", fields: probed },
+      transfers: { case: /^(raw|http) (down|up)$/, fields: transferred },
+      "agent channel": { case: /^agent channel (down|up)$/, fields: transferred },
+      /** requests to a server in the guest */
+      ports: { case: /^port, (within the namespace|direct|agent channel)$/, fields: many },
+      /** one decision; times are means of 1000 */
+      decide: { case: "decide", fields: { ...many, rules: count, compile_ms: ms } },
+      "set rules": { case: "set rules", fields: {} },
+      exchanges: {
+        case: /^exchange, (host to server|within the guest|refused|(raw|http)(, many rules)?)$/,
+        fields: many,
+      },
+      "look-ups": { case: /^look-up, (by the host|new name|known name|refused)$/, fields: many },
+      /** kinds of rows that this host cannot measure */
+      absent: {
+        case: "absent",
+        fields: { contender: z.string(), reason: z.string() },
+        optional: true,
+      },
     },
   },
   restart: {

@@ -24,10 +24,15 @@ const pages: Readonly<Record<string, "python" | "tiny">> = {
   "docs/reference/cli.md": "python",
   "docs/reference/configuration.md": "tiny",
   "docs/reference/events.md": "tiny",
+  "docs/guide/fork-safety.md": "python",
   "docs/guide/forking.md": "python",
   "docs/guide/code-interpreter.md": "python",
   "docs/guide/tree-search.md": "python",
   "docs/guide/own-image.md": "python",
+  "docs/guide/network.md": "python",
+  "docs/guide/secrets.md": "python",
+  "docs/operate/isolation.md": "tiny",
+  "docs/guide/ports.md": "python",
   "docs/reference/http-api.md": "python",
   "docs/reference/limits.md": "tiny",
   "docs/reference/metrics.md": "tiny",
@@ -39,12 +44,13 @@ const tutorials: readonly string[] = [
   "docs/guide/code-interpreter.md",
   "docs/guide/tree-search.md",
   "docs/guide/own-image.md",
+  "docs/guide/ports.md",
 ];
 /** About 200 commands, which take longer than all other pages together. `npm run test:cli-docs` runs them. */
 const longest = "docs/reference/cli.md";
 const skipLong = process.env["FORKD_TEST_CLI_DOCS"] === "1" ? false : "takes long; run npm run test:cli-docs";
 /** How many blocks of all pages may be marked as not run. */
-const maxNotRun = 9;
+const maxNotRun = 12;
 
 const isShell = ({ language }: Block) => language === "sh" || language === "console";
 const shellBlocks = (page: string) => blocksOf(page).filter(isShell);
@@ -126,6 +132,7 @@ describe("the documentation", { concurrency: 2 }, () => {
     mkdirSync(join(reader.workDir, "src"));
     mkdirSync(join(reader.env["HOME"] ?? "", ".config/fish/completions"), { recursive: true });
     writeFileSync(join(reader.workDir, "script.py"), "40 + 2\n");
+    writeFileSync(join(reader.workDir, "token.txt"), "s3cret\n");
     await followAll(reader, [
       // The help has the beginning of an id; the name of a workspace is accepted there too.
       stepFrom(

@@ -8,6 +8,7 @@ import { connect } from "@forkd/sdk/node";
 import type { Forkd } from "@forkd/sdk";
 import { linkSnapshots, ownImages } from "./data-dir.ts";
 import { noteDataDir } from "./orphans.ts";
+import { copySnapshots, forkOptions, giveTo, programsFor, type OrdinaryUser } from "./ordinary-user.ts";
 import { cliPath } from "./places.ts";
 import { testDir } from "./test-dir.ts";
 
@@ -29,13 +30,17 @@ export async function startDaemon(
     dataDir?: string;
     /** the daemon may remove unused images */
     ownImages?: boolean;
+    /** who runs the daemon; default: the user of the test. The test must run as root. */
+    user?: OrdinaryUser;
   } = {},
 ): Promise<TestDaemon> {
   await using scope = new Scope();
   const { path: dir } = scope.use(await testDir());
   const dataDir = options.dataDir ?? join(dir, "data");
   noteDataDir(dataDir);
-  if (options.dataDir === undefined) await linkSnapshots(dataDir, options.snapshots ?? []);
+  const { user } = options;
+  if (options.dataDir === undefined)
+    await (user ? copySnapshots : linkSnapshots)(dataDir, options.snapshots ?? []);
   if (options.ownImages) await ownImages(dataDir);
   const runtimeDir = join(dir, "run");
   const env = {
@@ -46,11 +51,15 @@ export async function startDaemon(
     FORKD_POOL_SIZE: "0",
     FORKD_LOG_LEVEL: "info",
     FORKD_ON_STOP: "stop",
+    ...(user && { HOME: dir }),
     ...options.env,
   };
+  const { cli } = user ? scope.use(await programsFor(user)) : { cli: cliPath };
+  if (user) await giveTo(user, dir);
   const logPath = join(dir, "daemon.log");
   const log = openSync(logPath, "a");
-  const child = fork(cliPath, ["serve"], { env, execArgv: [], stdio: ["ignore", log, log, "ipc"] });
+  const how = user ? forkOptions(user) : { execArgv: [] };
+  const child = fork(cli, ["serve"], { env, stdio: ["ignore", log, log, "ipc"], ...how });
   closeSync(log);
   scope.defer(async () => {
     if (child.exitCode !== null || child.signalCode !== null) return;
@@ -81,13 +90,19 @@ export async function startDaemon(
 export async function withDaemons(
   tags: readonly string[],
   work: (start: (env?: Record<string, string>) => Promise<TestDaemon>, dataDir: string) => Promise<void>,
+  user?: OrdinaryUser,
 ): Promise<void> {
   await using dir = await testDir();
   const dataDir = join(dir.path, "data");
-  await linkSnapshots(dataDir, tags);
+  await (user ? copySnapshots : linkSnapshots)(dataDir, tags);
+  if (user) await giveTo(user, dir.path);
   const started: TestDaemon[] = [];
   const start = async (env: Record<string, string> = {}) => {
-    const next = await startDaemon({ dataDir, env: { FORKD_RUNTIME_DIR: join(dir.path, "run"), ...env } });
+    const next = await startDaemon({
+      dataDir,
+      env: { FORKD_RUNTIME_DIR: join(dir.path, "run"), ...env },
+      ...(user && { user }),
+    });
     started.push(next);
     return next;
   };

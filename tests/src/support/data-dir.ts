@@ -7,6 +7,8 @@ import { sharedData } from "./places.ts";
 export async function linkSnapshots(dataDir: string, tags: readonly string[]): Promise<void> {
   await mkdir(join(dataDir, "snapshots"), { recursive: true });
   for (const tag of tags) await linkSnapshot(dataDir, tag);
+  // Guests of the shared snapshots trust the CA of the installation that baked them.
+  await cp(join(sharedData, "net"), join(dataDir, "net"), { recursive: true });
   // Images are content-addressed and never change.
   await symlink(join(sharedData, "images"), join(dataDir, "images"));
 }

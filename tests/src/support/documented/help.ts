@@ -21,7 +21,7 @@ const notRun: readonly [RegExp, string][] = [
   [/^forkd quickstart/, "starts many machines; docs/reference/cli.md runs it with two"],
   [/^forkd attach /, "needs a running command; docs/reference/cli.md starts one"],
   [/^forkd contexts \w+ --drop/, "needs a context; docs/reference/cli.md makes one"],
-  [/^forkd (logs -f|events --sandbox)/, "the sandbox may print nothing"],
+  [/^forkd (logs -f|net \w+ log -f|events --(sandbox|type network))/, "the sandbox may print nothing"],
   [/^forkd doctor( --fix)?$/, "boots guests, which takes long; ops.test.ts does it"],
   [/--tls-cert/, "docs/operate/auth.md runs it with a certificate"],
 ];
