@@ -115,13 +115,14 @@ async function serveSilent(served: Served, target: Target): Promise<void> {
   const upstream = await connectLogged(served, target, { via: "raw" });
   if (!upstream) return;
   pump(upstream, guest, (bytes) => access.charge("in", bytes));
-  upstream.once("close", () => {
+  const onClose = (): void => {
     if (!guest.writableEnded) guest.destroy();
-  });
+  };
+  upstream.once("close", onClose);
   const { head, what } = await peek(guest, { maySilent: false, deadlineMs: Number.POSITIVE_INFINITY });
   if (upstream.bytesRead === 0 && (what.kind === "tls" || what.kind === "http")) {
     // Only a slow client: nothing has passed yet.
-    upstream.removeAllListeners("close");
+    upstream.off("close", onClose);
     upstream.destroy();
     await servePeeked(served, { head, what });
     return;

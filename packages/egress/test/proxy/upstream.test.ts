@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import net from "node:net";
 import test, { type TestContext } from "node:test";
+import { until } from "@forkd/test-support";
 import { connectToAny, ProxyChoice } from "../../src/proxy/upstream.ts";
 import { fixture, machineId } from "../support/fixture.ts";
 import { listening, once, received } from "../support/sockets.ts";
@@ -92,6 +93,30 @@ test("a connection to a dialled address is reset when only the name of the guest
   assert.match(asked.at(-1) ?? "", new RegExp(`^CONNECT ${address}:`));
   await rules([`allow good.example:${port}`]);
   await received(socket);
+});
+
+test("a slow client keeps no grant of the connection that was made before its first bytes", async (t) => {
+  let connections = 0;
+  const onConnection = (socket: net.Socket): void => {
+    connections++;
+    socket.on("data", () => socket.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"));
+  };
+  const port = await listening(t, onConnection, "0.0.0.0");
+  const kept = [`allow good.example:${port}`, `allow 127.0.0.2:${port}`];
+  const { guest, rules } = await fixture(t, {
+    records: { "good.example": ["127.0.0.2"] },
+    rules: [...kept, `allow 127.0.0.3:${port}`],
+  });
+  const socket = await guest.dial("127.0.0.3", port);
+  await until("the address is connected", () => connections === 1);
+  const get = async (): Promise<void> => {
+    socket.write("GET / HTTP/1.1\r\nHost: good.example\r\n\r\n");
+    await once(socket, "data");
+  };
+  await get();
+  assert.equal(connections, 2);
+  await rules(kept);
+  await get();
 });
 
 test("ProxyChoice reads the variables as other programs do", () => {
