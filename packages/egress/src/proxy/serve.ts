@@ -114,13 +114,15 @@ async function serveSilent(served: Served, target: Target): Promise<void> {
   const { guest } = connection;
   const upstream = await connectLogged(served, target, { via: "raw" });
   if (!upstream) return;
+  // An answer of an upstream proxy to CONNECT counts too.
+  const readBefore = upstream.bytesRead;
   pump(upstream, guest, (bytes) => access.charge("in", bytes));
   const onClose = (): void => {
     if (!guest.writableEnded) guest.destroy();
   };
   upstream.once("close", onClose);
   const { head, what } = await peek(guest, { maySilent: false, deadlineMs: Number.POSITIVE_INFINITY });
-  if (upstream.bytesRead === 0 && (what.kind === "tls" || what.kind === "http")) {
+  if (upstream.bytesRead === readBefore && (what.kind === "tls" || what.kind === "http")) {
     // Only a slow client: nothing has passed yet.
     upstream.off("close", onClose);
     upstream.destroy();
