@@ -26,7 +26,7 @@ export function uids(
 const variants = {
   root: "each VMM has its own uid, namespaces, root directory and system call filter",
   user: "each VMM has its own namespaces, root directory and system call filter, but the uid of the daemon",
-  none: "VMMs have a system call filter, and the files and the network of the daemon's user",
+  none: "VMMs have a system call filter, and the files of the daemon's user where Landlock does not hide them",
 } as const;
 
 /** Pure. */
