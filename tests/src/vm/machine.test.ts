@@ -6,47 +6,20 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { nullLogger } from "@forkd/base";
 import { AgentClient, connectTcp } from "@forkd/machine";
-import { createSnapshot, defaultRuntimeConfig, fork, openRuntime, type Runtime } from "@forkd/runtime";
-import { isSandbox } from "@forkd/contract";
-import { linkSnapshots } from "../support/data-dir.ts";
-import { guestDir } from "../support/places.ts";
+import { createSnapshot, type Runtime } from "@forkd/runtime";
 import { until } from "@forkd/test-support";
-import { testDir } from "../support/test-dir.ts";
+import { forkChild, openTestRuntime, type TestRuntime } from "../support/runtime.ts";
 
 const log = nullLogger();
-let dir: { path: string } & AsyncDisposable;
+let opened: TestRuntime;
 let runtime: Runtime;
 before(async () => {
-  dir = await testDir();
-  await linkSnapshots(join(dir.path, "data"), ["tiny"]);
-  runtime = await openRuntime(
-    {
-      ...defaultRuntimeConfig(),
-      dataDir: join(dir.path, "data"),
-      runtimeDir: join(dir.path, "run"),
-      guestDir,
-      poolSize: 0,
-      forkParallelism: 2,
-      branchConcurrency: 8,
-      memoryCacheMib: 1024,
-    },
-    log,
-  );
+  opened = await openTestRuntime(["tiny"]);
+  ({ runtime } = opened);
 });
-after(async () => {
-  await runtime[Symbol.asyncDispose]();
-  await dir[Symbol.asyncDispose]();
-});
+after(() => opened[Symbol.asyncDispose]());
 
-async function child(tag = "tiny"): Promise<ReturnType<Runtime["registry"]["get"]>> {
-  const [entry] = await fork(
-    runtime,
-    { snapshot_tag: tag, n: 1, labels: {}, env: {}, vary: [], prewarm: false, live_fork: false },
-    { log },
-  );
-  assert.ok(entry && isSandbox(entry));
-  return runtime.registry.get(entry.id);
-}
+const child = (tag?: string) => forkChild(runtime, tag);
 
 test("connectTcp() connects to a port in the guest, in both directions, with half close", async () => {
   const { agent, id } = await child();
@@ -115,5 +88,5 @@ test("children of a snapshot with four vCPUs use all four", async () => {
 
 /** The image that bake.ts built for `tiny`. */
 function tinyRootfs(): string {
-  return join(dir.path, "data/snapshots/tiny/rootfs.ext4");
+  return join(opened.dir, "data/snapshots/tiny/rootfs.ext4");
 }

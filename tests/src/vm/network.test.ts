@@ -5,55 +5,21 @@ import { mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { nullLogger, runProgram } from "@forkd/base";
-import { isSandbox } from "@forkd/contract";
 import type { AgentClient, AgentProcess } from "@forkd/machine";
-import {
-  branch,
-  createSnapshot,
-  defaultRuntimeConfig,
-  fork,
-  openRuntime,
-  type Runtime,
-} from "@forkd/runtime";
+import { branch, createSnapshot, type Runtime } from "@forkd/runtime";
 import { until } from "@forkd/test-support";
-import { linkSnapshots } from "../support/data-dir.ts";
-import { guestDir } from "../support/places.ts";
-import { testDir } from "../support/test-dir.ts";
+import { forkChild, openTestRuntime, type TestRuntime } from "../support/runtime.ts";
 
 const log = nullLogger();
-let dir: { path: string } & AsyncDisposable;
+let opened: TestRuntime;
 let runtime: Runtime;
 before(async () => {
-  dir = await testDir();
-  await linkSnapshots(join(dir.path, "data"), ["tiny"]);
-  runtime = await openRuntime(
-    {
-      ...defaultRuntimeConfig(),
-      dataDir: join(dir.path, "data"),
-      runtimeDir: join(dir.path, "run"),
-      guestDir,
-      poolSize: 0,
-      forkParallelism: 2,
-      branchConcurrency: 8,
-      memoryCacheMib: 1024,
-    },
-    log,
-  );
+  opened = await openTestRuntime(["tiny"]);
+  ({ runtime } = opened);
 });
-after(async () => {
-  await runtime[Symbol.asyncDispose]();
-  await dir[Symbol.asyncDispose]();
-});
+after(() => opened[Symbol.asyncDispose]());
 
-async function child(tag = "tiny"): Promise<ReturnType<Runtime["registry"]["get"]>> {
-  const [entry] = await fork(
-    runtime,
-    { snapshot_tag: tag, n: 1, labels: {}, env: {}, vary: [], prewarm: false, live_fork: false },
-    { log },
-  );
-  assert.ok(entry && isSandbox(entry), JSON.stringify(entry));
-  return runtime.registry.get(entry.id);
-}
+const child = (tag?: string) => forkChild(runtime, tag);
 
 async function sh(agent: AgentClient, command: string): Promise<string> {
   let text = "";
@@ -176,9 +142,9 @@ test("afterFork() reports the connections that it aborted and brings the network
 });
 
 test("an image gets the name server and the certificates, whatever it has in their places", async () => {
-  const root = join(dir.path, "root");
+  const root = join(opened.dir, "root");
   await mkdir(root);
-  await runProgram("debugfs", ["-R", `rdump / ${root}`, join(dir.path, "data/snapshots/tiny/rootfs.ext4")]);
+  await runProgram("debugfs", ["-R", `rdump / ${root}`, join(opened.dir, "data/snapshots/tiny/rootfs.ext4")]);
   await rm(join(root, "etc/resolv.conf"), { force: true });
   await symlink("../run/systemd/resolve/stub-resolv.conf", join(root, "etc/resolv.conf"));
   await mkdir(join(root, "etc/ssl/certs"), { recursive: true });
