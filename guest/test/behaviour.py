@@ -6,12 +6,13 @@ import test_limits
 import test_link
 import test_process
 import test_streams
+import test_watch
 from client import POWEROFF, serve
 
 
 def main():
     binary, wanted = sys.argv[1], sys.argv[2:]
-    modules = (test_process, test_streams, test_files, test_link, test_limits)
+    modules = (test_process, test_streams, test_files, test_watch, test_link, test_limits)
     cases = [(n, f) for m in modules for n, f in vars(m).items() if n.startswith("test_") and callable(f)]
     assert len(cases) > 60, "some tests were not found"
     for name, case in cases:

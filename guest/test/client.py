@@ -4,9 +4,10 @@ import collections, os, socket, struct, subprocess, tempfile, time
 HELLO, PING, START, INPUT, INPUT_EOF, CREDIT, SIGNAL, RESIZE = 1, 2, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15
 ATTACH, DETACH, FORGET, LIST, AFTER_FORK, SYNC, POWEROFF, CLOCK, NETWORK = (
     0x16, 0x17, 0x18, 0x19, 0x20, 0x21, 0x22, 0x23, 0x24)
-HELLO_OK, OK, ERROR, CLOCK_OK, STARTED, OUTPUT, OUTPUT_EOF, INPUT_CREDIT, EXIT, LISTING = (
-    0x81, 0x82, 0x83, 0x85, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95)
-STDIN, PTY, CONTROL, RECURSIVE, APPEND, DETACHED, FOLLOW, EXCLUSIVE = 1, 2, 4, 8, 16, 32, 64, 128
+HELLO_OK, OK, ERROR, CLOCK_OK, STARTED, OUTPUT, OUTPUT_EOF, INPUT_CREDIT, EXIT, LISTING, INPUT_CLOSED = (
+    0x81, 0x82, 0x83, 0x85, 0x90, 0x91, 0x92, 0x93, 0x94, 0x95, 0x96)
+STDIN, PTY, CONTROL, RECURSIVE, APPEND, DETACHED, FOLLOW, EXCLUSIVE, ENTRIES, IN_PLACE = (
+    1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 BIG = 1 << 31
 Frame = collections.namedtuple("Frame", "type id payload")
 Done = collections.namedtuple("Done", "out err ctl how code timed_out eof frames")
@@ -41,7 +42,7 @@ def start_payload(argv=(), env=(), kind=0, **k):
     p += b"".join(field(2, a) for a in argv) + b"".join(field(3, e) for e in env)
     shapes = dict(cwd=(4, None), user=(5, None), timeout=(6, "<I"), flags=(7, "<I"), size=(8, "<HH"), credit=(9, "<I"),
                   keep=(10, "<I"), path=(11, None), path2=(12, None), mode=(13, "<I"), offset=(14, "<Q"),
-                  limit=(15, "<Q"), port=(16, "<H"), label=(17, None))
+                  limit=(15, "<Q"), port=(16, "<H"), label=(17, None), depth=(18, "<I"))
     k.setdefault("credit", BIG)
     for name, value in k.items():
         key, shape = shapes[name]
@@ -137,7 +138,7 @@ class Agent:
                 assert zero == 0
                 return Done(bytes(data[1]), bytes(data[2]), bytes(data[3]), how, code, timed, eof, seen)
             else:
-                assert f.type == INPUT_CREDIT, f
+                assert f.type in (INPUT_CREDIT, INPUT_CLOSED), f
 
     def run(self, argv=(), forget=True, **k):
         ident = self.start(argv, **k)

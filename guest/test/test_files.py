@@ -1,9 +1,9 @@
 """File operations and TCP."""
-import errno, hashlib, os, shutil, signal, socket, stat, struct, tempfile, threading, time
+import errno, hashlib, os, pwd, shutil, signal, socket, stat, struct, tempfile, threading, time
 
 from client import *
 
-READ, WRITE, LISTDIR, STAT, MKDIR, MOVE, REMOVE, CHMOD, CONNECT = range(1, 10)
+READ, WRITE, LISTDIR, STAT, MKDIR, MOVE, REMOVE, CHMOD, CONNECT, WATCH = range(1, 11)
 
 
 def folder(case):
@@ -34,17 +34,27 @@ def write(a, path, data, **k):
 
 
 def records(data):
+    """Stat records by name. The first of a listing is the directory itself, with its whole path."""
     out, at = {}, 0
     while at < len(data):
-        kind, mode, size, mtime, uid, gid, n = struct.unpack_from("<cIQQIIH", data, at)
-        at += 31
-        name = data[at:at + n]
-        at += n
-        m = struct.unpack_from("<H", data, at)[0]
-        out[name] = dict(type=kind, mode=mode, size=size, mtime=mtime, uid=uid, gid=gid, target=data[at + 2:at + 2 + m])
-        at += 2 + m
+        kind, mode, size, mtime, uid, gid, end_kind, end_mode = struct.unpack_from("<cIQQIIcI", data, at)
+        at += 34
+        texts = []
+        for _ in range(5):
+            n = struct.unpack_from("<H", data, at)[0]
+            texts.append(data[at + 2:at + 2 + n])
+            at += 2 + n
+        name, target, owner, group, resolved = texts
+        assert name not in out, name
+        out[name] = dict(type=kind, mode=mode, size=size, mtime=mtime, uid=uid, gid=gid, target=target, owner=owner,
+                         group=group, resolved=resolved, end_type=end_kind.rstrip(b"\0"), end_mode=end_mode)
     assert at == len(data)
     return out
+
+
+def entries(data):
+    """The records of a listing without that of the directory."""
+    return dict(list(records(data).items())[1:])
 
 
 @folder
@@ -141,18 +151,78 @@ def test_list_and_stat(a, d):
     os.symlink("f", f"{d}/l")
     os.mkfifo(f"{d}/p")
     open(os.fsencode(d) + b"/\xff\n", "w").close()
-    r = records(a.run(kind=LISTDIR, path=d).out)
+    r = entries(a.run(kind=LISTDIR, path=d).out)
     assert {k: v["type"] for k, v in r.items()} == {b"f": b"f", b"sub": b"d", b"l": b"l", b"p": b"p", b"\xff\n": b"f"}
-    assert r[b"f"] == dict(type=b"f", mode=0o4755, size=5, mtime=1_700_000_000_123_456_789, uid=0, gid=0, target=b"")
-    assert r[b"l"]["target"] == b"f"
-    assert records(a.run(kind=STAT, path=f"{d}/l").out)[b"l"]["type"] == b"l"
-    assert records(a.run(kind=STAT, path=f"{d}/l", flags=FOLLOW).out)[b"l"]["size"] == 5
+    assert r[b"f"] == dict(type=b"f", mode=0o4755, size=5, mtime=1_700_000_000_123_456_789, uid=0, gid=0, target=b"",
+                           owner=b"root", group=b"root", resolved=b"", end_type=b"", end_mode=0)
+    assert (r[b"l"]["target"], r[b"l"]["resolved"]) == (b"f", os.fsencode(f"{d}/f"))
+    assert (r[b"l"]["end_type"], r[b"l"]["end_mode"]) == (b"f", 0o4755)
+    assert records(a.run(kind=STAT, path=f"{d}/l").out)[os.fsencode(f"{d}/l")]["type"] == b"l"
+    assert records(a.run(kind=STAT, path=f"{d}/l", flags=FOLLOW).out)[os.fsencode(f"{d}/l")]["size"] == 5
     assert records(a.run(kind=STAT, path="/").out)[b"/"]["type"] == b"d"
     fails(a, errno.ENOENT, kind=STAT, path=f"{d}/none")
     fails(a, errno.ENOTDIR, kind=LISTDIR, path=f"{d}/f")
     for i in range(3000):
         open(f"{d}/sub/{'n' * 100}{i}", "w").close()
-    assert len(records(a.run(kind=LISTDIR, path=f"{d}/sub").out)) == 3000
+    assert len(entries(a.run(kind=LISTDIR, path=f"{d}/sub").out)) == 3000
+
+
+@folder
+def test_list_below(a, d):
+    os.makedirs(f"{d}/a/b/c")
+    os.makedirs(f"{d}/closed")
+    os.symlink("a", f"{d}/l")
+    os.symlink("nowhere", f"{d}/a/dangling")
+    os.chown(f"{d}/a", 12345, 1)
+    os.chmod(f"{d}/closed", 0o700)
+    open(f"{d}/closed/f", "w").close()
+    names = lambda **k: set(entries(a.run(kind=LISTDIR, path=d, **k).out))
+    assert names() == names(depth=1) == {b"a", b"l", b"closed"}
+    assert names(depth=2) == {b"a", b"a/b", b"a/dangling", b"l", b"closed", b"closed/f"}, "links are not followed"
+    assert names(depth=9) == names(depth=2) | {b"a/b/c"}
+    r = entries(a.run(kind=LISTDIR, path=d, depth=2, user="daemon").out)
+    assert b"closed" in r and b"closed/f" not in r, "what the user cannot read is left out"
+    assert (r[b"a"]["owner"], r[b"a"]["group"]) == (b"", b"daemon"), r[b"a"]
+    assert r[b"l"]["resolved"] == os.fsencode(f"{d}/a") and r[b"l"]["end_type"] == b"d"
+    assert (r[b"a/dangling"]["resolved"], r[b"a/dangling"]["end_type"]) == (b"", b"")
+    assert list(records(a.run(kind=LISTDIR, path=f"{d}/a").out))[0] == os.fsencode(f"{d}/a")
+
+
+def test_paths_below_the_home(a):
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    name = tempfile.mkdtemp(prefix=".forkd-test-", dir=home)
+    try:
+        base = os.path.basename(name)
+        assert write(a, f"~/{base}/sub/f", b"x").code == 0
+        assert a.run(kind=READ, path=f"{base}/sub/f").out == b"x", "a relative path"
+        assert list(records(a.run(kind=STAT, path=f"~/{base}/sub/f").out)) == [os.fsencode(f"{name}/sub/f")]
+        assert a.run(kind=MOVE, path=f"~/{base}/sub/f", path2=f"{base}/g").code == 0
+        assert list(records(a.run(kind=LISTDIR, path="~").out))[0] == os.fsencode(home)
+        assert a.run(["pwd"], cwd=f"{base}/sub").out == a.run(["pwd"], cwd=f"~/{base}/sub").out == os.fsencode(f"{name}/sub\n")
+        fails(a, errno.ENOENT, kind=STAT, path="~other/x")
+    finally:
+        shutil.rmtree(name)
+
+
+@folder
+def test_write_in_place(a, d):
+    path = f"{d}/f"
+    assert write(a, path, b"longer", flags=IN_PLACE, mode=0o640).code == 0
+    before = os.stat(path)
+    assert stat.S_IMODE(before.st_mode) == 0o640
+    assert write(a, path, b"short", flags=IN_PLACE).code == 0
+    assert open(path, "rb").read() == b"short" and os.stat(path).st_ino == before.st_ino
+    fails(a, errno.EEXIST, kind=WRITE, path=path, flags=IN_PLACE | EXCLUSIVE)
+
+
+@folder
+def test_write_as_a_user(a, d):
+    os.chmod(d, 0o777)
+    for flags in 0, IN_PLACE:
+        path = f"{d}/{flags}/new/f"
+        assert write(a, path, b"x", user="daemon", flags=flags).code == 0
+        for each in path, os.path.dirname(path), f"{d}/{flags}":
+            assert (os.stat(each).st_uid, os.stat(each).st_gid) == (1, 1), each
 
 
 @folder

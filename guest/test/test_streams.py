@@ -1,12 +1,13 @@
 """Streams: order, credit, kept output, attach and detach, exit."""
-import errno, os, struct, time
+import errno, os, signal, struct, time
 
 from client import *
 
 
 def attach(a, ident, *pairs):
     a.send(ATTACH, ident, b"".join(struct.pack("<QI", o, c) for o, c in pairs))
-    return a.next()
+    f = a.next()
+    return a.next() if f.type == INPUT_CLOSED else f
 
 
 def credit(a, ident, stream, n):
@@ -239,3 +240,27 @@ def test_eof_of_a_running_process(a):
     a.expect(OUTPUT, ident)
     f = a.expect(OUTPUT_EOF, ident)
     assert f.payload == b"\1" + struct.pack("<Q", 2)
+
+
+def test_closed_stdin_is_reported(a):
+    def answers(ident):
+        a.send(ATTACH, ident, struct.pack("<QI", 0, BIG) * 3)
+        seen = [a.next()]
+        while seen[-1].type != OK:
+            seen.append(a.next())
+        return [f.type for f in seen]
+
+    quiet = a.start(["sleep", "9"], flags=DETACHED)
+    assert answers(quiet) == [INPUT_CLOSED, OK], "never opened"
+    opened = a.start(["sleep", "9"], flags=DETACHED | STDIN)
+    assert answers(opened) == [OK]
+    a.send(INPUT_EOF, opened, b"\0")
+    assert answers(opened) == [INPUT_CLOSED, OK], "closed by the host"
+    # The command closes it: the next input tells.
+    ident = a.start(["sh", "-c", "exec 0<&-; echo closed; sleep 9"], flags=STDIN)
+    a.expect(OUTPUT, ident)
+    a.send(INPUT, ident, b"\0x")
+    f = a.expect(INPUT_CLOSED, ident)
+    assert f.payload == b"\0"
+    for each in quiet, opened, ident:
+        a.send(SIGNAL, each, bytes([signal.SIGKILL, 0]))

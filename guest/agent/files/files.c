@@ -10,16 +10,17 @@
 
 #define CHUNK 65536
 
-int report_error(const char *verb, const char *path)
+int report_error(const char *verb, const char *path) { return report_text(verb, path, strerror(errno), errno); }
+
+int report_text(const char *verb, const char *path, const char *reason, int err)
 {
     char line[1024];
-    int err = errno;
     size_t n = text_copy(line, sizeof line, "cannot ");
     n += text_copy(line + n, sizeof line - n, verb);
     n += text_copy(line + n, sizeof line - n, " '");
     n += text_copy(line + n, 768, path);
     n += text_copy(line + n, sizeof line - n, "': ");
-    n += text_copy(line + n, sizeof line - n, strerror(err));
+    n += text_copy(line + n, sizeof line - n, reason);
     for (size_t i = 0; i < n; i++)
         if (line[i] == '\n')
             line[i] = '?'; /* an error is one line, also for a name with a line break */
@@ -99,6 +100,7 @@ int builtin_run(const struct start *s)
     case KIND_REMOVE: return file_remove(s);
     case KIND_CHMOD: return file_chmod(s);
     case KIND_CONNECT: return tcp_connect(s);
+    case KIND_WATCH: return file_watch(s);
     }
     return ENOSYS;
 }

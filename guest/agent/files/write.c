@@ -36,7 +36,7 @@ static int copy_input(int fd)
 
 static int write_in_place(const struct start *s, const char *path, mode_t mode)
 {
-    int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (s->flags & START_APPEND ? O_APPEND : 0);
+    int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (s->flags & START_APPEND ? O_APPEND : O_TRUNC);
     bool fresh = true;
     int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
     if (fd < 0 && errno == EEXIST && !(s->flags & START_EXCLUSIVE)) {
@@ -116,7 +116,7 @@ int file_write(const struct start *s)
     }
     if (make_parents(path, 0755) < 0)
         return report_error("create the parent directories of", path);
-    if (s->flags & START_APPEND)
+    if (s->flags & (START_APPEND | START_IN_PLACE))
         return write_in_place(s, path, mode);
     bool exists = lstat(path, &st) == 0;
     if (exists && (s->flags & START_EXCLUSIVE)) {

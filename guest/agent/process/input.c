@@ -67,9 +67,26 @@ static void finish(struct proc *p, uint8_t stream)
         chan_close(c);
 }
 
-/* The process has closed the stream: waiting bytes count as consumed, so that the host does not hang. */
-static void discard(struct ins *in, struct chan *c)
+/* Only for commands: input for other kinds fails with their exit, and a TCP peer may still answer. */
+static void report_closed(const struct proc *p)
 {
+    if (p->kind != KIND_COMMAND || p->state != RUNNING)
+        return;
+    *link_begin(1) = 0;
+    link_end(FT_INPUT_CLOSED, p->id, 1);
+}
+
+void input_attach(struct proc *p)
+{
+    if (!p->in0.open || p->in0.eof)
+        report_closed(p);
+}
+
+/* The process has closed the stream: waiting bytes count as consumed, so that the host does not hang. */
+static void discard(struct proc *p, struct ins *in, struct chan *c)
+{
+    if (p->attached && c->index != 3)
+        report_closed(p);
     consume(in, in->ring.len);
     ring_free(&in->ring);
     in->open = false;
@@ -92,7 +109,7 @@ void input_write(struct proc *p, uint8_t stream, const uint8_t *data, uint32_t n
         ssize_t w = write_stream(c, data, n);
         if (w < 0) {
             consume(in, n);
-            discard(in, c);
+            discard(p, in, c);
             proc_dirty(p);
             return;
         }
@@ -126,6 +143,8 @@ void input_eof(struct proc *p, uint8_t stream)
         return;
     }
     in->eof = true;
+    if (p->attached && stream == 0)
+        report_closed(p);
     if (in->ring.len == 0)
         finish(p, stream);
 }
@@ -141,7 +160,7 @@ void input_ready(struct proc *p, struct chan *c)
         if (w == 0)
             return;
         if (w < 0) {
-            discard(in, c);
+            discard(p, in, c);
             return;
         }
         ring_drop(&in->ring, (uint32_t)w);

@@ -132,7 +132,7 @@ static int launch(uint32_t id, struct start *s, const char **step, const char **
         return EAGAIN;
     if (s->kind != KIND_COMMAND) {
         s->flags &= ~(uint32_t)(START_PTY | START_CONTROL | START_STDIN);
-        if (s->kind == KIND_WRITE || s->kind == KIND_CONNECT)
+        if (s->kind == KIND_WRITE || s->kind == KIND_CONNECT || s->kind == KIND_WATCH)
             s->flags |= START_STDIN;
     }
     struct proc *p = calloc(1, sizeof *p);

@@ -148,10 +148,10 @@ void proc_signal(struct proc *p, int sig, bool leader_only)
         kill(leader_only ? p->pid : -p->pid, sig);
 }
 
-/* Only the host that started it could complete it: a file that is not fully sent, a TCP stream. */
+/* Only the host that started it has a use for it: a file that is not fully sent, a TCP stream, a watch. */
 static bool needs_its_host(const struct proc *p)
 {
-    return p->kind == KIND_CONNECT || (p->kind == KIND_WRITE && p->in0.open && !p->in0.eof);
+    return p->kind == KIND_CONNECT || p->kind == KIND_WATCH || (p->kind == KIND_WRITE && p->in0.open && !p->in0.eof);
 }
 
 void procs_hello(void)

@@ -120,6 +120,7 @@ void output_attach(struct proc *p, const uint8_t *offsets);
 /* input.c: streams 0 and 3. */
 void input_write(struct proc *p, uint8_t stream, const uint8_t *data, uint32_t n);
 void input_eof(struct proc *p, uint8_t stream);
+void input_attach(struct proc *p);
 void input_ready(struct proc *p, struct chan *c);
 void input_report(struct proc *p);
 void input_hello(struct proc *p);

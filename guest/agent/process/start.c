@@ -7,6 +7,7 @@
 #include "process/start.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 
 #define LIST_MAX (FRAME_PAYLOAD_MAX / 5 + 1)
 #define DEFAULTS 6
+#define FIELDS 19 /* one more than the last key */
 #define DEFAULT_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static uint8_t text[FRAME_PAYLOAD_MAX + 1];
@@ -24,7 +26,7 @@ static bool is_text(const struct field *f) { return memchr(f->val, 0, f->len) ==
 
 static bool take_number(const struct field *f, struct start *s)
 {
-    static const uint8_t sizes[18] = {[1] = 1, [6] = 4, [7] = 4, [8] = 4, [9] = 4, [10] = 4, [13] = 4, [14] = 8, [15] = 8, [16] = 2};
+    static const uint8_t sizes[FIELDS] = {[1] = 1, [6] = 4, [7] = 4, [8] = 4, [9] = 4, [10] = 4, [13] = 4, [14] = 8, [15] = 8, [16] = 2, [18] = 4};
     if (f->len != sizes[f->key])
         return false;
     switch (f->key) {
@@ -38,6 +40,7 @@ static bool take_number(const struct field *f, struct start *s)
     case 14: s->offset = get_u64(f->val); break;
     case 15: s->limit = get_u64(f->val); break;
     case 16: s->port = get_u16(f->val); break;
+    case 18: s->depth = get_u32(f->val); break;
     }
     return true;
 }
@@ -74,7 +77,7 @@ static const char *missing(const struct start *s)
         return "kind";
     if (s->kind == KIND_COMMAND && (s->argc == 0 || !*s->argv[0]))
         return "argv";
-    if (s->kind >= KIND_READ && s->kind <= KIND_CHMOD && (!s->path || !*s->path))
+    if (s->kind != KIND_COMMAND && s->kind != KIND_CONNECT && (!s->path || !*s->path))
         return "path";
     if (s->kind == KIND_MOVE && (!s->path2 || !*s->path2))
         return "second path";
@@ -101,7 +104,7 @@ int start_parse(const struct frame *f, struct start *s, const char **step)
         /* Read the next header before the NUL overwrites its key. */
         more = field_next(&all, &next);
         now.val[now.len] = 0;
-        bool known = now.key <= 17, fixed = known && now.key != 2 && now.key != 3 && now.key != 4 && now.key != 5 &&
+        bool known = now.key < FIELDS, fixed = known && now.key != 2 && now.key != 3 && now.key != 4 && now.key != 5 &&
                                             now.key != 11 && now.key != 12 && now.key != 17;
         if (known && !(fixed ? take_number(&now, s) : take_text(&now, s)))
             return EPROTO;
@@ -118,8 +121,44 @@ int start_parse(const struct frame *f, struct start *s, const char **step)
     *step = missing(s);
     if (*step)
         return EINVAL;
+    if (s->kind == KIND_CONNECT)
+        return 0;
     *step = "user";
-    return s->kind == KIND_CONNECT ? 0 : user_lookup(s->user, &s->who);
+    int err = user_lookup(s->user, &s->who);
+    if (err)
+        return err;
+    *step = "path";
+    return start_resolve_home(s);
+}
+
+static int resolve_home(const char **path, const char *home, char *out)
+{
+    const char *below = *path;
+    if (!below || !*below || *below == '/')
+        return 0;
+    if (below[0] == '~' && (!below[1] || below[1] == '/'))
+        below += below[1] ? 2 : 1;
+    size_t n = strlen(home), m = strlen(below);
+    while (n > 0 && home[n - 1] == '/')
+        n--;
+    if (n + 1 + m >= PATH_MAX)
+        return ENAMETOOLONG;
+    memcpy(out, home, n);
+    out[n] = '/';
+    memcpy(out + n + 1, below, m + 1);
+    if (m == 0 && n > 0)
+        out[n] = 0;
+    *path = out;
+    return 0;
+}
+
+int start_resolve_home(struct start *s)
+{
+    static char cwd[PATH_MAX], path[PATH_MAX], path2[PATH_MAX];
+    int err = resolve_home(&s->cwd, s->who.home, cwd);
+    if (!err)
+        err = resolve_home(&s->path, s->who.home, path);
+    return err ? err : resolve_home(&s->path2, s->who.home, path2);
 }
 
 bool start_is_kernel(const struct start *s)

@@ -21,6 +21,8 @@ enum start_flag {
     START_DETACHED = 32,
     START_FOLLOW = 64,
     START_EXCLUSIVE = 128,
+    START_ENTRIES = 256,
+    START_IN_PLACE = 512,
 };
 
 enum kind {
@@ -34,13 +36,14 @@ enum kind {
     KIND_REMOVE,
     KIND_CHMOD,
     KIND_CONNECT,
+    KIND_WATCH,
     KIND_COUNT,
 };
 
 /* Strings point into one static buffer that the next START overwrites. */
 struct start {
     uint8_t kind;
-    uint32_t flags, timeout, credit, keep, mode;
+    uint32_t flags, timeout, credit, keep, mode, depth;
     uint16_t rows, cols, port;
     uint64_t offset, limit;
     char **argv, **env; /* NULL-terminated; env becomes the whole environment in start_environment */
@@ -51,6 +54,9 @@ struct start {
 
 /* Decodes a payload: 0, or an errno with the wrong field in *step. */
 int start_parse(const struct frame *f, struct start *s, const char **step);
+
+/* Makes cwd and paths absolute: `~` and relative ones are below the user's home. 0 or ENAMETOOLONG. */
+int start_resolve_home(struct start *s);
 
 /* A language kernel: a command with a control stream whose label begins with `kernel:`. */
 bool start_is_kernel(const struct start *s);
@@ -68,7 +74,7 @@ struct stdio {
 pid_t spawn_command(struct start *s, const struct stdio *io, const char **step, const char **subject);
 pid_t spawn_builtin(struct start *s, const struct stdio *io, const char **step);
 
-/* Runs an operation of the kinds 1-9 in the child; returns the exit code (0 or an errno). */
+/* Runs an operation of the kinds 1-10 in the child; returns the exit code (0 or an errno). */
 int builtin_run(const struct start *s);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define DATABASE_MAX (1024 * 1024)
 
-static char *load(const char *path)
+char *database_load(const char *path)
 {
     char *buf = malloc(DATABASE_MAX);
     if (buf && read_whole(path, buf, DATABASE_MAX) < 0)
@@ -53,7 +53,7 @@ static bool find_user(const char *name, struct user *u)
 {
     uint32_t wanted = 0, uid, gid;
     bool numeric = number(name, &wanted), found = false;
-    char *text = load("/etc/passwd"), *rest = text, *col[7];
+    char *text = database_load("/etc/passwd"), *rest = text, *col[7];
     int n;
     while (text && !found && (n = next_row(&rest, col, 7)) > 0) {
         if (n < 6 || !number(col[2], &uid) || !number(col[3], &gid))
@@ -73,7 +73,7 @@ static bool find_user(const char *name, struct user *u)
 /* Reads /etc/group once: the id of `group` (unless NULL) and the groups of the user. */
 static bool scan_groups(struct user *u, const char *group)
 {
-    char *text = load("/etc/group"), *rest = text, *col[4];
+    char *text = database_load("/etc/group"), *rest = text, *col[4];
     bool found = group == NULL;
     uint32_t gid;
     int n;

@@ -21,6 +21,9 @@ struct user {
 /* `name`, `uid`, `name:group` or `uid:gid`; NULL is the default user. 0 or EINVAL. */
 int user_lookup(const char *spec, struct user *u);
 
+/* The text of /etc/passwd or /etc/group, at most 1 MiB; empty if it cannot be read. Freed by the caller. */
+char *database_load(const char *path);
+
 /* Switches to the user permanently. 0 or -1 with errno. Safe between vfork and exec. */
 int user_become(const struct user *u);
 

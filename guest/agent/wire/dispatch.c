@@ -53,7 +53,7 @@ static void start(struct frame *f)
     const char *step;
     int err = start_parse(f, &s, &step);
     if (err)
-        link_error(f->id, err, step, err == EPROTO ? NULL : s.user);
+        link_error(f->id, err, step, err == EINVAL ? s.user : NULL);
     else
         proc_start(f->id, &s);
 }
@@ -70,6 +70,7 @@ static void attach(struct frame *f)
         link_error(f->id, ESRCH, "ATTACH", NULL);
         return;
     }
+    input_attach(p); /* before OK, so that the host knows it when it may write */
     link_ok(f->id);
     proc_attach(p, f->payload);
 }

@@ -47,6 +47,7 @@ enum frame_type {
     FT_INPUT_CREDIT = 0x93,
     FT_EXIT = 0x94,
     FT_LISTING = 0x95,
+    FT_INPUT_CLOSED = 0x96,
 };
 
 struct frame {

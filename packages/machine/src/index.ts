@@ -63,4 +63,5 @@ export {
   statFile,
   writeFile,
 } from "./agent/files.ts";
+export { watchFiles, type FileWatch } from "./agent/watch.ts";
 export { connectTcp } from "./agent/tcp.ts";

@@ -33,6 +33,7 @@ export { listServices, serviceLogs } from "./operations/services.ts";
 export {
   chmodFile,
   listFiles,
+  watchFiles,
   makeDirectory,
   moveFile,
   readFile,

@@ -61,6 +61,7 @@ export const wireRoutes = {
   readFile: { method: "get", path: "/v1/sandboxes/{id}/files", kind: "bytes" },
   writeFile: { method: "put", path: "/v1/sandboxes/{id}/files", kind: "upload" },
   listFiles: { method: "get", path: "/v1/sandboxes/{id}/files/list", kind: "json" },
+  watchFiles: { method: "get", path: "/v1/sandboxes/{id}/files/watch", kind: "events" },
   statFile: { method: "get", path: "/v1/sandboxes/{id}/files/stat", kind: "json" },
   makeDirectory: { method: "post", path: "/v1/sandboxes/{id}/files/mkdir", kind: "json" },
   moveFile: { method: "post", path: "/v1/sandboxes/{id}/files/move", kind: "json" },

@@ -51,6 +51,7 @@ import {
   stats,
   suspendWorkspace,
   tree,
+  watchFiles,
   writeFile,
   type Runtime,
 } from "@forkd/runtime";
@@ -106,6 +107,7 @@ export const operations = {
   readFile,
   writeFile: (runtime, input, { content, ...context }) => writeFile(runtime, { ...input, content }, context),
   listFiles,
+  watchFiles,
   statFile,
   makeDirectory,
   moveFile,

@@ -58,4 +58,6 @@ export const fileBounds = {
   nameBytes: 1024,
   /** `PATH_MAX`: path of a file, target of a link */
   pathBytes: 4096,
+  /** name of a user or group */
+  ownerBytes: 64,
 } as const;

@@ -3,21 +3,14 @@ import { sortInTurns } from "@forkd/base";
 import { AppError, type FileEntry } from "@forkd/contract";
 import { fileBounds } from "./bounds.ts";
 import type { AgentClient } from "./client.ts";
-import { fileRefusal } from "./errors.ts";
-import { OutputTail } from "./process/output-tail.ts";
+import { accepts, finish, operate, records, type FileOptions } from "./file-operation.ts";
 import type { AgentProcess } from "./process/process.ts";
-import { GuestProgress } from "./progress.ts";
-import type { AgentExit } from "./wire/replies.ts";
-import type { ProcessKind, StartSpec } from "./wire/requests.ts";
-import { BadRecord, entryAt, entryIn, pathPrefix, StatRecordParser } from "./wire/stat-records.ts";
+import type { GuestProgress } from "./progress.ts";
+import { BadRecord } from "./wire/records.ts";
+import { entryAt, entryIn, pathOf, pathPrefix, StatRecordParser } from "./wire/stat-records.ts";
 
 /** Memory of an entry in addition to its texts. */
 const entryBytes = 256;
-
-interface FileOptions {
-  readonly user?: string | undefined;
-  readonly signal?: AbortSignal | undefined;
-}
 
 /** Reads a file. Resolves at the first bytes or the end of the file; rejects if the file cannot be opened. */
 export async function readFile(
@@ -41,10 +34,12 @@ export async function writeFile(
     readonly mode?: number;
     readonly append?: boolean;
     readonly exclusive?: boolean;
+    /** Write into the file instead of replacing it: not atomic. */
+    readonly inPlace?: boolean;
   } = {},
 ): Promise<void> {
-  const { mode, append = false, exclusive = false } = options;
-  const spec = { path, append, exclusive, stdin: true, ...(mode !== undefined && { mode }) };
+  const { mode, append = false, exclusive = false, inPlace = false } = options;
+  const spec = { path, append, exclusive, inPlace, stdin: true, ...(mode !== undefined && { mode }) };
   const feed = async (process: AgentProcess, progress: GuestProgress): Promise<void> => {
     progress.callersTurn();
     for await (const bytes of content) {
@@ -58,36 +53,49 @@ export async function writeFile(
   await finish(operate(client, "write", spec, options, feed));
 }
 
-/** The entries of a directory, sorted by name. */
+/** The entries of a directory and, with `depth`, of those below it, sorted by path. Follows no links. */
 export async function listFiles(
   client: AgentClient,
   path: string,
   options: FileOptions & {
+    readonly depth?: number;
     /** Counts the memory that the entries take. If it throws, the listing fails with that error. */
     readonly hold?: (bytes: number) => void;
   } = {},
 ): Promise<FileEntry[]> {
   const entries: FileEntry[] = [];
   const parser = new StatRecordParser();
-  const prefix = pathPrefix(path);
+  const { depth = 1 } = options;
+  let prefix: string | undefined;
   let left = fileBounds.listingBytes;
   await records(path, async () => {
-    for await (const piece of operate(client, "list", { path }, options)) {
+    for await (const piece of operate(client, "list", { path, depth }, options)) {
       left -= piece.length;
       if (left < 0) throw tooLong(path, `its names have more than ${fileBounds.listingBytes} bytes`);
       let held = 0;
       for (const record of parser.push(piece)) {
-        const entry = entryIn(prefix, record);
-        held += entryBytes + memoryOf(entry.path) + memoryOf(entry.name) + memoryOf(entry.target ?? "");
+        if (prefix === undefined) {
+          // The first record is the directory itself.
+          prefix = pathPrefix(pathOf(path, record));
+          continue;
+        }
+        const entry = entryIn(prefix, record, depth);
+        held += memoryOfEntry(entry);
         if (entries.push(entry) > fileBounds.entries)
           throw tooLong(path, `it has more than ${fileBounds.entries} entries`);
       }
       options.hold?.(held);
     }
     parser.end();
+    if (prefix === undefined) throw new BadRecord("no record");
   });
-  await sortInTurns(entries, (one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
+  await sortInTurns(entries, (one, other) => (one.path < other.path ? -1 : one.path > other.path ? 1 : 0));
   return entries;
+}
+
+function memoryOfEntry({ path, name, target, owner, group, resolved }: FileEntry): number {
+  const texts = [path, name, target, owner, group, resolved?.path];
+  return texts.reduce((sum, text) => sum + memoryOf(text ?? ""), entryBytes);
 }
 
 /** Only ASCII takes one byte for each character. */
@@ -156,68 +164,6 @@ export async function changeMode(
   await finish(operate(client, "chmod", { path, mode, recursive: options.recursive ?? false }, options));
 }
 
-/** Runs one operation and yields its output. Throws if it fails. Ending the iteration early kills it. */
-async function* operate(
-  client: AgentClient,
-  kind: ProcessKind,
-  spec: StartSpec,
-  options: FileOptions,
-  feed?: (process: AgentProcess, progress: GuestProgress) => Promise<void>,
-): AsyncGenerator<Buffer> {
-  const { user, signal } = options;
-  signal?.throwIfAborted();
-  const action = `${kind} "${spec.path}"`;
-  await using process = client.start({ ...spec, kind, ...(user !== undefined && { user }) });
-  const progress = new GuestProgress(client, action);
-  const stop = new AbortController();
-  let failure: Error | undefined;
-  const fail = (error: unknown): void => {
-    if (stop.signal.aborted) return;
-    failure ??= error instanceof Error ? error : new Error(String(error));
-    progress.guestsTurn();
-    process.kill();
-  };
-  const onAbort = (): void =>
-    fail(new AppError("cancelled", `Cannot ${action}: cancelled`, { cause: signal?.reason }));
-  signal?.addEventListener("abort", onAbort, { signal: stop.signal });
-  const stderr = new OutputTail();
-  try {
-    feed?.(process, progress).catch(fail);
-    const { output } = process;
-    for (;;) {
-      const { done, value } = await progress.next(output.next());
-      if (done) break;
-      if (value.stream === 1) yield value.bytes;
-      else stderr.push(value.bytes);
-    }
-    const exit = await progress.next(process.exit);
-    if (failure) throw failure;
-    check(action, exit, stderr.text().trim());
-  } finally {
-    stop.abort();
-  }
-}
-
-/** False if the operation has ended; its exit says why. */
-async function accepts(write: Promise<void>): Promise<boolean> {
-  return write.then(
-    () => true,
-    () => false,
-  );
-}
-
-function check(action: string, exit: AgentExit, text: string): void {
-  if (exit.code === 0) return;
-  if (exit.code !== undefined) throw fileRefusal(action, exit.code, text);
-  throw new AppError("guest_refused", `Cannot ${action}: killed by signal ${exit.signal}`, {
-    details: { signal: exit.signal },
-  });
-}
-
-async function finish(operation: AsyncGenerator<Buffer>): Promise<void> {
-  for await (const bytes of operation) void bytes;
-}
-
 /** Not a generator: return() on one that has not started does not reach `rest`, which leaks the process. */
 function withFirst(first: Buffer, rest: AsyncGenerator<Buffer>): AsyncIterableIterator<Buffer> {
   let head: Buffer | undefined = first;
@@ -236,14 +182,4 @@ function withFirst(first: Buffer, rest: AsyncGenerator<Buffer>): AsyncIterableIt
       return this;
     },
   };
-}
-
-async function records(path: string, read: () => Promise<void>): Promise<void> {
-  try {
-    await read();
-  } catch (error) {
-    if (!(error instanceof BadRecord)) throw error;
-    const message = `Cannot read "${path}": the guest sent a malformed record (${error.message})`;
-    throw new AppError("guest_refused", message, { details: { errno: "EPROTO" }, cause: error });
-  }
 }

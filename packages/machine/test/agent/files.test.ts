@@ -7,6 +7,7 @@ import {
   symlink,
   writeFile as writeHostFile,
 } from "node:fs/promises";
+import { userInfo } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
@@ -23,6 +24,7 @@ import {
 import { frameType } from "../../src/agent/wire/frames.ts";
 import { FakeGuest } from "./support/fake-guest.ts";
 import { RealAgent } from "./support/real-agent.ts";
+import { listing, statRecord } from "./support/stat-record.ts";
 
 async function bytesOf(content: AsyncIterable<Buffer>): Promise<Buffer> {
   const pieces: Buffer[] = [];
@@ -147,6 +149,49 @@ test("listFiles() returns sorted entries with their type", async () => {
   assert.ok(Math.abs(mtime_unix - host.mtimeMs / 1000) < 0.002);
 });
 
+test("listFiles() lists directories below, with owners and where links lead", async () => {
+  await using agent = await RealAgent.open();
+  const at = (name: string): string => join(agent.directory, name);
+  await mkdir(at("a/b"), { recursive: true });
+  await writeHostFile(at("a/b/f"), "");
+  await symlink("a", at("l"));
+  await symlink("nowhere", at("m"));
+  const names = async (depth: number) =>
+    (await listFiles(agent.client, agent.directory, { depth })).map(({ path }) => path);
+  assert.deepEqual(await names(1), ["a", "l", "m"].map(at));
+  assert.deepEqual(await names(2), ["a", "a/b", "l", "m"].map(at));
+  assert.deepEqual(await names(64), ["a", "a/b", "a/b/f", "l", "m"].map(at));
+  const [a, l, m] = await listFiles(agent.client, agent.directory);
+  assert.deepEqual([a?.owner, a?.group, a?.resolved], ["root", "root", undefined]);
+  assert.deepEqual([l?.target, l?.resolved], ["a", { path: at("a"), type: "directory", mode: "0755" }]);
+  assert.deepEqual([m?.target, m?.resolved], ["nowhere", undefined]);
+});
+
+test("a path below the home is answered with its absolute path", async () => {
+  await using agent = await RealAgent.open();
+  const { homedir: home } = userInfo();
+  assert.equal((await statFile(agent.client, "~")).path, home);
+  assert.equal((await listFiles(agent.client, "~/."))[0]?.path.startsWith(`${home}/`), true);
+});
+
+test("a guest cannot answer a path below the home with a relative one", async () => {
+  await using guest = await FakeGuest.ready();
+  const described = statFile(guest.client, "~/a");
+  const id = await guest.acceptStart();
+  guest.output(id, 1, 0, statRecord("a"));
+  guest.exit(id);
+  await assert.rejects(described, hasErrno("guest_refused", "EPROTO"));
+});
+
+test("writeFile() in place keeps the file, and watchers of it", async () => {
+  await using agent = await RealAgent.open();
+  const path = join(agent.directory, "file");
+  await writeHostFile(path, "longer");
+  const { ino } = await stat(path);
+  await writeFile(agent.client, path, [Buffer.from("new")], { inPlace: true });
+  assert.deepEqual([await readHostFile(path, "utf8"), (await stat(path)).ino], ["new", ino]);
+});
+
 test("statFile() describes the link or, with follow, its target", async () => {
   await using agent = await RealAgent.open();
   const link = join(agent.directory, "link");
@@ -174,38 +219,38 @@ test("directories can be created, moved, changed and removed", async () => {
   assert.deepEqual(await readdir(directory), []);
 });
 
-function record(name: string, type = "f"): Buffer {
-  const bytes = Buffer.alloc(31);
-  bytes.write(type, 0, "latin1");
-  bytes.writeUInt16LE(Buffer.byteLength(name), 29);
-  return Buffer.concat([bytes, Buffer.from(name), Buffer.alloc(2)]);
-}
-
 for (const [what, bytes] of [
-  ["a name with a slash", record("../../etc/passwd")],
-  ["the name ..", record("..")],
-  ["an empty name", record("")],
-  ["an unknown type", record("x", "?")],
-  ["a cut record", record("abc").subarray(0, 33)],
+  ["a name with a slash", listing(statRecord("../../etc/passwd"))],
+  ["the name ..", listing(statRecord(".."))],
+  ["an empty name", listing(statRecord(""))],
+  ["a name that is too deep", listing(statRecord("a/b"))],
+  ["an unknown type", listing(statRecord("x", {}, "?"))],
+  ["a link to an unknown type", listing(statRecord("x", { resolved: "/a" }, "l", "?"))],
+  ["a link to a relative path", listing(statRecord("x", { resolved: "a" }, "l", "f"))],
+  ["a cut record", listing(statRecord("abc")).subarray(0, -1)],
+  ["no record", Buffer.from([])],
 ] as const) {
   test(`listFiles() refuses a listing with ${what}`, async () => {
     await using guest = await FakeGuest.ready();
-    const listing = listFiles(guest.client, "/dir");
+    const files = listFiles(guest.client, "/dir");
     const id = await guest.acceptStart();
-    guest.output(id, 1, 0, bytes);
+    if (bytes.length > 0) guest.output(id, 1, 0, bytes);
     guest.exit(id);
-    await assert.rejects(listing, hasErrno("guest_refused", "EPROTO"));
+    await assert.rejects(files, hasErrno("guest_refused", "EPROTO"));
   });
 }
 
 test("listFiles() refuses an endless listing and kills its process", async () => {
   await using guest = await FakeGuest.ready();
-  const listing = listFiles(guest.client, "/dir");
-  const refused = assert.rejects(listing, { code: "guest_refused", message: /more than 100000 entries/ });
+  const files = listFiles(guest.client, "/dir");
+  const refused = assert.rejects(files, { code: "guest_refused", message: /more than 100000 entries/ });
   const id = await guest.acceptStart();
-  const block = Buffer.concat(Array.from({ length: 1000 }, () => record("n")));
+  const block = Buffer.concat(Array.from({ length: 1000 }, () => statRecord("n")));
   let credit = 262_144;
-  let offset = 0;
+  const directory = listing();
+  guest.output(id, 1, 0, directory);
+  let offset = directory.length;
+  credit -= offset;
   for (let sent = 0; sent < 101; sent++) {
     while (credit < block.length) credit += (await guest.take(frameType.credit)).payload.readUInt32LE(1);
     guest.output(id, 1, offset, block);

@@ -1,5 +1,5 @@
 /** Files in a sandbox. */
-import type { FileEntry, ParsedOf } from "@forkd/contract";
+import type { FileEntry, ParsedOf, WatchEvent } from "@forkd/contract";
 import * as guest from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { Runtime } from "../runtime.ts";
@@ -27,23 +27,51 @@ export function writeFile(
   request: ParsedOf<"writeFile"> & { content: AsyncIterable<Uint8Array> },
   context: Context,
 ): Promise<FileEntry> {
-  const { id, path, content, user, append, exclusive, mode } = request;
+  const { id, path, content, user, append, exclusive, in_place: inPlace, mode } = request;
   const { signal } = context;
   return intoGuest(runtime, { ...context, id }, async ({ agent }) => {
-    await guest.writeFile(agent, path, content, { user, append, exclusive, signal, ...octal(mode) });
+    await guest.writeFile(agent, path, content, {
+      ...{ user, append, exclusive, inPlace, signal },
+      ...octal(mode),
+    });
     return guest.statFile(agent, path, { user, follow: true });
   });
 }
 
 export function listFiles(
   runtime: Runtime,
-  { id, path, user }: ParsedOf<"listFiles">,
+  { id, path, user, depth }: ParsedOf<"listFiles">,
   context: Context,
 ): Promise<FileEntry[]> {
   const { signal } = context;
   return collectFromGuest(runtime, { ...context, id }, ({ agent }, { hold }) =>
-    guest.listFiles(agent, path, { user, signal, hold }),
+    guest.listFiles(agent, path, { user, depth, signal, hold }),
   );
+}
+
+/** Events of a watch, for one reader. */
+export type WatchedFiles = AsyncIterable<WatchEvent> & {
+  /** Resolves when the reader has got all events of changes that were made before the call. */
+  sync(): Promise<void>;
+};
+
+/** Resolves once the directory is watched, so that an error can still become a status. */
+export async function watchFiles(
+  runtime: Runtime,
+  request: ParsedOf<"watchFiles">,
+  context: Context,
+): Promise<WatchedFiles> {
+  const { id, path, user, recursive, include_entry: includeEntry } = request;
+  const { signal } = context;
+  let watch: guest.FileWatch | undefined;
+  const events = await streamFromGuest(runtime, { ...context, id }, async ({ agent }) => {
+    watch = await guest.watchFiles(agent, path, { user, recursive, includeEntry, signal });
+    return watch;
+  });
+  return {
+    [Symbol.asyncIterator]: () => events[Symbol.asyncIterator](),
+    sync: async () => watch?.sync(),
+  };
 }
 
 export function statFile(

@@ -107,7 +107,7 @@ test("a listing without room fails with capacity_exhausted; the next one works",
   // Several hundred records: a short listing is not counted.
   const names = Array.from({ length: 500 }, (_, at) => String(at).padStart(3, "0"));
   guest.script.stdout = Buffer.concat(names.toReversed().map(record));
-  const request = { id: entry.id, path: "/" };
+  const request = { id: entry.id, path: "/", depth: 1 };
   const others: Disposable[] = [];
   while (runtime.guestBytes.total < guestBytesLimits.total) {
     const other = runtime.guestBytes.open(`sb-${others.length}`, `other-${others.length}`);

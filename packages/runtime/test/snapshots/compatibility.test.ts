@@ -37,7 +37,7 @@ test("differences() names what keeps a snapshot from running here", () => {
     [{ devices: host.devices.slice(0, -1) }, /^devices/],
     [{ devices: [...host.devices, "one-more"] }, undefined],
     [{ devices: ["one-more", ...host.devices] }, /^devices/],
-    [{ agentProtocol: 4 }, /^agent protocol: snapshot has 3, this host has 4$/],
+    [{ agentProtocol: 5 }, /^agent protocol: snapshot has 4, this host has 5$/],
     [{ tscKhz: tscKhz + 2000 }, undefined],
     [{ tscKhz: tscKhz - 2000 }, undefined],
     [{ tscKhz: tscKhz + 2001 }, /^TSC frequency: snapshot counts 2000000 kHz, this host 2002001 kHz/],

@@ -5,6 +5,7 @@
  * A write within the window is sent during the call, so that a command and its first input share one packet.
  */
 import { createDeferred, type Deferred } from "@forkd/base";
+import { AppError } from "@forkd/contract";
 import { ProtocolError } from "../errors.ts";
 import { encodeInput, encodeInputEof, maxInputBytes, type InputStreamNumber } from "../wire/requests.ts";
 
@@ -31,6 +32,8 @@ export class InputStream {
   #free: number;
   #pending: PendingWrite[] = [];
   #closed: Error | undefined;
+  /** the process reads no more */
+  #isShut = false;
 
   /** `usedBytes`: sent by an earlier attachment of the same connection, and not yet read by the process. */
   constructor(id: number, stream: InputStreamNumber, sink: FrameSink, usedBytes = 0) {
@@ -60,8 +63,21 @@ export class InputStream {
     return this.#enqueue(bytes);
   }
 
+  /** Sends the end of the stream. Does nothing if the process can read no more of it. */
   end(): Promise<void> {
+    if (this.#isShut) return Promise.resolve();
     return this.#enqueue(undefined);
+  }
+
+  /** Handles INPUT_CLOSED: the process reads no more. */
+  shut(): void {
+    this.#isShut = true;
+    const pending = this.#pending;
+    this.#pending = [];
+    for (const { bytes, done } of pending) {
+      if (bytes === undefined) done.resolve();
+      else done.reject(shutError(this.#id));
+    }
   }
 
   /** Handles INPUT_CREDIT. */
@@ -101,9 +117,16 @@ export class InputStream {
 
   #enqueue(bytes: Uint8Array | undefined): Promise<void> {
     if (this.#closed) return Promise.reject(this.#closed);
+    if (this.#isShut) return Promise.reject(shutError(this.#id));
     const done = createDeferred<void>();
     this.#pending.push({ bytes, begun: false, done });
     this.pump();
     return done.promise;
   }
+}
+
+function shutError(id: number): AppError {
+  return new AppError("wrong_state", `Cannot write to process ${id}: its stdin is closed`, {
+    details: { exec_id: id, stdin: "closed" },
+  });
 }

@@ -18,6 +18,7 @@ import { OutputQueue } from "./output-queue.ts";
 import {
   decodeError,
   decodeExit,
+  decodeInputClosed,
   decodeInputCredit,
   decodeOutput,
   decodeOutputEof,
@@ -223,6 +224,9 @@ export class AgentProcess implements AsyncDisposable {
         const { stream, bytes } = decodeInputCredit(frame.payload);
         return this.#inputs[stream].credit(bytes);
       }
+      case frameType.inputClosed:
+        decodeInputClosed(frame.payload);
+        return this.#inputs[0].shut();
       case frameType.exit:
         return this.#exited(decodeExit(frame.payload));
       default:

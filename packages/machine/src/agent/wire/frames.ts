@@ -37,6 +37,7 @@ export const frameType = {
   inputCredit: 0x93,
   exit: 0x94,
   listing: 0x95,
+  inputClosed: 0x96,
 } as const;
 
 export const headerBytes = 16;
@@ -45,7 +46,7 @@ export const nonceBytes = 16;
 
 const magic = Buffer.from([0xf0, 0x4b]);
 /** Version of the protocol, that is of the set of frames and their meaning. Recorded with a snapshot. */
-export const protocolVersion = 3;
+export const protocolVersion = 4;
 /** Version of the header layout. In every header. */
 const frameVersion = 1;
 const checkSeed = 0x464b4431;

@@ -158,6 +158,12 @@ export function decodeInputCredit(payload: Buffer): { stream: InputStreamNumber;
   return { stream, bytes: payload.readUInt32LE(1) };
 }
 
+/** Only stdin is reported. */
+export function decodeInputClosed(payload: Buffer): void {
+  exactly(payload, 1);
+  if (payload.readUInt8(0) !== 0) throw new ProtocolError(`closed input stream ${payload.readUInt8(0)}`);
+}
+
 export function decodeExit(payload: Buffer): AgentExit {
   exactly(payload, 28);
   const how = payload.readUInt8(0);

@@ -17,6 +17,7 @@ export const processKind = {
   remove: 7,
   chmod: 8,
   connect: 9,
+  watch: 10,
 } as const;
 export type ProcessKind = keyof typeof processKind;
 
@@ -29,6 +30,8 @@ export const startFlag = {
   detached: 32,
   follow: 64,
   exclusive: 128,
+  entries: 256,
+  inPlace: 512,
 } as const;
 
 /** A process to start in the guest; `kind` decides which members are used. */
@@ -48,6 +51,12 @@ export interface StartSpec {
   readonly detached?: boolean;
   readonly follow?: boolean;
   readonly exclusive?: boolean;
+  /** watch: describe changed files */
+  readonly entries?: boolean;
+  /** write: do not replace the file */
+  readonly inPlace?: boolean;
+  /** list: levels below the directory */
+  readonly depth?: number;
   /** bytes of output that the agent keeps per stream */
   readonly keepBytes?: number;
   readonly path?: string;
@@ -123,6 +132,7 @@ export function encodeStart(id: number, spec: StartSpec, creditBytes: number): B
   if (spec.pty) fields.push(encodeField(8, Buffer.concat([u16(spec.pty.rows), u16(spec.pty.cols)])));
   fields.push(encodeField(9, u32(creditBytes)));
   if (spec.keepBytes !== undefined) fields.push(encodeField(10, u32(spec.keepBytes)));
+  if (spec.depth !== undefined) fields.push(encodeField(18, u32(spec.depth)));
   text(11, spec.path);
   text(12, spec.secondPath);
   if (spec.mode !== undefined) fields.push(encodeField(13, u32(spec.mode)));
@@ -143,6 +153,8 @@ function startFlags(spec: StartSpec): number {
     "detached",
     "follow",
     "exclusive",
+    "entries",
+    "inPlace",
   ] as const) {
     if (spec[name]) flags |= startFlag[name];
   }

@@ -7,17 +7,11 @@ import { listFiles, statFile } from "../../../src/agent/files.ts";
 import { decodeFields, encodeField, frameType } from "../../../src/agent/wire/frames.ts";
 import { StatRecordParser } from "../../../src/agent/wire/stat-records.ts";
 import { FakeGuest, u32, u8 } from "../support/fake-guest.ts";
+import { listing, statRecord } from "../support/stat-record.ts";
 import { GuestStream } from "../support/hostile-stream.ts";
 
-function record(name: string, target = "", type = target === "" ? "f" : "l"): Buffer {
-  const fixed = Buffer.alloc(29);
-  fixed.write(type, 0, "latin1");
-  const texts = [name, target].flatMap((text) => {
-    const length = Buffer.alloc(2);
-    length.writeUInt16LE(Buffer.byteLength(text));
-    return [length, Buffer.from(text)];
-  });
-  return Buffer.concat([fixed, ...texts]);
+function record(name: string, target = ""): Buffer {
+  return statRecord(name, { target }, target === "" ? "f" : "l");
 }
 
 const full = new AppError("capacity_exhausted", "full");
@@ -29,7 +23,7 @@ test("StatRecordParser reads records of pieces of any size", () => {
     record("é".repeat(100)),
     record("z"),
   ]);
-  for (const size of [1, 2, 30, 31, 33, 1000, stream.length]) {
+  for (const size of [1, 2, 34, 35, 36, 1000, stream.length]) {
     const parser = new StatRecordParser();
     const names: string[] = [];
     for (let at = 0; at < stream.length; at += size)
@@ -42,13 +36,15 @@ test("StatRecordParser reads records of pieces of any size", () => {
 
 for (const [what, bytes] of [
   ["a name longer than any path", record("n".repeat(fileBounds.pathBytes + 1))],
-  ["a name longer than any name", record("n".repeat(fileBounds.nameBytes + 1))],
+  ["a name longer than any name", listing(record("n".repeat(fileBounds.nameBytes + 1)))],
   ["a target longer than any path", record("a", "t".repeat(fileBounds.pathBytes + 1))],
+  ["an owner longer than any name", statRecord("a", { owner: "o".repeat(fileBounds.ownerBytes + 1) })],
+  ["a link to a path longer than any", statRecord("a", { resolved: `/${"p".repeat(fileBounds.pathBytes)}` })],
 ] as const) {
   test(`listFiles() refuses ${what}`, async () => {
     await using guest = await FakeGuest.ready();
-    const listing = listFiles(guest.client, "/dir");
-    const refused = assert.rejects(listing, (error: AppError) => error.details["errno"] === "EPROTO");
+    const files = listFiles(guest.client, "/dir");
+    const refused = assert.rejects(files, (error: AppError) => error.details["errno"] === "EPROTO");
     const id = await guest.acceptStart();
     guest.output(id, 1, 0, bytes);
     await guest.take(frameType.signal);
@@ -59,11 +55,12 @@ for (const [what, bytes] of [
 
 test("listFiles() refuses a listing of too many bytes", async () => {
   await using guest = await FakeGuest.ready();
-  const listing = listFiles(guest.client, "/dir");
-  const refused = assert.rejects(listing, { code: "guest_refused", message: /its names have more than/ });
+  const files = listFiles(guest.client, "/dir");
+  const refused = assert.rejects(files, { code: "guest_refused", message: /its names have more than/ });
   const id = await guest.acceptStart();
   const stream = new GuestStream(guest, id, 1);
-  const block = Buffer.concat(Array.from({ length: 64 }, () => record("n".repeat(1000))));
+  const block = Buffer.concat(Array.from({ length: 62 }, () => record("n".repeat(1000))));
+  await stream.send(listing());
   while (stream.sent <= fileBounds.listingBytes) await stream.send(block, block.length / 4);
   await guest.take(frameType.signal);
   guest.exit(id);
@@ -81,7 +78,8 @@ test("listFiles() fails when there is no room for its entries, and kills its pro
   const id = await guest.acceptStart();
   const block = Buffer.concat(Array.from({ length: 100 }, () => record("n".repeat(100))));
   const stream = new GuestStream(guest, id, 1);
-  for (let sent = 0; sent < 4; sent++) await stream.send(block);
+  await stream.send(listing(block));
+  for (let sent = 0; sent < 3; sent++) await stream.send(block);
   await guest.take(frameType.signal);
   guest.exit(id);
   await refused;
@@ -92,22 +90,22 @@ test("listFiles() counts the paths of entries, however short their names are", a
   await using guest = await FakeGuest.ready();
   let held = 0;
   const directory = `/${"d".repeat(4000)}`;
-  const listing = listFiles(guest.client, directory, { hold: (bytes) => void (held += bytes) });
+  const files = listFiles(guest.client, directory, { hold: (bytes) => void (held += bytes) });
   const id = await guest.acceptStart();
-  await new GuestStream(guest, id, 1).send(Buffer.concat(Array.from({ length: 50 }, () => record("n"))));
+  await new GuestStream(guest, id, 1).send(listing(...Array.from({ length: 50 }, () => record("n"))));
   guest.exit(id);
-  assert.equal((await listing)[0]?.path, `${directory}/n`);
+  assert.equal((await files)[0]?.path, `${directory}/n`);
   assert.ok(held >= 50 * 4000, `${held} bytes`);
 });
 
 test("listFiles() counts two bytes for each character of a name that is not ASCII", async () => {
   await using guest = await FakeGuest.ready();
   let held = 0;
-  const listing = listFiles(guest.client, "/", { hold: (bytes) => void (held += bytes) });
+  const files = listFiles(guest.client, "/", { hold: (bytes) => void (held += bytes) });
   const id = await guest.acceptStart();
-  guest.output(id, 1, 0, record("€".repeat(300)));
+  guest.output(id, 1, 0, listing(record("€".repeat(300))));
   guest.exit(id);
-  await listing;
+  await files;
   assert.ok(held >= 2 * 2 * 300, `${held} bytes`);
 });
 
@@ -117,11 +115,11 @@ test("listFiles() normalises the directory in the paths of its entries", async (
     ["/a//b/../c/", "/a/c/n"],
   ] as const) {
     await using guest = await FakeGuest.ready();
-    const listing = listFiles(guest.client, asked);
+    const files = listFiles(guest.client, asked);
     const id = await guest.acceptStart();
-    guest.output(id, 1, 0, record("n"));
+    guest.output(id, 1, 0, listing(record("n")));
     guest.exit(id);
-    assert.equal((await listing)[0]?.path, path);
+    assert.equal((await files)[0]?.path, path);
   }
 });
 

@@ -12,6 +12,7 @@ import { listFiles, readFile, statFile, writeFile } from "../../../src/agent/fil
 import { encodeField, encodeFrame, frameType } from "../../../src/agent/wire/frames.ts";
 import { KernelClient } from "../../../src/agent/kernel/client.ts";
 import { FakeGuest, u32, u64, u8 } from "../support/fake-guest.ts";
+import { statRecord } from "../support/stat-record.ts";
 import { Random } from "../support/random.ts";
 
 const seed = Number(process.env["FORKD_FUZZ_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
@@ -214,13 +215,7 @@ test("listFiles() refuses an endless listing and does not keep its bytes", async
   const { id } = await guest.take(frameType.start);
   guest.send(frameType.started, id, encodeField(1, u32(7)));
   // One record: a file with the shortest name.
-  const record = Buffer.concat([
-    Buffer.from("f"),
-    Buffer.alloc(28),
-    Buffer.from([1, 0]),
-    Buffer.from("a"),
-    Buffer.from([0, 0]),
-  ]);
+  const record = statRecord("a");
   const piece = Buffer.concat(Array.from({ length: 1000 }, () => record));
   let offset = 0;
   let credit = 256 * 1024;

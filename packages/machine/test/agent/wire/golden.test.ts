@@ -97,6 +97,9 @@ const starts: Readonly<Record<string, readonly [requests.StartSpec, number]>> = 
   "start-remove": [{ kind: "remove", path: "/a", recursive: true }, 0],
   "start-chmod": [{ kind: "chmod", path: "/a", mode: 0o4755 }, 0],
   "start-connect": [{ kind: "connect", port: 8080, path: "localhost" }, 0],
+  "start-list-depth": [{ kind: "list", path: "~/src", depth: 4 }, 0],
+  "start-write-in-place": [{ kind: "write", path: "/srv/a", inPlace: true }, 0],
+  "start-watch": [{ kind: "watch", path: "/srv", recursive: true, entries: true }, 0],
 };
 
 for (const [name, [spec, credit]] of Object.entries(starts)) {
@@ -130,6 +133,7 @@ const read: Readonly<Record<string, readonly [(payload: Buffer) => unknown, unkn
   "output-far": [replies.decodeOutput, { stream: 3, offset: 2 ** 40 + 5, bytes: Buffer.from([0, 1, 2]) }],
   "output-eof": [replies.decodeOutputEof, { stream: 2, offset: 6 }],
   "input-credit": [replies.decodeInputCredit, { stream: 0, bytes: 16_384 }],
+  "input-closed": [replies.decodeInputClosed, undefined],
   "exit-code": [
     replies.decodeExit,
     { code: 3, timedOut: false, userUs: 1500, systemUs: 2500, peakRssKib: 1612 },
