@@ -32,7 +32,7 @@ export const execRequestSchema = z.strictObject({
   pty: ptySizeSchema.optional(),
   /** answer with lines of ExecEvent as they happen */
   stream: z.boolean().default(false),
-  /** answer at once; the command keeps running and can be attached to */
+  /** answer at once, or with the events; the command keeps running without its caller and can be attached to */
   background: z.boolean().default(false),
 });
 export type ExecRequest = z.output<typeof execRequestSchema>;

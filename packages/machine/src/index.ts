@@ -48,7 +48,7 @@ export { AgentClient } from "./agent/client.ts";
 export { GuestProgress, whileAnswering } from "./agent/progress.ts";
 export { signalName } from "./agent/kernel/errors.ts";
 export { AgentProcess } from "./agent/process/process.ts";
-export type { AgentExit } from "./agent/wire/replies.ts";
+export type { AgentExit, AgentOutput } from "./agent/wire/replies.ts";
 export { startFlag, type StartSpec } from "./agent/wire/requests.ts";
 export { protocolVersion as agentProtocolVersion } from "./agent/wire/frames.ts";
 export { KernelClient } from "./agent/kernel/client.ts";

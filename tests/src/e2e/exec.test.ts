@@ -5,6 +5,7 @@ import { after, before, test } from "node:test";
 import type { ExecEvent, Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { until, rejectsWith } from "@forkd/test-support";
+import { rawRequest, type RawAnswer } from "../support/raw-http.ts";
 import { residentBytes, sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
@@ -131,6 +132,68 @@ test("a background command outlives its caller and can be followed from an offse
   }
   assert.equal(text, "56789\nafter input\n");
   await rejectsWith(sandbox.commands.attach(999_999), "exec_not_found");
+});
+
+test("several clients follow one command, each from its own offset, also after its exit", async () => {
+  const path = `/v1/sandboxes/${sandbox.id}/exec`;
+  const args = [
+    "sh",
+    "-c",
+    "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; read x; echo got $x",
+  ];
+  using owner = await rawRequest(daemon.socket, {
+    path,
+    body: { args, stdin_open: true, stream: true, background: true },
+  });
+  const first = await owner.next();
+  assert.equal(first?.["type"], "started");
+  const id = String(first?.["exec_id"]);
+  const follow = (offset: number) =>
+    rawRequest(daemon.socket, { path: `${path}s/${id}/stream?stdout_offset=${offset}` });
+  const textOf = async (answer: RawAnswer) => {
+    const events = await answer.rest();
+    assert.equal(events.at(-1)?.["type"], "exit", JSON.stringify(events.at(-1)));
+    return events.map(({ data }) => (typeof data === "string" ? data : "")).join("");
+  };
+  using one = await follow(0);
+  using two = await follow(14);
+  {
+    using _gone = await follow(0);
+  }
+  const texts = [owner, one, two].map(textOf);
+  await rawRequest(daemon.socket, { path: `${path}s/${id}/input`, body: { data: "it\n", eof: true } });
+  const whole = `${Array.from({ length: 2000 }, (_, i) => `line ${i}\n`).join("")}got it\n`;
+  assert.deepEqual(await Promise.all(texts), [whole, whole, whole.slice(14)]);
+  using late = await follow(0);
+  assert.equal(await textOf(late), whole, "the guest keeps the output of a finished command");
+});
+
+test("a command in the background outlives its stream; input after its end is refused", async () => {
+  const path = `/v1/sandboxes/${sandbox.id}/exec`;
+  let id: unknown;
+  {
+    const body = { args: ["sh", "-c", "cat; sleep 1000"], stdin_open: true, stream: true, background: true };
+    using owner = await rawRequest(daemon.socket, { path, body });
+    id = (await owner.next())?.["exec_id"];
+  }
+  const call = async (route: string, body: unknown) => {
+    using answer = await rawRequest(daemon.socket, { path: `${path}s/${String(id)}/${route}`, body });
+    return [answer.status, (await answer.next())?.["code"]];
+  };
+  assert.deepEqual(await call("input", { data: "first" }), [204, undefined]);
+  assert.deepEqual(await call("input", { eof: true }), [204, undefined]);
+  assert.deepEqual(await call("input", { data: "late" }), [409, "wrong_state"]);
+  assert.deepEqual(await call("input", { eof: true }), [204, undefined], "closed already");
+  using followed = await rawRequest(daemon.socket, { path: `${path}s/${String(id)}/stream` });
+  const output = await followed.next();
+  assert.deepEqual([output?.["type"], output?.["data"]], ["stdout", "first"]);
+  assert.deepEqual(await call("input", { data: "late" }), [409, "wrong_state"]);
+  assert.deepEqual(await call("signal", { signal: "SIGTERM" }), [204, undefined]);
+  assert.equal((await followed.rest()).at(-1)?.["signal"], "SIGTERM");
+  assert.deepEqual(await call("signal", { signal: "SIGTERM" }), [404, "exec_not_found"]);
+  id = (await sandbox.commands.background(["sleep", "1000"])).exec_id;
+  assert.deepEqual(await call("input", { data: "never open" }), [409, "wrong_state"]);
+  await call("signal", { signal: "SIGKILL" });
 });
 
 test("long output is truncated when buffered and throttled when streamed", async () => {

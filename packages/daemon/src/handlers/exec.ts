@@ -1,5 +1,4 @@
 /** Commands and evals: in one answer, as a stream, or in the background. */
-import { AppError } from "@forkd/contract";
 import { evaluate, exec, startExec, streamEval, streamExec } from "@forkd/runtime";
 import type { Handlers } from "../http/handlers.ts";
 import type { Daemon } from "./daemon.ts";
@@ -7,11 +6,8 @@ import type { Daemon } from "./daemon.ts";
 export function execHandlers({ runtime }: Pick<Daemon, "runtime">) {
   return {
     exec: (input, context) => {
-      if (input.background && input.stream) {
-        throw new AppError("invalid_request", "Invalid request: stream and background exclude each other");
-      }
-      if (input.background) return startExec(runtime, input, context);
-      return input.stream ? streamExec(runtime, input, context) : exec(runtime, input, context);
+      if (input.stream) return streamExec(runtime, input, context);
+      return input.background ? startExec(runtime, input, context) : exec(runtime, input, context);
     },
     eval: (input, context) =>
       input.stream ? streamEval(runtime, input, context) : evaluate(runtime, input, context),

@@ -2,7 +2,6 @@
 import { roundMs } from "@forkd/base";
 import { constants } from "node:os";
 import {
-  advice,
   AppError,
   maxBufferedOutput,
   type ExecEvent,
@@ -18,7 +17,10 @@ import type { HeldBytes } from "../guest/guest-bytes.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
 import { outputEvent } from "../guest/output-event.ts";
 import type { Runtime } from "../runtime.ts";
+import type { OutputFollower } from "../guest/shared-output.ts";
+import { followProcess, leave, shareOutput } from "../sandbox/follow-process.ts";
 import { collectFromGuest, intoGuest, streamFromGuest } from "../sandbox/into-guest.ts";
+import type { FollowedProcess } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const defaultTimeoutSecs = 30;
@@ -161,19 +163,35 @@ async function streamCommand(
   { request, signal }: { request: ExecInput; signal: AbortSignal | undefined },
 ): Promise<AsyncIterable<ExecEvent>> {
   const startedAt = performance.now();
+  const { current } = sandbox;
   const process = sandbox.agent.start({ ...startSpec(sandbox, request, 0), keepBytes: keptBytes });
-  const release = killOnAbort(runtime, process, signal);
+  const killed = request.background ? () => undefined : killOnAbort(runtime, process, signal);
   await withReplyDeadline(sandbox.agent, "the command has not started", process.started);
   const fed = feed(process, request);
   fed.catch(() => undefined);
+  const followed = shareOutput(sandbox, process);
+  const output = followed.output.follow([0, 0]);
   const finish = () => {
-    process.forget();
+    // One in the background can be attached to after its exit.
+    if (!request.background) process.forget();
     runtime.metrics.execSeconds.observe((performance.now() - startedAt) / 1000);
   };
-  const end = () =>
-    runtime.work.keepsRunningWithoutCaller ? process.detach() : process[Symbol.asyncDispose]();
-  const owned = { process, finish, end, release };
-  return events(sandbox, owned, { type: "started", exec_id: process.id, pid: process.pid ?? 0 });
+  const end = async () => {
+    const isKept = request.background || output.hasStalled || runtime.work.keepsRunningWithoutCaller;
+    if (isKept) return leave(current, followed, output);
+    current.removeFollowed(followed);
+    await process[Symbol.asyncDispose]();
+  };
+  const first: ExecEvent = { type: "started", exec_id: process.id, pid: process.pid ?? 0 };
+  const closed = leaveOnAbort(
+    () => leave(current, followed, output),
+    request.background ? signal : undefined,
+  );
+  const release = () => {
+    killed();
+    closed();
+  };
+  return events({ output, finish, end, release }, first);
 }
 
 export function attachExec(
@@ -182,20 +200,22 @@ export function attachExec(
   context: Context,
 ): Promise<AsyncIterable<ExecEvent>> {
   const { signal } = context;
+  const { exec_id: id, stdout_offset: stdout, stderr_offset: stderr } = request;
   return streamFromGuest(runtime, { ...context, id: request.id }, async (sandbox) => {
-    if (sandbox.current.followed(request.exec_id)) throw alreadyFollowed(request.exec_id);
-    const process = sandbox.agent.attach(request.exec_id, [request.stdout_offset, request.stderr_offset, 0]);
-    await started(sandbox, process);
-    const detach = () => void process.detach().catch(() => undefined);
-    if (signal?.aborted) detach();
-    signal?.addEventListener("abort", detach, { once: true });
-    const release = () => signal?.removeEventListener("abort", detach);
-    return events(sandbox, { process, end: () => process.detach(), release });
+    const attach = async () => {
+      // From the first byte that the guest has kept, because others may join with lower offsets.
+      const process = sandbox.agent.attach(id, [0, 0, 0]);
+      await started(sandbox, process);
+      return process;
+    };
+    const followed = await followProcess(sandbox, attach, { id, offsets: [stdout, stderr] });
+    const end = () => followed.leave();
+    return events({ output: followed.output, end, release: leaveOnAbort(end, signal) });
   });
 }
 
-type OwnedProcess = {
-  process: AgentProcess;
+type ReadOutput = {
+  output: OutputFollower;
   /** called when everything up to the exit was read */
   finish?: () => void;
   /** what happens to the process when the reader stops early */
@@ -203,33 +223,31 @@ type OwnedProcess = {
   release: () => void;
 };
 
-async function* events(sandbox: Sandbox, owned: OwnedProcess, first?: ExecEvent): AsyncGenerator<ExecEvent> {
-  const { process } = owned;
+/** Ends a waiting read, too. */
+function leaveOnAbort(leaveIt: () => Promise<void>, signal: AbortSignal | undefined): () => void {
+  const stop = () => void leaveIt().catch(() => undefined);
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop, { once: true });
+  return () => signal?.removeEventListener("abort", stop);
+}
+
+async function* events(read: ReadOutput, first?: ExecEvent): AsyncGenerator<ExecEvent> {
+  const { output } = read;
   const startedAt = performance.now();
-  const followed = sandbox.current.follow(process);
   let finished = false;
   try {
     if (first) yield first;
-    // A stream lasts as long as its command, which may be silent. Only a guest that does not answer ends it.
-    const progress = new GuestProgress(sandbox.agent, "follow the command", { mayIdle: true });
-    for (;;) {
-      const { done, value } = await progress.next(process.output.next());
-      if (done) break;
-      yield outputEvent(value.stream, value.offset, value.bytes);
-    }
-    const exit = await progress.next(process.exit);
+    for await (const { stream, offset, bytes } of output) yield outputEvent(stream, offset, bytes);
+    const { exit } = output;
+    // Closed by its reader.
+    if (!exit) return;
     finished = true;
-    owned.finish?.();
+    read.finish?.();
     yield { type: "exit", ...exitFields(exit), duration_ms: roundMs(performance.now() - startedAt) };
-  } catch (error) {
-    finished = true;
-    // A guest that answers again still has the command, and the next attach finds it.
-    process.detach().catch(() => undefined);
-    throw error;
   } finally {
-    followed[Symbol.dispose]();
-    owned.release();
-    if (!finished) await owned.end();
+    read.release();
+    // After an error, too: a guest that answers again still has the command, and the next attach finds it.
+    if (!finished) await read.end();
   }
 }
 
@@ -241,14 +259,6 @@ async function started({ id, agent }: Sandbox, process: AgentProcess): Promise<v
     if (error instanceof AppError && error.details["errno"] === "ESRCH") throw noSuchExec(id, execId, error);
     throw error;
   }
-}
-
-/** The agent sends the output of a process once. */
-function alreadyFollowed(execId: number): AppError {
-  return new AppError("wrong_state", `Cannot attach to command ${execId}: another client follows it`, {
-    details: { exec_id: execId },
-    remedy: advice("Detach the other client first."),
-  });
 }
 
 function noSuchExec(id: string, execId: number, cause?: unknown): AppError {
@@ -290,12 +300,14 @@ async function withProcess<T>(
   work: (process: AgentProcess) => Promise<T> | T,
 ): Promise<T> {
   const { current } = sandbox;
-  const followed = current.followed(execId);
   // A command that does not read its input delays it; only a silent guest is given up.
-  if (followed) {
-    return new GuestProgress(sandbox.agent, "reach the command").next(Promise.resolve(work(followed)));
-  }
+  const use = ({ process }: FollowedProcess) =>
+    new GuestProgress(sandbox.agent, "reach the command").next(Promise.resolve(work(process)));
+  const followed = current.followed(execId);
+  if (followed) return use(followed);
   return current.attachBriefly(async () => {
+    const joined = current.followed(execId);
+    if (joined) return use(joined);
     const listings = await withReplyDeadline(
       sandbox.agent,
       "its commands cannot be listed",
@@ -321,7 +333,10 @@ export function execInput(runtime: Runtime, request: ParsedOf<"execInput">, cont
   return intoGuest(runtime, { ...context, id: request.id }, (sandbox) =>
     withProcess(sandbox, request.exec_id, async (process) => {
       if (request.data !== "") await process.write(Buffer.from(request.data, request.encoding));
-      if (request.eof) await process.end();
+      if (!request.eof) return;
+      await process.end();
+      // The answer comes after the report that stdin is closed, so that later input is refused.
+      await withReplyDeadline(sandbox.agent, "stdin cannot be closed", sandbox.agent.ping());
     }),
   );
 }

@@ -6,6 +6,7 @@ import { withReplyDeadline } from "../guest/deadline.ts";
 import { LastLines } from "../guest/last-lines.ts";
 import { servicesAmong } from "../guest/service-names.ts";
 import type { Runtime } from "../runtime.ts";
+import { followProcess } from "../sandbox/follow-process.ts";
 import { collectFromGuest, streamFromGuest } from "../sandbox/into-guest.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
@@ -69,14 +70,15 @@ async function* readLog(
   listing: AgentListing,
   { follow, tail, signal }: LogOptions,
 ): AsyncGenerator<Uint8Array> {
-  const { current } = sandbox;
-  const process = await current.attachBriefly(() => attach(sandbox, listing.id));
-  using _followed = current.follow(process);
-  const detach = () => void process.detach().catch(() => undefined);
-  signal?.addEventListener("abort", detach, { once: true });
+  const followed = await followProcess(sandbox, () => attach(sandbox, listing.id), {
+    id: listing.id,
+    offsets: [0, 0],
+  });
+  const { output } = followed;
+  const close = () => output.close();
+  signal?.addEventListener("abort", close, { once: true });
   let hasEnded = false;
   try {
-    const output = process.output[Symbol.asyncIterator]();
     const progress = new GuestProgress(sandbox.agent, "read the log");
     const last = tail === undefined ? undefined : new LastLines(tail);
     const seen = [0, 0, 0, 0];
@@ -99,8 +101,8 @@ async function* readLog(
       if (!next.done) yield next.value.bytes;
     }
   } finally {
-    signal?.removeEventListener("abort", detach);
-    if (!hasEnded) await process.detach();
+    signal?.removeEventListener("abort", close);
+    await followed.leave();
   }
 }
 

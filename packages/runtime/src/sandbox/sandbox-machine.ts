@@ -7,6 +7,7 @@ import { advice, AppError, type AskedLimits, type Language, type NotEnforced } f
 import { Mutex, within, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
+import type { SharedOutput } from "../guest/shared-output.ts";
 import type { MachineSlot } from "../network/network.ts";
 import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { SandboxPaths } from "./paths.ts";
@@ -35,6 +36,9 @@ type SandboxMachineParts = {
   diagnose?: (exit: ExitReason) => EndReason | undefined;
 };
 
+/** A process that is attached, and its output for all calls that read it. */
+export type FollowedProcess = { readonly process: AgentProcess; readonly output: SharedOutput };
+
 /** The VMM's sockets close a moment before its exit is known, and the exit says more. */
 const exitGraceMs = 500;
 
@@ -53,8 +57,8 @@ export class SandboxMachine implements AsyncDisposable {
   readonly notEnforced: readonly NotEnforced[];
   /** processes that Linux in the guest has killed for lack of memory, when they were last counted */
   oomKills = 0;
-  /** commands whose output a call reads at the moment, by id */
-  readonly #followed = new Map<number, AgentProcess>();
+  /** commands whose output calls read at the moment, by id */
+  readonly #followed = new Map<number, FollowedProcess>();
   readonly #attaching = new Mutex();
   readonly #restarts = new Map<Language, Promise<WarmKernel>>();
   /** digests of the disk layers that it has frozen, by path */
@@ -93,14 +97,18 @@ export class SandboxMachine implements AsyncDisposable {
     this.ended = Promise.race([machineEnd, agentEnd]);
   }
 
-  /** Lets other calls use the process while a call reads its output; disposing the result ends that. */
-  follow(process: AgentProcess): Disposable {
-    this.#followed.set(process.id, process);
-    return { [Symbol.dispose]: () => void this.#followed.delete(process.id) };
+  /** Lets other calls use a process and its output while a call reads it. */
+  addFollowed(followed: FollowedProcess): void {
+    this.#followed.set(followed.process.id, followed);
   }
 
-  /** The process of a command whose output a call reads. */
-  followed(execId: number): AgentProcess | undefined {
+  removeFollowed(followed: FollowedProcess): void {
+    const { id } = followed.process;
+    if (this.#followed.get(id) === followed) this.#followed.delete(id);
+  }
+
+  /** A command whose output calls read. */
+  followed(execId: number): FollowedProcess | undefined {
     return this.#followed.get(execId);
   }
 

@@ -92,10 +92,11 @@ test("a call that ended releases its bytes once and takes no more", () => {
 });
 
 function record(name: string): Buffer {
-  const fixed = Buffer.alloc(31);
+  const fixed = Buffer.alloc(36);
   fixed.write("f", 0, "latin1");
-  fixed.writeUInt16LE(name.length, 29);
-  return Buffer.concat([fixed, Buffer.from(name), Buffer.alloc(2)]);
+  fixed.writeUInt16LE(name.length, 34);
+  // No target, owner, group or resolved path.
+  return Buffer.concat([fixed, Buffer.from(name), Buffer.alloc(4 * 2)]);
 }
 
 test("a listing without room fails with capacity_exhausted; the next one works", async (t) => {
@@ -106,7 +107,7 @@ test("a listing without room fails with capacity_exhausted; the next one works",
   assert.ok(guest);
   // Several hundred records: a short listing is not counted.
   const names = Array.from({ length: 500 }, (_, at) => String(at).padStart(3, "0"));
-  guest.script.stdout = Buffer.concat(names.toReversed().map(record));
+  guest.script.stdout = Buffer.concat(["/", ...names.toReversed()].map(record));
   const request = { id: entry.id, path: "/", depth: 1 };
   const others: Disposable[] = [];
   while (runtime.guestBytes.total < guestBytesLimits.total) {
