@@ -255,6 +255,7 @@ def test_closed_stdin_is_reported(a):
     opened = a.start(["sleep", "9"], flags=DETACHED | STDIN)
     assert answers(opened) == [OK]
     a.send(INPUT_EOF, opened, b"\0")
+    a.expect(INPUT_CLOSED, opened)
     assert answers(opened) == [INPUT_CLOSED, OK], "closed by the host"
     # The command closes it: the next input tells.
     ident = a.start(["sh", "-c", "exec 0<&-; echo closed; sleep 9"], flags=STDIN)
