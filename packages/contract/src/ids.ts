@@ -55,3 +55,8 @@ export const labelsSchema = z
 
 export const languageSchema = z.enum(["python", "node"]);
 export type Language = z.output<typeof languageSchema>;
+
+export const evalIdSchema = z
+  .string()
+  .regex(/^(python|node)-[1-9][0-9]{0,9}$/, 'must look like "python-12"')
+  .meta({ description: "Eval id" });

@@ -7,6 +7,7 @@ export { httpRemedy } from "./wire/http-remedies.ts";
 export type { Remedy, RemedyAction, RemedyBody, RemedyOf, RemedyWording } from "./wire/remedies.ts";
 export {
   contextNamePattern,
+  displayParts,
   isSandbox,
   maxBufferedOutput,
   sandboxIdPattern,
@@ -18,7 +19,7 @@ export {
 export { hazardIds } from "./wire/hazards.ts";
 export type { HazardId } from "./wire/hazards.ts";
 export { plural } from "./wire/plural.ts";
-export type { Scope } from "./wire/names.ts";
+export type { DisplayPart, Scope } from "./wire/names.ts";
 export type { AppErrorOptions, ErrorBody, ErrorCode } from "./wire/errors.ts";
 export { execIdSchema, languageSchema, sandboxIdSchema, tagSchema } from "./ids.ts";
 export type { Language } from "./ids.ts";
@@ -68,9 +69,17 @@ export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";
 export type { ExecEvent, ExecInfo, ExecRequest, ExecResult, ServiceInfo } from "./exec.ts";
 export { evalEventSchema } from "./eval.ts";
-export type { EvalEvent, EvalRequest, EvalResult } from "./eval.ts";
 export { fileEntrySchema, watchEventSchema } from "./files.ts";
 export type { FileEntry, WatchEvent } from "./files.ts";
+export type {
+  EvalContext,
+  EvalDisplay,
+  EvalErrorInfo,
+  EvalEvent,
+  EvalInfo,
+  EvalRequest,
+  EvalResult,
+} from "./eval.ts";
 export { passedRoutes } from "./ports.ts";
 export type { OpenedPort, PortInfo } from "./ports.ts";
 export { portLabel, portToken, proxyPath, tunnelPath, tunnelProtocol } from "./wire/ports.ts";

@@ -53,6 +53,8 @@ export { startFlag, type StartSpec } from "./agent/wire/requests.ts";
 export { protocolVersion as agentProtocolVersion } from "./agent/wire/frames.ts";
 export { KernelClient } from "./agent/kernel/client.ts";
 export type { EvalOutcome } from "./agent/kernel/eval.ts";
+export type { EvalReader } from "./agent/kernel/carried.ts";
+export type { KernelDisplay } from "./agent/kernel/display.ts";
 export {
   changeMode,
   listFiles,

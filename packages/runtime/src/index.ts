@@ -18,7 +18,9 @@ export { forkdVersion } from "./version.ts";
 export { hostBootId, identify } from "@forkd/machine";
 export { branch } from "./operations/branch.ts";
 export { createSnapshot } from "./operations/create-snapshot.ts";
-export { evaluate, dropContext, interrupt, listContexts, streamEval } from "./operations/eval.ts";
+export { attachEval, listEvals } from "./operations/attach-eval.ts";
+export { createContext, dropContext, listContexts, restartContext } from "./operations/contexts.ts";
+export { evaluate, interrupt, streamEval } from "./operations/eval.ts";
 export {
   attachExec,
   exec,

@@ -56,6 +56,8 @@ const kernelPositionSchema = z.strictObject({
   next_id: z.int().min(1),
   /** ids of messages that the kernel had not answered yet; empty when idle */
   unanswered: z.array(z.int().min(1)),
+  /** the eval among them */
+  running: z.strictObject({ id: z.int().min(1), context: z.string().max(64) }).optional(),
 });
 
 const tagSchema = z.string().regex(tagPattern);

@@ -60,7 +60,8 @@ async function evaluate(
   }
   for await (const event of sandbox.evalStream(code, settings)) {
     if (event.type === "result") return showResult(cli, event.result, interrupt.received);
-    if (event.type !== "error") await cli.out.bytes(Buffer.from(event.data, event.encoding), "stderr");
+    if (event.type === "stdout" || event.type === "stderr")
+      await cli.out.bytes(Buffer.from(event.data, event.encoding), "stderr");
   }
   throw new AppError("internal", "The daemon ended the stream without a result");
 }

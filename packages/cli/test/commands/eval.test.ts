@@ -12,6 +12,8 @@ const value: EvalResult = {
   stderr: "",
   error: null,
   traceback: null,
+  error_info: null,
+  results: [],
   exit_code: 0,
   interrupted: false,
   timed_out: false,

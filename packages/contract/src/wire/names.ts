@@ -21,6 +21,24 @@ export const signalNames = [
   "SIGWINCH",
 ] as const;
 
+/** Forms that a result of an eval can have. */
+export const displayParts = [
+  "text",
+  "html",
+  "markdown",
+  "svg",
+  "latex",
+  "javascript",
+  "png",
+  "jpeg",
+  "pdf",
+  "json",
+  "data",
+  "chart",
+  "extra",
+] as const;
+export type DisplayPart = (typeof displayParts)[number];
+
 /** Scopes of callers. Each includes those before it. */
 export const scopes = ["read", "run", "admin"] as const;
 export type Scope = (typeof scopes)[number];

@@ -1,6 +1,7 @@
 /** Routes that call one operation of the runtime with their input and nothing else to decide. */
 import type { ParsedOf, RouteName } from "@forkd/contract";
 import {
+  attachEval,
   attachExec,
   branch,
   chmodFile,
@@ -8,6 +9,7 @@ import {
   closePort,
   compact,
   consoleLog,
+  createContext,
   createWorkspace,
   deleteWorkspace,
   dropContext,
@@ -23,6 +25,7 @@ import {
   kill,
   killAll,
   listContexts,
+  listEvals,
   listExecs,
   listFiles,
   listPresets,
@@ -38,6 +41,7 @@ import {
   removePreset,
   removeSecret,
   removeSnapshot,
+  restartContext,
   resume,
   resumeWorkspace,
   rewind,
@@ -102,7 +106,11 @@ export const operations = {
   serviceLogs,
   interrupt,
   listContexts,
+  createContext,
+  restartContext,
   dropContext,
+  listEvals,
+  attachEval,
 
   readFile,
   writeFile: (runtime, input, { content, ...context }) => writeFile(runtime, { ...input, content }, context),

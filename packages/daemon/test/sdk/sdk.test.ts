@@ -86,6 +86,8 @@ test("eval() passes its options and gives the result", async () => {
     stderr: "",
     error: null,
     traceback: null,
+    error_info: null,
+    results: [],
     exit_code: 0,
     interrupted: false,
     timed_out: false,

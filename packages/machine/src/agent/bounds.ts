@@ -27,6 +27,10 @@ export const frameBounds = {
 export const kernelBounds = {
   /** payload of any message, in both directions */
   messageBytes: 16 * mib,
+  /** O: all forms of one result, all results of one eval */
+  displayBytes: 4 * mib,
+  displaysBytes: 8 * mib,
+  displays: 200,
   /** Y; the text of the version is cut off further */
   readyBytes: 4 * kib,
   readyTextBytes: 256,
@@ -35,12 +39,17 @@ export const kernelBounds = {
   valueJsonBytes: 4 * mib,
   /** V: length of the whole text, if it was cut */
   valueWholeBytes: 8,
+  /** V: number of the eval, number of results left out */
+  valueCountBytes: 8,
   /** a deeper value is passed on without its JSON form, which counts as cut */
   valueJsonDepth: 1000,
-  /** the JSON of an error: an object with a name and a value */
+  /** the JSON of an error: an object with a name, a value and frames of four fields */
   errorJsonBytes: mib,
-  errorJsonDepth: 1,
-  errorJsonValues: 3,
+  errorJsonDepth: 3,
+  errorJsonValues: 4 + 100 * 5,
+  errorFrames: 100,
+  /** N: the working directory; C: those of all contexts, after their names */
+  cwdBytes: 4 * kib,
   /** A: a larger one is dropped while it arrives, and only its call fails */
   doneBytes: 128 * kib,
   contexts: 1000,

@@ -185,6 +185,7 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
     kernel.client.afterFork(randomBytes(64), plan.env),
   );
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
+  await kernel.client.warmed();
   return kernel;
 }
 

@@ -34,6 +34,7 @@ export async function startKernelAgain(agent: AgentClient, spec: KernelSpec): Pr
   const kernel = await startKernel(agent, spec);
   try {
     kernel.restart = await warmUpAgain(agent, kernel);
+    await kernel.client.warmed();
     return kernel;
   } catch (error) {
     await kernel.client[Symbol.asyncDispose]();
@@ -105,18 +106,20 @@ export function attachKernel(
   record: KernelRecord,
   env: Readonly<Record<string, string>>,
 ): WarmKernel {
-  const client = KernelClient.attach(agent, {
+  const position = {
     processId: record.process_id,
     offsets: record.offsets,
     nextEvalId: record.next_id,
     unanswered: record.unanswered,
-  });
+    ...(record.running && { running: record.running }),
+  };
+  const client = KernelClient.attach(agent, position, { version: record.version });
   return { language: record.language, version: record.version, argv: record.argv, env, client };
 }
 
 /** The position of the kernel in its streams, for a manifest. */
 export function recordKernel({ language, version, argv, client }: WarmKernel): KernelRecord {
-  const { processId, offsets, nextEvalId, unanswered } = client.position();
+  const { processId, offsets, nextEvalId, unanswered, running } = client.position();
   return {
     language,
     version,
@@ -125,5 +128,6 @@ export function recordKernel({ language, version, argv, client }: WarmKernel): K
     offsets: [...offsets],
     next_id: nextEvalId,
     unanswered: [...unanswered],
+    ...(running && { running: { ...running } }),
   };
 }

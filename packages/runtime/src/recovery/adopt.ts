@@ -268,7 +268,7 @@ async function recoverKernel(
 ): Promise<WarmKernel> {
   const { language, argv, version, env } = spec;
   // recover() ends a kernel that does not answer.
-  const client = await KernelClient.recover(agent, language).catch(() => undefined);
+  const client = await KernelClient.recover(agent, language, { version }).catch(() => undefined);
   return client ? { language, version, argv, env, client } : startKernelAgain(agent, spec);
 }
 

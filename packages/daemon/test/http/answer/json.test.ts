@@ -11,6 +11,8 @@ const evaluated = {
   stderr: "",
   error: null,
   traceback: null,
+  error_info: null,
+  results: [],
   exit_code: 0,
   interrupted: false,
   timed_out: false,

@@ -14,25 +14,31 @@ import { AppError } from "@forkd/contract";
 import type { AgentClient } from "../client.ts";
 import { kernelBounds } from "../bounds.ts";
 import { OutputTail } from "../process/output-tail.ts";
+import { CarriedEval, type EvalReader, type RunningEval } from "./carried.ts";
+import { decodeContexts, type KernelContext } from "./contexts.ts";
+import { checkDisplay, type KernelDisplay, type UncheckedDisplay } from "./display.ts";
 import {
-  decodeNames,
   encodeContexts,
   encodeDropContext,
   encodeEval,
   encodeKernelAfterFork,
-  KernelGarbage,
+  encodeNewContext,
+  encodeWarmed,
   KernelMessageParser,
-  longJson,
+  protocolOf,
   type KernelMessage,
 } from "./messages.ts";
 import {
   createEvalRequest,
   evalCancelled,
   interruptEveryMs,
+  type EvalAnswer,
   type EvalOptions,
   type EvalOutcome,
 } from "./eval.ts";
-import { connectionError, exitError, garbage, noAnswer, notReady, tooLarge } from "./errors.ts";
+import { connectionError, exitError, garbage, noAnswer, notReady, tooLarge, tooOld } from "./errors.ts";
+import { KernelGarbage } from "./garbage.ts";
+import { longJson } from "./value.ts";
 import { KernelQueue } from "./queue.ts";
 import { StrayOutput } from "./stray-output.ts";
 import type { AgentProcess, OutputOptions } from "../process/process.ts";
@@ -57,6 +63,8 @@ export interface KernelOptions {
   /** called after output that belongs to no eval; the next eval gets it */
   readonly onStray?: (stream: 1 | 2, bytes: Buffer) => void;
   readonly graceMs?: number;
+  /** text of its ready message, for one that is attached to */
+  readonly version?: string;
 }
 
 /** Position in the streams of a kernel; stored with a snapshot so that a fork can continue from there. */
@@ -67,12 +75,20 @@ export interface KernelPosition {
   readonly nextEvalId: number;
   /** ids of messages that the kernel has not answered; empty when idle */
   readonly unanswered: readonly number[];
+  /** the eval among them */
+  readonly running?: RunningEval;
+}
+
+/** An eval that the kernel runs, or that a snapshot carried and that has ended. */
+export interface KernelEval extends RunningEval {
+  readonly isFinished: boolean;
+  readonly isFollowed: boolean;
 }
 
 export class KernelClient implements AsyncDisposable {
   readonly #process: AgentProcess;
   readonly #options: KernelOptions;
-  readonly #parser = new KernelMessageParser((id, bytes) => this.#queue.hasRoom(id, bytes));
+  readonly #parser = new KernelMessageParser((...asked) => this.#queue.hasRoom(...asked));
   readonly #stderr = new OutputTail();
   readonly #stray = new StrayOutput();
   readonly #ready = createDeferred<string>();
@@ -84,6 +100,8 @@ export class KernelClient implements AsyncDisposable {
   /** answers to messages of an earlier daemon are ignored */
   #allowsStale = false;
   #dead: AppError | undefined;
+  #carried: CarriedEval | undefined;
+  #protocol: number;
 
   /** Starts a kernel and waits until it is ready. */
   static async start(
@@ -156,10 +174,11 @@ export class KernelClient implements AsyncDisposable {
     this.#options = options;
     this.#nextId = position.nextEvalId;
     this.#controlOffset = position.offsets[2];
+    this.#protocol = protocolOf(options.version ?? "");
+    if (position.running) this.#carried = new CarriedEval(position.running, (each) => this.#check(each));
     // A write fails only when the process has ended, which fails every request.
-    this.#queue = new KernelQueue(position.unanswered, (message) => {
-      this.#process.write(message, 3).catch(() => undefined);
-    });
+    const send = (message: Buffer) => void this.#process.write(message, 3).catch(() => undefined);
+    this.#queue = new KernelQueue(position.unanswered, send, this.#carried);
     this.#process = open({ onOutput: (output) => this.#receive(output) });
     this.#process.exit.then(
       (exit) => this.#fail(exitError(exit, this.#stderr.lines())),
@@ -205,11 +224,15 @@ export class KernelClient implements AsyncDisposable {
     const cut = this.#parser.cutAnswer;
     const isKnown = cut !== undefined && cut.id === unanswered[0];
     const third = this.#controlOffset + (isKnown ? cut.missingBytes : -this.#parser.pendingBytes);
+    const left = isKnown && !cut.isDisplay ? unanswered.slice(1) : unanswered;
+    const { eval: running } = this.#queue;
+    const isLeft = running?.context !== undefined && left.includes(running.id);
     return {
       processId: this.#process.id,
       offsets: [first, second, third],
       nextEvalId: this.#nextId,
-      unanswered: isKnown ? unanswered.slice(1) : unanswered,
+      unanswered: left,
+      ...(isLeft && { running: { id: running.id, context: running.context } }),
     };
   }
 
@@ -223,17 +246,31 @@ export class KernelClient implements AsyncDisposable {
   }
 
   /** Rejects with `guest_refused` if there are more than the host lists. */
-  async contexts(): Promise<string[]> {
+  async contexts(): Promise<KernelContext[]> {
     const action = "list contexts";
     const bytes = await this.#ask(action, encodeContexts);
-    let names: string[] | undefined;
-    try {
-      names = decodeNames(bytes);
-    } catch (error) {
-      throw this.#fail(garbage(error));
-    }
-    if (names) return names;
+    const contexts = this.#decoded(() => decodeContexts(bytes, this.#protocol));
+    if (contexts) return contexts;
     throw tooLarge(action, `there are more than ${kernelBounds.contexts}`);
+  }
+
+  /**
+   * Makes a context that begins with what the warm-up defined, and resolves with its working directory.
+   * `replace`: makes it again if it exists, with the directory and variables that it was made with.
+   */
+  async newContext(
+    context: string,
+    { replace = false, cwd = "", env = {} }: { replace?: boolean; cwd?: string; env?: Record<string, string> },
+  ): Promise<string> {
+    const action = `make context "${context}"`;
+    this.#need(3, action);
+    const bytes = await this.#ask(action, (id) => encodeNewContext(id, context, { replace, cwd, env }));
+    return bytes.toString("utf8", 0, kernelBounds.cwdBytes);
+  }
+
+  /** The warm-up is done: new contexts begin with what there is now, and evals count from 1. */
+  async warmed(): Promise<void> {
+    if (this.#protocol >= 3) await this.#ask("keep the warm-up", encodeWarmed);
   }
 
   async dropContext(context: string): Promise<void> {
@@ -247,8 +284,10 @@ export class KernelClient implements AsyncDisposable {
    */
   async evaluate(options: EvalOptions): Promise<EvalOutcome> {
     if (options.signal?.aborted) throw evalCancelled(options.signal.reason);
+    const { context, code, env = {} } = options;
+    if (Object.keys(env).length > 0) this.#need(3, "set variables for an eval");
     const id = this.#takeId();
-    const message = encoded(() => encodeEval(id, options.context, options.code));
+    const message = encoded(() => encodeEval(id, context, code, env));
     const { request, outcome } = createEvalRequest(id, message, options, {
       interrupt: () => this.interrupt(),
       withdraw: (unsent) => this.#queue.withdraw(unsent),
@@ -257,10 +296,46 @@ export class KernelClient implements AsyncDisposable {
         this.#fail(reason);
       },
       takeStray: () => this.#stray.take(),
+      check: (display) => this.#check(display),
       graceMs: this.#options.graceMs ?? defaultGraceMs,
     });
     this.#queue.submit(request);
-    const { uncheckedJson, ...answer } = await outcome;
+    const answer = await outcome;
+    // Only the last eval can be asked for.
+    this.#carried = undefined;
+    return this.#outcome(answer);
+  }
+
+  /** The eval in progress, and one that a snapshot carried and that has ended since. */
+  get evals(): KernelEval[] {
+    const { eval: running } = this.#queue;
+    const carried = this.#carried;
+    const others =
+      running?.context === undefined || running === carried
+        ? []
+        : [{ id: running.id, context: running.context, isFinished: false, isFollowed: true }];
+    return [...(carried ? [carried] : []), ...others];
+  }
+
+  /** Follows an eval of `evals` that has no reader. Leaving it does not interrupt it. */
+  async follow(id: number, reader: EvalReader, signal?: AbortSignal): Promise<EvalOutcome> {
+    const carried = this.#carried;
+    if (carried?.id !== id || carried.isFollowed)
+      throw new AppError("wrong_state", `Cannot follow eval ${id}: it has a reader`);
+    const { outcome, leave } = carried.follow(reader);
+    const gone = createDeferred<never>();
+    const onAbort = () => gone.reject(evalCancelled(signal?.reason));
+    if (signal?.aborted) onAbort();
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      return await this.#outcome(await Promise.race([outcome, gone.promise]));
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+      leave();
+    }
+  }
+
+  async #outcome({ uncheckedJson, ...answer }: EvalAnswer): Promise<EvalOutcome> {
     if (!uncheckedJson) return answer;
     try {
       return { ...answer, ...(await longJson(uncheckedJson)) };
@@ -290,6 +365,28 @@ export class KernelClient implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#fail(new AppError("kernel_failed", "The interpreter was stopped"));
     await this.#process[Symbol.asyncDispose]();
+  }
+
+  #check(display: UncheckedDisplay): KernelDisplay | Promise<KernelDisplay> {
+    if (display.unchecked.size === 0) return display;
+    const checked = checkDisplay(display).catch((error: unknown) => {
+      throw this.#fail(garbage(error));
+    });
+    // Its reader may have gone.
+    checked.catch(() => undefined);
+    return checked;
+  }
+
+  #decoded<T>(decode: () => T): T {
+    try {
+      return decode();
+    } catch (error) {
+      throw this.#fail(garbage(error));
+    }
+  }
+
+  #need(protocol: number, action: string): void {
+    if (this.#protocol < protocol) throw tooOld(action);
   }
 
   #takeId(): number {
@@ -342,7 +439,10 @@ export class KernelClient implements AsyncDisposable {
   }
 
   #answered(message: KernelMessage): void {
-    if (message.type === "Y") return this.#ready.resolve(message.text);
+    if (message.type === "Y") {
+      this.#protocol = protocolOf(message.text);
+      return this.#ready.resolve(message.text);
+    }
     if (this.#queue.answer(message)) return;
     if (!this.#allowsStale) throw new KernelGarbage(`answer to ${message.id}, which is not pending`);
   }

@@ -1,8 +1,8 @@
 /** Why a kernel cannot be used. Users know it as an interpreter. */
 import { constants } from "node:os";
-import { AppError, errorMessage } from "@forkd/contract";
+import { advice, AppError, errorMessage } from "@forkd/contract";
 import type { AgentExit } from "../wire/replies.ts";
-import { KernelGarbage } from "./messages.ts";
+import { KernelGarbage } from "./garbage.ts";
 
 export function notReady(language: string, ms: number): AppError {
   return new AppError("kernel_failed", `The ${language} interpreter was not ready within ${ms} ms`);
@@ -36,6 +36,12 @@ export function connectionError(error: unknown): AppError {
   if (error instanceof AppError && error.code !== "guest_refused") return error;
   const why = errorMessage(error);
   return new AppError("kernel_failed", `Cannot use the interpreter: ${why}`, { cause: error });
+}
+
+export function tooOld(action: string): AppError {
+  return new AppError("unsupported", `Cannot ${action}: the interpreter of this snapshot is too old`, {
+    remedy: advice("Build the snapshot again."),
+  });
 }
 
 export function tooLarge(action: string, why: string): AppError {

@@ -6,24 +6,33 @@
  */
 import { createDeferred, maxTimerMs } from "@forkd/base";
 import { AppError } from "@forkd/contract";
+import type { KernelDisplay, UncheckedDisplay } from "./display.ts";
+import type { KernelMessage } from "./messages.ts";
 import type { TakenOutput } from "./stray-output.ts";
-import type { KernelMessage, KernelValue } from "./messages.ts";
+import type { KernelValue } from "./value.ts";
 
 export const interruptEveryMs = 1_000;
 
 export interface EvalOptions {
   readonly code: string;
   readonly context: string;
+  /** variables for this eval */
+  readonly env?: Readonly<Record<string, string>>;
   /** 0 = none */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /** a promise delays further output until it resolves */
   readonly onOutput?: (stream: 1 | 2, bytes: Buffer) => void | Promise<void>;
-  /** Counts the bytes of the value while it arrives. If it throws, the value is dropped and the call rejects. */
+  /** a promise if the check of the result takes long; it rejects if the kernel sent garbage */
+  readonly onDisplay?: (display: KernelDisplay | Promise<KernelDisplay>) => void;
+  /**
+   * Counts the bytes of the value while it arrives. If it throws, the value is dropped and the call rejects; a
+   * displayed result is only left out.
+   */
   readonly hold?: (bytes: number) => void;
 }
 
-type EvalAnswer = KernelValue & {
+export type EvalAnswer = KernelValue & {
   readonly timedOut: boolean;
   /** bytes of output since the eval before that were not kept */
   readonly lostOutputBytes?: number;
@@ -42,8 +51,10 @@ export interface KernelRequest {
   /** The kernel starts to handle this message. */
   onRunning?(): void;
   onOutput?(stream: 1 | 2, bytes: Buffer): void | Promise<void>;
-  /** Whether so many more bytes of the answer may be kept; default: yes. */
-  room?(bytes: number): boolean;
+  /** undefined: there was no room for it */
+  onDisplay?(display: UncheckedDisplay | undefined): void;
+  /** Whether so many more bytes of the answer, or of a result before it, may be kept; default: yes. */
+  room?(bytes: number, isDisplay: boolean): boolean;
 }
 
 interface EvalHost {
@@ -55,6 +66,7 @@ interface EvalHost {
   giveUp(reason: AppError): void;
   /** The output since the eval before. */
   takeStray(): TakenOutput;
+  check(display: UncheckedDisplay): KernelDisplay | Promise<KernelDisplay>;
 }
 
 export function createEvalRequest(
@@ -72,6 +84,7 @@ export function createEvalRequest(
   let noRoom: Error | undefined;
   let hasStray = false;
   let lostOutputBytes = 0;
+  let droppedDisplays = 0;
 
   const finish = (settle: () => void): void => {
     lifetime.abort();
@@ -127,13 +140,23 @@ export function createEvalRequest(
       deliverStray();
       return deliver(stream, bytes);
     },
-    room(bytes) {
+    onDisplay(display) {
+      deliverStray();
+      if (!display) droppedDisplays++;
+      if (!display || stopReason) return;
+      try {
+        options.onDisplay?.(host.check(display));
+      } catch (error) {
+        stop(toError(error));
+      }
+    },
+    room(bytes, isDisplay) {
       if (stopReason) return false;
       try {
         options.hold?.(bytes);
         return true;
       } catch (error) {
-        noRoom = toError(error);
+        if (!isDisplay) noRoom = toError(error);
         return false;
       }
     },
@@ -142,7 +165,11 @@ export function createEvalRequest(
         const failure = stopReason ?? noRoom;
         if (failure) done.reject(failure);
         else if (answer.type === "V")
-          done.resolve({ ...answer.value, timedOut, ...(lostOutputBytes > 0 && { lostOutputBytes }) });
+          done.resolve({
+            ...withDropped(answer.value, droppedDisplays),
+            timedOut,
+            ...(lostOutputBytes > 0 && { lostOutputBytes }),
+          });
         else
           done.reject(
             new AppError("guest_refused", `Cannot evaluate: ${answer.type === "Z" ? answer.text : ""}`),
@@ -156,6 +183,12 @@ export function createEvalRequest(
   const onAbort = (): void => stop(evalCancelled(options.signal?.reason));
   options.signal?.addEventListener("abort", onAbort, { signal: lifetime.signal });
   return { request, outcome: done.promise };
+}
+
+/** Adds results that the host left out to those that the kernel did. */
+export function withDropped(value: KernelValue, dropped: number): KernelValue {
+  const droppedResults = (value.droppedResults ?? 0) + dropped;
+  return droppedResults > 0 ? { ...value, droppedResults } : value;
 }
 
 export function evalCancelled(cause: unknown): AppError {

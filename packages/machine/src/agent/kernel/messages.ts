@@ -4,63 +4,46 @@
  * The kernel runs the user's code, which can write to the kernel's socket itself. Its messages are not
  * trusted: each type has its own bound (../bounds.ts), and decoders throw KernelGarbage.
  */
-import { checkJson, checkJsonInTurns, JsonText } from "@forkd/base";
-import { contextNamePattern } from "@forkd/contract";
 import { kernelBounds } from "../bounds.ts";
+import { decodeDisplay, displayMaxBytes, type UncheckedDisplay } from "./display.ts";
+import { KernelGarbage } from "./garbage.ts";
+import { decodeValue, valueMaxBytes, type KernelValue } from "./value.ts";
 
 export const maxMessageBytes = kernelBounds.messageBytes;
 const headerBytes = 5;
 const idBytes = 4;
 const answerHeaderBytes = headerBytes + idBytes;
-/** V: status and the lengths of text and JSON */
-const valueHeaderBytes = 9;
-/** V: flags beside the status */
-const textCut = 0x10;
-const jsonCut = 0x20;
-const { valueWholeBytes: wholeBytes } = kernelBounds;
-const jsonBounds = { maxDepth: kernelBounds.valueJsonDepth };
-/** JSON up to this size is checked while the message is decoded. */
-const longJsonBytes = 64 * 1024;
 const ready = 0x59; // Y, the one message without an id
+const displayed = 0x4f; // O, the one message that is not the last for its id
 
 /** Longest payload by type. */
 const maxPayload: Readonly<Record<string, number>> = {
   Y: kernelBounds.readyBytes,
-  V: idBytes + valueHeaderBytes + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes + wholeBytes,
+  V: idBytes + valueMaxBytes,
+  O: idBytes + displayMaxBytes,
   // A longer one is dropped, because honest kernels have no limit for the number of contexts.
   A: kernelBounds.messageBytes,
   Z: kernelBounds.cannotBytes,
 };
-
-/** The kernel sent bytes that are not a valid message. */
-export class KernelGarbage extends Error {
-  override readonly name = "KernelGarbage";
-}
 
 export type KernelMessage =
   | { readonly type: "Y"; readonly text: string }
   | { readonly type: "V"; readonly id: number; readonly value: KernelValue }
   | { readonly type: "A"; readonly id: number; readonly bytes: Buffer }
   | { readonly type: "Z"; readonly id: number; readonly text: string }
+  /** Not an answer: a result of the eval `id`, which has not ended. */
+  | { readonly type: "O"; readonly id: number; readonly display: UncheckedDisplay; readonly bytes: number }
   /** The answer was not kept: it was too large, or there was no room for it. */
-  | { readonly type: "dropped"; readonly id: number; readonly why: "size" | "room" };
+  | {
+      readonly type: "dropped";
+      readonly id: number;
+      readonly why: "size" | "room";
+      readonly isDisplay: boolean;
+    };
 
-const valueStatus = ["value", "none", "error", "interrupted"] as const;
-
-export interface KernelValue {
-  readonly status: (typeof valueStatus)[number];
-  /** printed form, or the traceback */
-  readonly text: string;
-  /** length of the whole text, if it was cut; 0 if it is not known */
-  readonly wholeTextBytes?: number;
-  /** undefined if the value has no JSON form, or `isJsonCut` */
-  readonly json?: JsonText;
-  /** The JSON form was left out, or the message of the exception cut, because of its size. */
-  readonly isJsonCut?: true;
-  /** a long JSON form instead of `json`, for longJson() */
-  readonly uncheckedJson?: Buffer;
-  /** the exception, if `status` is error or interrupted and the kernel described it */
-  readonly error?: { readonly name: string; readonly value: string };
+/** Of a kernel by the text of its ready message. Before 3, the text does not name it. */
+export function protocolOf(version: string): number {
+  return Number(/; protocol=(\d{1,3})(?:;|$)/.exec(version)?.[1] ?? 2);
 }
 
 function u32(value: number): Buffer {
@@ -82,8 +65,38 @@ function encode(type: string, id: number, ...parts: readonly Uint8Array[]): Buff
   return Buffer.concat([Buffer.from(type), u32(length), u32(id), ...parts]);
 }
 
-export function encodeEval(id: number, context: string, code: string): Buffer {
-  return encode("E", id, short(Buffer.from(context)), Buffer.from(code));
+export function encodeEval(
+  id: number,
+  context: string,
+  code: string,
+  env: Readonly<Record<string, string>> = {},
+): Buffer {
+  const name = short(Buffer.from(context));
+  const variables = entries(env);
+  if (variables.length === 0) return encode("E", id, name, Buffer.from(code));
+  return encode("X", id, name, u32(variables.length), variables, Buffer.from(code));
+}
+
+/** `replace`: the context may exist, and keeps its directory and variables. */
+export function encodeNewContext(
+  id: number,
+  context: string,
+  { replace, cwd, env }: { replace: boolean; cwd: string; env: Readonly<Record<string, string>> },
+): Buffer {
+  const flags = Buffer.from([replace ? 1 : 0]);
+  return encode("N", id, flags, short(Buffer.from(context)), short(Buffer.from(cwd)), entries(env));
+}
+
+export function encodeWarmed(id: number): Buffer {
+  return encode("W", id);
+}
+
+function entries(env: Readonly<Record<string, string>>): Buffer {
+  return Buffer.from(
+    Object.entries(env)
+      .map(([name, value]) => `${name}=${value}\0`)
+      .join(""),
+  );
 }
 
 export function encodeKernelAfterFork(
@@ -91,8 +104,7 @@ export function encodeKernelAfterFork(
   entropy: Uint8Array,
   env: Readonly<Record<string, string>>,
 ): Buffer {
-  const entries = Object.entries(env).map(([name, value]) => Buffer.from(`${name}=${value}\0`));
-  return encode("R", id, short(entropy), ...entries);
+  return encode("R", id, short(entropy), entries(env));
 }
 
 export function encodeContexts(id: number): Buffer {
@@ -103,8 +115,8 @@ export function encodeDropContext(id: number, context: string): Buffer {
   return encode("D", id, short(Buffer.from(context)));
 }
 
-/** Asks whether so many more bytes of the answer to the message `id` may be kept. */
-export type Room = (id: number, bytes: number) => boolean;
+/** Asks whether so many more bytes of the answer to the message `id`, or of a result of it, may be kept. */
+export type Room = (id: number, bytes: number, isDisplay: boolean) => boolean;
 
 /**
  * Turns pieces of the control stream into messages. Buffers at most the received part of one message, as far
@@ -127,10 +139,16 @@ export class KernelMessageParser {
   }
 
   /** The id and missing bytes of an incomplete answer; undefined until its first nine bytes have arrived. */
-  get cutAnswer(): { readonly id: number; readonly missingBytes: number } | undefined {
+  get cutAnswer():
+    | { readonly id: number; readonly missingBytes: number; readonly isDisplay: boolean }
+    | undefined {
     if (this.#fill < answerHeaderBytes || this.#buffer[0] === ready) return undefined;
     const missingBytes = headerBytes + this.#buffer.readUInt32LE(1) - this.#fill;
-    return { id: this.#buffer.readUInt32LE(headerBytes), missingBytes };
+    return {
+      id: this.#buffer.readUInt32LE(headerBytes),
+      missingBytes,
+      isDisplay: this.#buffer[0] === displayed,
+    };
   }
 
   *push(piece: Buffer): Generator<KernelMessage> {
@@ -145,7 +163,7 @@ export class KernelMessageParser {
       this.#buffer = Buffer.alloc(0);
       this.#fill = 0;
       this.#drop = undefined;
-      yield drop ? { type: "dropped", id: message.readUInt32LE(headerBytes), why: drop } : decode(message);
+      yield drop ? dropped(message, drop) : decode(message);
     }
   }
 
@@ -186,8 +204,13 @@ export class KernelMessageParser {
 
   #hasRoom(size: number): boolean {
     if (this.#fill < answerHeaderBytes || this.#buffer[0] === ready) return true;
-    return this.#room(this.#buffer.readUInt32LE(headerBytes), size - this.#buffer.length);
+    const id = this.#buffer.readUInt32LE(headerBytes);
+    return this.#room(id, size - this.#buffer.length, this.#buffer[0] === displayed);
   }
+}
+
+function dropped(message: Buffer, why: "size" | "room"): KernelMessage {
+  return { type: "dropped", id: message.readUInt32LE(headerBytes), why, isDisplay: message[0] === displayed };
 }
 
 /** `message` has a checked header. */
@@ -199,104 +222,6 @@ function decode(message: Buffer): KernelMessage {
   const rest = payload.subarray(idBytes);
   if (type === "V") return { type, id, value: decodeValue(rest) };
   if (type === "A") return { type, id, bytes: rest };
+  if (type === "O") return { type, id, display: decodeDisplay(rest), bytes: rest.length };
   return { type: "Z", id, text: rest.toString("utf8", 0, kernelBounds.cannotTextBytes) };
-}
-
-function decodeValue(payload: Buffer): KernelValue {
-  const flags = payload[0] ?? -1;
-  const status = valueStatus[flags & ~(textCut | jsonCut)];
-  if (status === undefined) throw new KernelGarbage("value without a known status");
-  const text = longText(payload, 1, kernelBounds.valueTextBytes);
-  const json = longText(payload, 5 + text.length, kernelBounds.valueJsonBytes);
-  const end = valueHeaderBytes + text.length + json.length;
-  const isTextCut = (flags & textCut) !== 0;
-  if (payload.length !== end + (isTextCut ? wholeBytes : 0))
-    throw new KernelGarbage("value with bytes left over");
-  const form = status === "value" || status === "none" ? jsonOf(json) : errorOf(json);
-  return {
-    status,
-    text: text.toString(),
-    ...(isTextCut
-      ? { wholeTextBytes: wholeLength(payload.readBigUInt64LE(end), text.length) }
-      : looksCut(text) && { wholeTextBytes: 0 }),
-    ...form,
-    ...((flags & jsonCut) !== 0 && { isJsonCut: true }),
-  };
-}
-
-/** Only shown, so a number that cannot be right is as good as none. */
-function wholeLength(claimed: bigint, kept: number): number {
-  return claimed > BigInt(kept) && claimed <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(claimed) : 0;
-}
-
-/** A kernel of an older snapshot has no flags; its cut text has nearly the largest length and ends in `…`. */
-function looksCut(text: Buffer): boolean {
-  return text.length > kernelBounds.valueTextBytes - 8 && text.subarray(-3).equals(ellipsis);
-}
-
-const ellipsis = Buffer.from("…");
-
-function longText(payload: Buffer, at: number, limit: number): Buffer {
-  if (at + 4 > payload.length) throw new KernelGarbage("value is cut");
-  const length = payload.readUInt32LE(at);
-  if (length > payload.length - at - 4) throw new KernelGarbage("value is cut");
-  if (length > limit) throw new KernelGarbage(`value with a text of ${length} bytes`);
-  return payload.subarray(at + 4, at + 4 + length);
-}
-
-/** Checked, not parsed: the host passes it on as text. */
-function jsonOf(bytes: Buffer): Pick<KernelValue, "json" | "uncheckedJson" | "isJsonCut"> {
-  if (bytes.length === 0) return {};
-  if (bytes.length > longJsonBytes) return { uncheckedJson: bytes };
-  return textOf(bytes, checkJson(bytes, jsonBounds));
-}
-
-/** Checks JSON that is too long for one turn of the event loop. Rejects with KernelGarbage if it is invalid. */
-export async function longJson(bytes: Buffer): Promise<Pick<KernelValue, "json" | "isJsonCut">> {
-  return textOf(bytes, await checkJsonInTurns(bytes, jsonBounds));
-}
-
-function textOf(bytes: Buffer, fault: ReturnType<typeof checkJson>): Pick<KernelValue, "json" | "isJsonCut"> {
-  if (fault === "invalid") throw new KernelGarbage("value with invalid JSON");
-  return fault ? { isJsonCut: true } : { json: new JsonText(bytes.toString()) };
-}
-
-/** The traceback also names the exception, so a description beyond the bounds is not needed. */
-function errorOf(bytes: Buffer): Pick<KernelValue, "error"> {
-  if (bytes.length > kernelBounds.errorJsonBytes) return {};
-  const bounds = { maxDepth: kernelBounds.errorJsonDepth, maxValues: kernelBounds.errorJsonValues };
-  const fault = bytes.length === 0 ? undefined : checkJson(bytes, bounds);
-  if (fault === "invalid") throw new KernelGarbage("error with invalid JSON");
-  if (fault) return {};
-  const parsed: unknown = bytes.length === 0 ? {} : JSON.parse(bytes.toString());
-  const { name, value } = Object(parsed) as { name?: unknown; value?: unknown };
-  return {
-    error: {
-      name: typeof name === "string" ? wellFormed(name) : "Error",
-      value: typeof value === "string" ? wellFormed(value) : "",
-    },
-  };
-}
-
-/** Replaces lone surrogates, which JSON can contain and UTF-8 cannot. */
-function wellFormed(text: string): string {
-  return Buffer.from(text).toString();
-}
-
-/**
- * The names in the answer to `C`, each followed by NUL; undefined if there are too many. Stops at the first
- * name that is not one, so that the cost does not follow the size of the answer.
- */
-export function decodeNames(bytes: Buffer): string[] | undefined {
-  const names: string[] = [];
-  for (let at = 0; at < bytes.length;) {
-    const end = bytes.indexOf(0, at);
-    if (end < 0) throw new KernelGarbage("names without an end");
-    const name = bytes.toString("latin1", at, Math.min(end, at + 65));
-    if (!contextNamePattern.test(name)) throw new KernelGarbage("name that no context can have");
-    if (names.length >= kernelBounds.contexts) return undefined;
-    names.push(name);
-    at = end + 1;
-  }
-  return names;
 }

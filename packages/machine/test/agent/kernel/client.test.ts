@@ -103,9 +103,9 @@ test("contexts are separate, are listed and can be dropped", async () => {
   await using kernel = await startKernel(agent.client);
   await kernel.evaluate({ code: "y = 1", context: "one" });
   assert.equal((await kernel.evaluate({ code: "y", context: "two" })).error?.name, "NameError");
-  assert.deepEqual((await kernel.contexts()).sort(), ["default", "one", "two"]);
+  assert.deepEqual((await kernel.contexts()).map(({ name }) => name).sort(), ["default", "one", "two"]);
   await kernel.dropContext("one");
-  assert.deepEqual((await kernel.contexts()).sort(), ["default", "two"]);
+  assert.deepEqual((await kernel.contexts()).map(({ name }) => name).sort(), ["default", "two"]);
 });
 
 test("a timeout interrupts the code and keeps the kernel", async () => {

@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { JsonText } from "@forkd/base";
 import {
-  decodeNames,
   encodeDropContext,
   encodeEval,
   encodeKernelAfterFork,
-  KernelGarbage,
   KernelMessageParser,
   maxMessageBytes,
   type KernelMessage,
 } from "../../../src/agent/kernel/messages.ts";
+import { decodeContexts } from "../../../src/agent/kernel/contexts.ts";
+import { KernelGarbage } from "../../../src/agent/kernel/garbage.ts";
 import { u32, u8 } from "../support/fake-guest.ts";
 import { Random } from "../support/random.ts";
 
@@ -106,7 +106,7 @@ test("cutAnswer has the id and missing bytes once nine bytes have arrived", () =
   const whole = message("A", u32(77), Buffer.alloc(10));
   for (let at = 0; at < whole.length; at++) {
     const cut = parser.cutAnswer;
-    assert.deepEqual(cut, at < 9 ? undefined : { id: 77, missingBytes: whole.length - at });
+    assert.deepEqual(cut, at < 9 ? undefined : { id: 77, missingBytes: whole.length - at, isDisplay: false });
     parser.push(whole.subarray(at, at + 1)).next();
   }
   assert.equal(parser.cutAnswer, undefined);
@@ -132,10 +132,13 @@ test("KernelMessageParser yields messages or throws KernelGarbage for random byt
   assert.ok(refused > 0 && refused < 5000);
 });
 
-test("decodeNames() requires a NUL after each name", () => {
-  assert.deepEqual(decodeNames(Buffer.from("a\0bc\0")), ["a", "bc"]);
-  assert.deepEqual(decodeNames(Buffer.alloc(0)), []);
-  assert.throws(() => decodeNames(Buffer.from("a")), KernelGarbage);
+test("decodeContexts() requires a NUL after each text, and a directory from protocol 3 on", () => {
+  assert.deepEqual(decodeContexts(Buffer.from("a\0bc\0"), 2), [{ name: "a" }, { name: "bc" }]);
+  assert.deepEqual(decodeContexts(Buffer.from("a\0/tmp\0"), 3), [{ name: "a", cwd: "/tmp" }]);
+  assert.deepEqual(decodeContexts(Buffer.alloc(0), 3), []);
+  assert.throws(() => decodeContexts(Buffer.from("a"), 2), KernelGarbage);
+  assert.throws(() => decodeContexts(Buffer.from("a\0"), 3), KernelGarbage);
+  assert.throws(() => decodeContexts(Buffer.from(`a\0${"x".repeat(5000)}\0`), 3), KernelGarbage);
 });
 
 test("a value says what its kernel has cut", () => {
@@ -164,7 +167,7 @@ test("a value says what its kernel has cut", () => {
   const error = decoded(value(1, 0x22, "x", '{"name":"E","value":"v"}'));
   assert.deepEqual(
     [error?.status, error?.error, error?.isJsonCut],
-    ["error", { name: "E", value: "v" }, true],
+    ["error", { name: "E", value: "v", frames: [] }, true],
   );
   // A kernel of an older snapshot has no flags.
   const long = `${"x".repeat((4 << 20) - 3)}…`;
