@@ -5,14 +5,18 @@ because of its size). They may call user code (__repr__, tolist, __str__) and ra
 catches them.
 """
 import json
+import linecache
 import os
 import traceback
 
 MAX_TEXT = 4 << 20
 MAX_MESSAGE = 65536
 MAX_CHAIN = 100
+MAX_FRAMES = 100
+MAX_LINE = 1000
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_OWN = (os.path.join(_HERE, "kernel.py"), os.path.join(_HERE, "forkd.py"), os.path.abspath(__file__))
+_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + "/"
+_OWN = frozenset(os.path.join(_HERE, name) for name in os.listdir(_HERE) if name.endswith(".py"))
 
 
 class _TooLarge(Exception):
@@ -32,6 +36,30 @@ def _convert(value):
 
 
 _encode = json.JSONEncoder(allow_nan=False, default=_convert).encode
+
+
+def to_json(value):
+    """The JSON form of a value as bytes, with null for numbers that JSON does not have; None if it is too large."""
+    try:
+        try:
+            form = _encode(value)
+        except ValueError:  # not a finite number, or a cycle, which fails again
+            form = json.dumps(_finite(value, 0), allow_nan=False, default=_convert)
+    except (_TooLarge, MemoryError, RecursionError):
+        return None
+    return form.encode() if len(form) <= MAX_TEXT else None
+
+
+def _finite(value, depth):
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if depth > 100:
+        raise RecursionError
+    if isinstance(value, dict):
+        return {key: _finite(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each, depth + 1) for each in value]
+    return value
 
 
 def show(value):
@@ -101,5 +129,32 @@ def explain(error):
     except Exception:
         value = "<exception str() failed>"
     text, whole = _cut("".join(traceback.format_exception(type(error), error, trace)))
-    description = json.dumps({"name": type(error).__name__, "value": value[:MAX_MESSAGE]}).encode()
-    return text, description, whole, len(value) > MAX_MESSAGE
+    description = {"name": type(error).__name__, "value": value[:MAX_MESSAGE], "frames": _frames(error, trace)}
+    return text, json.dumps(description).encode(), whole, len(value) > MAX_MESSAGE
+
+
+def _frames(error, trace):
+    """The frames of the user's code, as data. Of many, the first and the last remain."""
+    frames = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not _is_library(code.co_filename):
+            text = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals)
+            frames.append(_frame(code.co_filename, trace.tb_lineno, code.co_name, text))
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        frames.append(_frame(error.filename, error.lineno, "", error.text))
+    if len(frames) > MAX_FRAMES:
+        half = MAX_FRAMES // 2
+        frames = frames[:half] + frames[-half:]
+    return frames
+
+
+def _is_library(file):
+    return (file in _OWN or file.startswith(("<frozen ", _LIBRARY)) or "/site-packages/" in file
+            or "/dist-packages/" in file)
+
+
+def _frame(file, line, function, text):
+    return {"file": str(file)[:MAX_LINE], "line": line or 0, "function": str(function)[:MAX_LINE],
+            "text": str(text or "").strip()[:MAX_LINE]}

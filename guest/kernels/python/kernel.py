@@ -10,63 +10,39 @@ Invariants:
 - After a fork, code is slow when it runs for the first time, so the path from message to reply is short: one
   blocking read, one compile, one write. asyncio and traceback run only for code that needs them.
 """
-import __future__
 import _signal
-import ast
 import atexit
-import builtins
-import fcntl
 import io
 import json
-import linecache
 import os
 import struct
 import sys
-import types
 
 import forkd
+import forkd_charts  # noqa: F401: modules of the kernel cannot be imported once sys.path is that of the user
+import forkd_display
+import forkd_ipython
+import forkd_libraries
+import forkd_magic  # noqa: F401
+import forkd_run
+import forkd_wire
 from forkd_values import explain, show
 
 RESEED = 41  # the signal that the agent sends
 MAX_MESSAGE = 16 << 20
-KEPT_SOURCES = 1000
-TEXT_CUT = 16  # flags in the status of a value
-JSON_CUT = 32
 HEADER = struct.Struct("<BI")
 ANSWER = struct.Struct("<BII")
-VALUE = struct.Struct("<BIIBI")
-U64 = struct.Struct("<Q")
 U32 = struct.Struct("<I")
 U16 = struct.Struct("<H")
-AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-FUTURE = 0
-for _name in __future__.all_feature_names:
-    FUTURE |= getattr(__future__, _name).compiler_flag
-FUTURE &= ~0x10  # nested_scopes shares its bit with CO_NESTED
-CO_COROUTINE = 0x80
 PID = os.getpid()
 
 
-class Context:
-    """A namespace that is a real module, so that pickle and dataclasses find its definitions."""
 
-    def __init__(self, name):
-        if name == "default":
-            module = "__main__"
-        elif name.isidentifier():
-            module = "context_" + name
-        else:  # a dot would make the import system look for a package
-            module = "context-" + name.encode().hex()
-        self.module = types.ModuleType(module)
-        self.space = self.module.__dict__
-        self.space["__builtins__"] = builtins
-        self.flags = AWAIT  # plus the __future__ features enabled so far
-        sys.modules[module] = self.module
+class _Refused(Exception):
+    """A message that cannot be done; its text goes to the host as it is."""
 
 
-_contexts = {}
 _count = 0
-_loop = None
 _armed = False
 _missed = False
 _seeding = False
@@ -78,7 +54,9 @@ def _on_sigint(_signum, frame):
     # it: an interrupt that arrives at the end of the eval must not stop the kernel.
     global _missed, _late
     if _armed:
-        if _seeding or frame is not None and frame.f_code is _RESEED_CODE:
+        if forkd_wire.shielded:
+            forkd_wire.held_back = True
+        elif _seeding or frame is not None and frame.f_code is _RESEED_CODE:
             _late = True
         elif frame is not None and frame.f_code is not _GUARD_CODE:
             raise KeyboardInterrupt
@@ -122,80 +100,47 @@ def _guard(function, *args):
 _GUARD_CODE = _guard.__code__
 
 
-async def _chain(codes, space):
-    value = None
-    for code in codes:
-        value = eval(code, space)
-        if code.co_flags & CO_COROUTINE:
-            value = await value
-    return value
-
-
-def _await(codes, space):
-    """Runs code that awaits. The loop and its tasks persist; the tasks continue whenever an eval awaits."""
-    global _loop
-    import asyncio
-    if _loop is None or _loop.is_closed():
-        _loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(_loop)
-    task = _loop.create_task(_chain(codes, space))
-    try:
-        return _loop.run_until_complete(task)
-    except KeyboardInterrupt:
-        if not task.done():
-            task.cancel()
-            # With a timeout: the interrupt may have hit the loop just before it ran the task.
-            _loop.run_until_complete(asyncio.wait([task], timeout=1))
-        raise
-
-
-def _compile(source, name, context):
-    """Code objects to run in order; the last one gives the value."""
-    flags = context.flags
-    if "\n" not in source:
-        try:  # mostly an expression, which compiles without an AST of Python objects
-            return (compile(source, name, "eval", flags, True),)
-        except SyntaxError:
-            pass
-    tree = compile(source, name, "exec", flags | ast.PyCF_ONLY_AST, True)
-    body = tree.body
-    last = body.pop() if body and type(body[-1]) is ast.Expr else None
-    first = compile(tree, name, "exec", flags, True)
-    context.flags = flags = flags | first.co_flags & FUTURE
-    if last is None:
-        return (first,)
-    last = compile(ast.Expression(last.value), name, "eval", flags, True)
-    return (first, last) if body else (last,)
-
-
-def _remember(name, source):
-    # Tracebacks, inspect.getsource and pdb read this. Lines end where the compiler ends them, not as in
-    # splitlines.
-    lines = io.StringIO(source, None).readlines() if "\n" in source or "\r" in source else [source + "\n"]
-    linecache.cache[name] = (len(source), None, lines, name)
-    if _count > KEPT_SOURCES:
-        linecache.cache.pop("<eval-%d>" % (_count - KEPT_SOURCES), None)
+def _show_figures(*_args, **_named):
+    """Shows the open figures of pyplot and closes them."""
+    for figure in forkd_libraries.take_figures():
+        forkd_display.display(figure)
 
 
 def _evaluate(context, name, source):
     """Runs the code. Returns text and JSON of its value, or None."""
     if _missed:  # an interrupt arrived just before this call
         raise KeyboardInterrupt
-    space = context.space
-    _remember(name, source)
-    codes = _compile(source, name, context)
-    value = None
-    for code in codes:
-        if code.co_flags & CO_COROUTINE:
-            value = _await(codes, space)
-            break
-    else:
-        for code in codes:
-            value = eval(code, space)
-    if value is None:
-        return None
-    space["_"] = value
-    return show(value)
+    if forkd_run.current is not context:
+        forkd_run.enter(context)
+    forkd_run.remember(name, source, _count)
+    value = forkd_run.run(context, name, source)
+    shown = None
+    if value is not None:
+        context.space["_"] = value
+        shown = show(value)
+        has_figures = "matplotlib" in sys.modules and forkd_libraries.has_figures()
+        if has_figures or type(value) not in forkd_display.PLAIN:
+            forkd_display.show_main(value, shown[0].decode(), has_figures)
+    if "matplotlib" in sys.modules:
+        _show_figures()
+    return shown
+
+
+def _set_env(variables):
+    """Sets variables of the environment. Returns what restores those before."""
+    before = {}
+    for name, value in variables.items():
+        before[name] = os.environb.get(name)
+        os.environb[name] = value
+    return before
+
+
+def _restore_env(before):
+    for name, value in before.items():
+        if value is not None:
+            os.environb[name] = value
+        else:
+            os.environb.pop(name, None)
 
 
 def _install_handlers():
@@ -243,22 +188,44 @@ def _exit_child(error):
         os._exit(status)
 
 
-def _serve_eval(ident, payload):
+def _variables(block):
+    variables = {}
+    for entry in block.split(b"\0"):
+        if entry:
+            name, equals, value = entry.partition(b"=")
+            if not equals:
+                raise ValueError("an environment entry has no =")
+            variables[name] = value
+    return variables
+
+
+def _serve_eval(kind, ident, payload):
     global _count
-    end = 6 + U16.unpack_from(payload, 4)[0]
-    if end > len(payload):
-        raise ValueError("the context name exceeds the message")
-    name = payload[6:end].decode()
+    name, end = _name(payload, 4)
+    variables = None
+    if kind == 88:  # X
+        start = end + 4
+        end = start + U32.unpack_from(payload, end)[0]
+        if end > len(payload):
+            raise ValueError("the environment exceeds the message")
+        variables = _variables(payload[start:end])
     source = payload[end:].decode()
-    context = _contexts.get(name)
-    if context is None:
-        context = _contexts[name] = Context(name)
+    context = forkd_run.context_named(name)
+    if context.env:
+        variables = dict(context.env, **variables) if variables else context.env
     _count += 1
+    context.count += 1
+    forkd_wire.begin(ident)
+    before = _set_env(variables) if variables else None
     shown, error = _guard(_evaluate, context, "<eval-%d>" % _count, source)
     if os.getpid() != PID:
         _exit_child(error)
+    if error is not None and not isinstance(error, KeyboardInterrupt) and "matplotlib" in sys.modules:
+        _guard(_show_figures)
     _, failure = _guard(_flush)
     _install_handlers()
+    if before:
+        _restore_env(before)
     if error is None:
         error = failure if isinstance(failure, KeyboardInterrupt) else None
     if error is not None:
@@ -272,35 +239,61 @@ def _serve_eval(ident, payload):
         status, shown = 1, (b"", b"", 0, False)
     else:
         status = 0
-    text, form, whole, large = shown
-    end = b""
-    if whole:
-        status |= TEXT_CUT
-        end = U64.pack(whole)
-    if large:
-        status |= JSON_CUT
-    size = 13 + len(text) + len(form) + len(end)
-    _send(VALUE.pack(86, size, ident, status, len(text)) + text + U32.pack(len(form)) + form + end)
+    forkd_wire.send_value(ident, status, shown, context.count)
+
+
+def _name(payload, at):
+    """A name in a message, and where it ends."""
+    end = at + 2 + U16.unpack_from(payload, at)[0]
+    if end > len(payload):
+        raise ValueError("the name exceeds the message")
+    return payload[at + 2:end].decode(), end
+
+
+def _new_context(payload):
+    name, end = _name(payload, 5)
+    cwd, end = _name(payload, end)
+    context = forkd_run.contexts.get(name)
+    if context is not None and not payload[4] & 1:
+        raise _Refused("exists: there is a context of that name")
+    if cwd and not os.path.isdir(cwd):
+        raise _Refused("cwd: %s is not a directory" % cwd)
+    if context is not None:
+        forkd_run.forget(context)
+        context.restart()
+    else:
+        context = forkd_run.contexts[name] = forkd_run.Context(name, cwd or None, _variables(payload[end:]))
+    return os.fsencode(forkd_run.cwd_of(context))
+
+
+def _drop_context(payload):
+    name, _ = _name(payload, 4)
+    if name == "default":
+        raise ValueError("the default context cannot be dropped")
+    context = forkd_run.contexts.pop(name, None)
+    if context is not None:
+        forkd_run.forget(context)
+        sys.modules.pop(context.module.__name__, None)
+
+
+def _list_contexts():
+    return b"".join(name.encode() + b"\0" + os.fsencode(forkd_run.cwd_of(context)) + b"\0"
+                    for name, context in forkd_run.contexts.items())
 
 
 def _after_fork(payload):
     end = 6 + U16.unpack_from(payload, 4)[0]
     if end > len(payload):
         raise ValueError("the entropy exceeds the message")
-    for entry in payload[end:].split(b"\0"):
-        if entry:
-            key, equals, value = entry.partition(b"=")
-            if not equals:
-                raise ValueError("an environment entry has no =")
-            os.environb[key] = value
+    os.environb.update(_variables(payload[end:]))
     forkd._run(payload[6:end])
 
 
 def _serve(kind, payload):
     ident = U32.unpack_from(payload)[0]
     try:
-        if kind == 69:  # E
-            _serve_eval(ident, payload)
+        if kind == 69 or kind == 88:  # E, X
+            _serve_eval(kind, ident, payload)
             return
         answer = b""
         if kind == 82:  # R
@@ -308,40 +301,25 @@ def _serve(kind, payload):
             if forkd._callbacks:
                 _flush()
         elif kind == 67:  # C
-            answer = b"".join(name.encode() + b"\0" for name in _contexts)
+            answer = _list_contexts()
+        elif kind == 78:  # N
+            answer = _new_context(payload)
+        elif kind == 87:  # W
+            forkd_run.keep_warm()
         elif kind == 68:  # D
-            name = payload[6:6 + U16.unpack_from(payload, 4)[0]].decode()
-            if name == "default":
-                raise ValueError("the default context cannot be dropped")
-            context = _contexts.pop(name, None)
-            if context is not None:
-                sys.modules.pop(context.module.__name__, None)
+            _drop_context(payload)
         else:
             raise ValueError("unknown message")
-    except _ControlClosed:
+    except forkd_wire.ControlClosed:
         raise
     except BaseException as error:
         if os.getpid() != PID:
             _exit_child(error)
-        text = "%s: %s" % (type(error).__name__, error)
+        text = str(error) if isinstance(error, _Refused) else "%s: %s" % (type(error).__name__, error)
         kind, answer = 90, text.encode("utf-8", "backslashreplace")[:65536]
     else:
         kind = 65
-    _send(ANSWER.pack(kind, 4 + len(answer), ident) + answer)
-
-
-class _ControlClosed(Exception):
-    """The control stream is closed or broken."""
-
-
-def _send(data):
-    try:
-        sent = os.write(_control, data)
-        while sent < len(data):
-            data = data[sent:]
-            sent = os.write(_control, data)
-    except OSError as error:
-        raise _ControlClosed(error)
+    forkd_wire.send(ANSWER.pack(kind, 4 + len(answer), ident) + answer)
 
 
 def _loop_forever():
@@ -349,47 +327,39 @@ def _loop_forever():
     need = 5
     while True:
         while len(data) < need:
-            more = os.read(_control, max(65536, need - len(data)))
+            more = os.read(forkd_wire.control, max(65536, need - len(data)))
             if not more:
                 return
             data = data + more if data else more
         kind, length = HEADER.unpack_from(data)
         if length > MAX_MESSAGE or length < 4:
-            raise _ControlClosed("cannot accept a message of %d bytes" % length)
+            raise forkd_wire.ControlClosed("cannot accept a message of %d bytes" % length)
         need = 5 + length
         if len(data) >= need:
             payload, data, need = data[5:need], data[need:], 5
             _serve(kind, payload)
 
 
-def _move_control():
-    """Moves descriptor 3 to a high number, so that user code gets low ones; programs do not inherit it."""
-    for low in (900, 200, 60):
-        try:
-            fd = fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, low)
-            os.close(3)
-            return fd
-        except OSError as error:
-            if error.errno != 22:  # EINVAL: above the limit of descriptors
-                raise
-    raise OSError("cannot move the control stream: the limit of descriptors is below 60")
-
-
 if __name__ == "__main__":
-    _control = _move_control()
+    forkd_wire.move_control()
+    forkd_wire.flush = _flush
     _own = {1: _open_output(1), 2: _open_output(2)}
     sys.stdout = sys.__stdout__ = _own[1]
     sys.stderr = sys.__stderr__ = _own[2]
     sys.argv = [""]
     sys.path[0] = ""  # the working directory, as in an interactive interpreter
     _kernel = sys.modules["__main__"]  # keep a reference: the default context replaces it
-    _contexts["default"] = Context("default")
+    forkd_run.contexts["default"] = forkd_run.Context("default")
+    forkd_run.current = forkd_run.contexts["default"]
+    forkd_display.emit = forkd_wire.emit
+    sys.meta_path.insert(0, forkd_libraries.PyplotHook(_show_figures, forkd_display.display))
+    forkd_ipython.install()
     _install_handlers()
     try:
-        _greeting = b"python " + sys.version.split()[0].encode()
-        _send(HEADER.pack(89, len(_greeting)) + _greeting)
+        _greeting = b"python " + sys.version.split()[0].encode() + b"; protocol=3"
+        forkd_wire.send(HEADER.pack(89, len(_greeting)) + _greeting)
         _loop_forever()
-    except _ControlClosed as error:
+    except forkd_wire.ControlClosed as error:
         os.write(2, b"forkd kernel: %s\n" % str(error).encode())
     # Not sys.exit, which would wait for threads of user code.
     atexit._run_exitfuncs()

@@ -17,21 +17,52 @@ RESEED = 41  # the signal that the agent sends
 TIMEOUT = float(os.environ.get("FORKD_TEST_TIMEOUT", "20"))
 
 
-class Value:
+PARTS = ("text", "html", "markdown", "svg", "latex", "javascript", "png", "jpeg", "pdf", "json", "data", "chart",
+         "extra")
+
+
+class Result:
+    """A message `O`: attributes of its forms, bytes for images, values for JSON; None if there is none."""
+
     def __init__(self, payload):
+        flags, mask = struct.unpack_from("<BH", payload, 4)
+        self.main = bool(flags & 1)
+        self.cut = [part for index, part in enumerate(PARTS) if mask & 1 << index]
+        self.forms = {}
+        at = 7
+        while at < len(payload):
+            number, size = struct.unpack_from("<BI", payload, at)
+            part, data = PARTS[number - 1], payload[at + 5:at + 5 + size]
+            assert len(data) == size and part not in self.forms
+            binary, structured = ("png", "jpeg", "pdf"), ("json", "data", "chart", "extra")
+            self.forms[part] = data if part in binary else json.loads(data) if part in structured else data.decode()
+            at += 5 + size
+
+    def __getattr__(self, name):
+        if name not in PARTS:
+            raise AttributeError(name)
+        return self.forms.get(name)
+
+    def __repr__(self):
+        return "Result(%s, %.2000r, cut=%r)" % (self.main, self.forms, self.cut)
+
+
+class Value:
+    def __init__(self, payload, results=()):
+        self.results = list(results)
         flags, size = struct.unpack_from("<BI", payload, 4)
         self.status = flags & 15
         self.json_cut = bool(flags & 32)
         self.text = payload[9:9 + size].decode()
         rest = payload[9 + size:]
-        # the length of the whole text, if it was cut
-        self.whole = None
-        if flags & 16:
-            (self.whole,) = struct.unpack_from("<Q", rest, len(rest) - 8)
-            rest = rest[:-8]
         (length,) = struct.unpack_from("<I", rest)
-        self.form = rest[4:].decode()
-        assert length == len(rest) - 4
+        self.form = rest[4:4 + length].decode()
+        rest = rest[4 + length:]
+        # the length of the whole text, if it was cut; the number of the eval; results that were left out
+        (self.whole, rest) = (struct.unpack_from("<Q", rest)[0], rest[8:]) if flags & 16 else (None, rest)
+        (self.count, rest) = (struct.unpack_from("<I", rest)[0], rest[4:]) if flags & 64 else (None, rest)
+        (self.dropped, rest) = (struct.unpack_from("<I", rest)[0], rest[4:]) if flags & 128 else (0, rest)
+        assert rest == b""
         self.json = json.loads(self.form) if self.form else None
 
     def __repr__(self):
@@ -134,20 +165,40 @@ class Kernel:
         return self.send(b"E", struct.pack("<H", len(name)) + name + code.encode())
 
     def value(self, ident):
-        kind, payload = self.answer(ident)
+        results = []
+        while True:
+            kind, payload = self.answer(ident)
+            if kind != b"O":
+                break
+            results.append(Result(payload))
         assert kind == b"V", (kind, payload)
-        return Value(payload)
+        return Value(payload, results)
 
     def eval(self, code, context="default"):
         return self.value(self.start(code, context))
+
+    def eval_with(self, code, env, context="default"):
+        name = context.encode()
+        block = b"".join(b"%s=%s\0" % (key.encode(), value.encode()) for key, value in env.items())
+        return self.value(self.send(b"X", struct.pack("<H", len(name)) + name + struct.pack("<I", len(block))
+                                    + block + code.encode()))
+
+    def new_context(self, context, cwd="", env=None, replace=False):
+        texts = b"".join(struct.pack("<H", len(text)) + text for text in (context.encode(), cwd.encode()))
+        block = b"".join(b"%s=%s\0" % (key.encode(), value.encode()) for key, value in (env or {}).items())
+        return self.ask(b"N", bytes([replace]) + texts + block)
 
     def after_fork(self, entropy, env=()):
         return self.ask(b"R", struct.pack("<H", len(entropy)) + entropy + b"".join(e.encode() + b"\0" for e in env))
 
     def contexts(self):
-        kind, names = self.ask(b"C")
-        assert kind == b"A" and names.endswith(b"\0")
-        return names[:-1].decode().split("\0")
+        return [name for name, _ in self.contexts_with_cwd()]
+
+    def contexts_with_cwd(self):
+        kind, texts = self.ask(b"C")
+        assert kind == b"A" and texts.endswith(b"\0")
+        texts = texts[:-1].decode().split("\0")
+        return list(zip(texts[::2], texts[1::2]))
 
     def drop(self, context):
         name = context.encode()

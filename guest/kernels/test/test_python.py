@@ -80,7 +80,9 @@ class PythonKernel(python_case.PythonCase):
         self.k.eval("# \x0c comment\ndef f(n):\n    return 1 / n\n")
         value = self.k.eval("x = 1\nf(0)\n")
         self.assertEqual(value.status, 2)
-        self.assertEqual(value.json, {"name": "ZeroDivisionError", "value": "division by zero"})
+        self.assertEqual(value.json, {"name": "ZeroDivisionError", "value": "division by zero", "frames": [
+            {"file": "<eval-2>", "line": 2, "function": "<module>", "text": "f(0)"},
+            {"file": "<eval-1>", "line": 3, "function": "f", "text": "return 1 / n"}]})
         lines = value.text.splitlines()
         self.assertEqual(lines[0], "Traceback (most recent call last):")
         self.assertEqual(lines[1:3], ['  File "<eval-2>", line 2, in <module>', "    f(0)"])
@@ -98,12 +100,13 @@ class PythonKernel(python_case.PythonCase):
     def test_exit_is_an_error(self):
         for code in ("exit(3)", "import sys\nsys.exit(3)", "raise SystemExit(3)"):
             value = self.k.eval(code)
-            self.assertEqual((value.status, value.json), (2, {"name": "SystemExit", "value": "3"}))
+            self.assertEqual((value.status, value.json["name"], value.json["value"]), (2, "SystemExit", "3"))
         self.alive()
 
     def test_failing_repr_is_an_error(self):
         self.k.eval("class B:\n def __repr__(self): raise ValueError('no')\n")
-        self.assertEqual(self.k.eval("B()").json, {"name": "ValueError", "value": "no"})
+        value = self.k.eval("B()").json
+        self.assertEqual((value["name"], value["value"]), ("ValueError", "no"))
 
     def test_failing_str_of_an_exception(self):
         self.k.eval("class E(Exception):\n def __str__(self): raise ValueError\n")

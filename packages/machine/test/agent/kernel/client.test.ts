@@ -17,7 +17,13 @@ test("a kernel reports its version and evaluates code", async () => {
   await using kernel = await startKernel(agent.client);
   assert.match(await kernel.ready, /^python 3\./);
   const value = await kernel.evaluate({ code: "x = [1, 'ä']\nx", context });
-  assert.deepEqual(value, { status: "value", text: "[1, 'ä']", json: value.json, timedOut: false });
+  assert.deepEqual(value, {
+    status: "value",
+    text: "[1, 'ä']",
+    json: value.json,
+    executionCount: 1,
+    timedOut: false,
+  });
   assert.deepEqual(value.json?.parse(), [1, "ä"]);
   assert.equal((await kernel.evaluate({ code: "x.append(2)", context })).status, "none");
   assert.equal((await kernel.evaluate({ code: "len(x)", context })).json?.parse(), 3);
