@@ -10,8 +10,8 @@ import os, struct, sys, time
 def _kernel():
     frame = sys._getframe()
     while frame:
-        if "ident" in frame.f_locals and "_control" in frame.f_globals:
-            return frame.f_locals["ident"], frame.f_globals["_control"]
+        if "ident" in frame.f_locals and "forkd_wire" in sys.modules:
+            return frame.f_locals["ident"], sys.modules["forkd_wire"].control
         frame = frame.f_back
 ident, control = _kernel()
 def send(data):
@@ -58,6 +58,24 @@ export const kernelAttacks: Readonly<Record<string, (sandbox: Sandbox) => Promis
     `send(message(b"V", struct.pack("<BI", 0, 0x7fffffff))); hang()`,
   ),
   "value, wrong order": evalWith(`send(message(b"A", b"")); hang()`),
+  "result, oversized": evalWith(
+    `send(message(b"O", struct.pack("<BHBI", 0, 0, 2, 9_000_000) + b"x" * 9_000_000)); hang()`,
+  ),
+  "result, endless": evalWith(`while True: send(message(b"O", struct.pack("<BHBI", 0, 0, 1, 1) + b"x"))`),
+  "result, endless and large": evalWith(
+    `while True: send(message(b"O", struct.pack("<BHBI", 0, 0, 7, 4_000_000) + b"x" * 4_000_000))`,
+  ),
+  "result, lying length of the form": evalWith(
+    `send(message(b"O", struct.pack("<BHBI", 0, 0, 1, 0x7fffffff))); hang()`,
+  ),
+  "result, unknown form": evalWith(`send(message(b"O", struct.pack("<BHBI", 0, 0, 99, 0))); hang()`),
+  "result, invalid JSON": evalWith(
+    `send(message(b"O", struct.pack("<BHBI", 0, 0, 10, 300_000) + b"[" * 300_000)); hang()`,
+  ),
+  "result, data that is no table": evalWith(
+    `send(message(b"O", struct.pack("<BHBI", 0, 0, 11, 2) + b"[]")); hang()`,
+  ),
+  "result, of another eval": evalWith(`send(message(b"O", struct.pack("<BH", 0, 0), ident ^ 1)); hang()`),
   "error, oversized": evalWith(
     `send(value(b"t" * 4_000_000, b'{"name":"' + b"n" * 6_000_000 + b'","value":"' + b"v" * 6_000_000 + b'"}', 2)); hang()`,
   ),

@@ -305,7 +305,7 @@ frame = sys._getframe()
 while "ident" not in frame.f_locals: frame = frame.f_back
 form = ${json}
 data = struct.pack("<BIIBI", 86, 13 + len(form), frame.f_locals["ident"], 0, 0) + struct.pack("<I", len(form)) + form
-while data: data = data[os.write(frame.f_globals["_control"], data):]
+while data: data = data[os.write(sys.modules["forkd_wire"].control, data):]
 `;
 }
 
