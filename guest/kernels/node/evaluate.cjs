@@ -13,9 +13,13 @@ const path = require("node:path");
 const util = require("node:util");
 const vm = require("node:vm");
 const { afterFork, random } = require("./after-fork.cjs");
+const { display } = require("./display.cjs");
 
 const MAX_TEXT = 4 << 20;
 const MAX_MESSAGE = 65536;
+const MAX_FRAMES = 100;
+const MAX_LINE = 1000;
+const KEPT_SOURCES = 100;
 const LEXICAL = /\b(?:await|let|const|class|using)\b/;
 const FRAME = /^\s+at /;
 const GROUP = "eval";
@@ -57,12 +61,35 @@ function addGlobals(target) {
     Object.defineProperty(target, name, { value, writable: true, configurable: true });
   put("require", require_);
   put("forkd", forkd);
+  put("display", display);
   put("console", globalThis.console); // the one of a new context writes only to the inspector
 }
 
+// What the warm-up has left in the default context: [name, value], and its working directory.
+let warm = { bindings: [], cwd: undefined };
+
+/** New contexts begin with what the default one has now. Functions keep the globals of the default one. */
+function keepWarm(context) {
+  const own = Object.getOwnPropertyNames(globalThis).filter((name) => !Object.hasOwn(baseline, name));
+  const lexical = call("Runtime.globalLexicalScopeNames", {})?.names ?? [];
+  const bindings = own.map((name) => [name, globalThis[name]]);
+  for (const name of lexical) {
+    const answer = call("Runtime.evaluate", { expression: name, objectGroup: GROUP, silent: true });
+    if (answer && !answer.exceptionDetails) bindings.push([name, context.take(answer.result)]);
+  }
+  call("Runtime.releaseObjectGroup", { objectGroup: GROUP });
+  warm = { bindings, cwd: process.cwd() };
+}
+
+const sources = new Map();
+
 class Context {
-  constructor(name) {
+  constructor(name, cwd, env = {}) {
     this.global = null;
+    this.count = 0;
+    this.env = env;
+    this.home = cwd;
+    this.cwd = cwd ?? warm.cwd;
     this.inspectorId = undefined;
     if (name === "default") {
       this.global = globalThis;
@@ -80,6 +107,8 @@ class Context {
       }
       realm.Math.random = random;
       addGlobals(this.global);
+      for (const [key, value] of warm.bindings)
+        Object.defineProperty(realm, key, { value, writable: true, configurable: true, enumerable: true });
       const seen = (message) => {
         if (message.params.context.name === `forkd ${name}`) this.inspectorId = message.params.context.id;
       };
@@ -117,6 +146,8 @@ class Context {
 
   /** Runs code; calls done(error, value) with error = { value } if it threw. */
   run(code, name, done) {
+    sources.set(name, code);
+    if (sources.size > KEPT_SOURCES) sources.delete(sources.keys().next().value);
     const source = prepare(code);
     if (!LEXICAL.test(source)) {
       let value;
@@ -249,6 +280,25 @@ function show(value) {
   return { ...printed, form: Buffer.alloc(0), large: true };
 }
 
+/** The frames of code of evals, from the outermost call on. Of many, the first and the last remain. */
+function framesOf(stack) {
+  const frames = [];
+  for (const line of stack.split("\n")) {
+    const found = /^\s+at (?:(.*) \()?(?:file:\/\/)?(<eval-\d+>):(\d+)/.exec(line);
+    if (found === null) continue;
+    const [, called = "", file, number] = found;
+    const text = sources.get(file)?.split("\n")[number - 1] ?? "";
+    frames.unshift({
+      file,
+      line: Number(number),
+      function: called.slice(0, MAX_LINE),
+      text: text.trim().slice(0, MAX_LINE),
+    });
+  }
+  const half = MAX_FRAMES / 2;
+  return frames.length > MAX_FRAMES ? [...frames.slice(0, half), ...frames.slice(-half)] : frames;
+}
+
 /** Text and JSON of a thrown value, and whether its message was cut; calls user code. */
 function explain({ value, place = "" }) {
   const isError = util.types.isNativeError(value) || value instanceof Error;
@@ -257,7 +307,8 @@ function explain({ value, place = "" }) {
     : `Uncaught ${util.inspect(value)}`;
   const name = isError ? String(value.name) : value === null ? "null" : typeof value;
   const message = isError ? String(value.message) : util.inspect(value);
-  const form = Buffer.from(JSON.stringify({ name, value: message.slice(0, MAX_MESSAGE) }));
+  const frames = isError ? framesOf(String(value.stack)) : [];
+  const form = Buffer.from(JSON.stringify({ name, value: message.slice(0, MAX_MESSAGE), frames }));
   return { ...cut(`${text}\n`), form, large: message.length > MAX_MESSAGE };
 }
 
@@ -277,4 +328,4 @@ addGlobals(globalThis);
 // The globals of a new context: those of Node before user code ran.
 const baseline = Object.defineProperties({}, Object.getOwnPropertyDescriptors(globalThis));
 
-module.exports = { Context, explain, show, writeAll };
+module.exports = { Context, explain, keepWarm, show, writeAll };

@@ -15,13 +15,20 @@ const path = require("node:path");
 const { Writable } = require("node:stream");
 const vm = require("node:vm");
 const { callbacks, reseed, watch } = require("./after-fork.cjs");
-const { Context, explain, show, writeAll } = require("./evaluate.cjs");
+const { setEmit, showMain } = require("./display.cjs");
+const { dropContext, enter, listContexts, named, newContext, Refused, setEnv } = require("./contexts.cjs");
+const { textAt, variablesOf, warmed } = require("./contexts.cjs");
+const { explain, show, writeAll } = require("./evaluate.cjs");
 
 const MAX_MESSAGE = 16 << 20;
 const EMPTY = Buffer.alloc(0);
 const TEXT_CUT = 16; // flags in the status of a value
 const JSON_CUT = 32;
-const KIND = { A: 65, C: 67, D: 68, E: 69, R: 82, V: 86, Y: 89, Z: 90 };
+const HAS_COUNT = 64;
+const HAS_DROPPED = 128;
+const MAX_RESULTS = 200;
+const MAX_RESULT_BYTES = 8 << 20; // of one eval
+const KIND = { A: 65, C: 67, D: 68, E: 69, N: 78, O: 79, R: 82, V: 86, W: 87, X: 88, Y: 89, Z: 90 };
 
 function loadAddon() {
   const places = process.env.FORKD_RESEED
@@ -64,7 +71,6 @@ if (!watched) {
 
 // --- Evals
 
-const contexts = new Map();
 const described = (name) => ({
   text: Buffer.from(`${name}\n`),
   form: Buffer.from(JSON.stringify({ name, value: "" })),
@@ -75,14 +81,12 @@ const RESET = Symbol("reset");
 let count = 0;
 let current = null; // the eval that has no reply yet
 
-function context(name) {
-  let found = contexts.get(name);
-  if (found === undefined) contexts.set(name, (found = new Context(name)));
-  return found;
-}
-
-function evaluate(id, name, code) {
-  const job = (current = { id });
+function evaluate(id, name, code, variables) {
+  const owner = named(name);
+  const all = { ...owner.env, ...variables };
+  const restore = Object.keys(all).length > 0 ? setEnv(all) : null;
+  owner.count++;
+  const job = (current = { id, count: owner.count, results: 0, bytes: 0, dropped: 0, restore });
   const ended = (error, value) => {
     if (current === job) finish(job, error, value);
   };
@@ -92,7 +96,8 @@ function evaluate(id, name, code) {
   const whole = guard(() => {
     try {
       // A plain script completes at once and is printed under the same guard.
-      context(name).run(code, `<eval-${count}>`, (error, value) => {
+      enter(owner);
+      owner.run(code, `<eval-${count}>`, (error, value) => {
         if (started) ended(error, value);
         else outcome = printed(error, value);
       });
@@ -110,7 +115,10 @@ function evaluate(id, name, code) {
 function printed(error, value) {
   try {
     if (error !== null) return { status: 2, shown: explain(error) };
-    return value === undefined ? { status: 1, shown: NOTHING } : { status: 0, shown: show(value) };
+    if (value === undefined) return { status: 1, shown: NOTHING };
+    const shown = show(value);
+    showMain(value, shown.text);
+    return { status: 0, shown };
   } catch (failure) {
     try {
       return { status: 2, shown: explain({ value: failure }) };
@@ -142,18 +150,51 @@ function interruptCurrent(stopped = false) {
   pump();
 }
 
+/** Sends a result of the eval in progress. */
+setEmit((isMain, mask, packed) => {
+  const job = current;
+  if (job === null || job.forking) return false;
+  const size = packed.reduce((sum, [, data]) => sum + 5 + data.length, 7);
+  if (job.bytes + size > MAX_RESULT_BYTES || (job.results >= MAX_RESULTS && !isMain)) {
+    job.dropped++;
+    return true;
+  }
+  job.results++;
+  job.bytes += size;
+  const head = Buffer.allocUnsafe(12);
+  head[0] = KIND.O;
+  head.writeUInt32LE(size, 1);
+  head.writeUInt32LE(job.id, 5);
+  head[9] = isMain ? 1 : 0;
+  head.writeUInt16LE(mask, 10);
+  const parts = [head];
+  for (const [number, data] of packed) {
+    const form = Buffer.allocUnsafe(5);
+    form[0] = number;
+    form.writeUInt32LE(data.length, 1);
+    parts.push(form, data);
+  }
+  send(Buffer.concat(parts));
+  return true;
+});
+
 function answerValue(job, status, { text, form, whole = 0, large = false }) {
+  job.restore?.();
   const end = 18 + text.length + form.length;
-  const data = Buffer.allocUnsafe(whole > 0 ? end + 8 : end);
+  const countAt = whole > 0 ? end + 8 : end;
+  const data = Buffer.allocUnsafe(countAt + (job.dropped > 0 ? 8 : 4));
   data[0] = KIND.V;
   data.writeUInt32LE(data.length - 5, 1);
   data.writeUInt32LE(job.id, 5);
-  data[9] = status | (whole > 0 ? TEXT_CUT : 0) | (large ? JSON_CUT : 0);
+  const cut = (whole > 0 ? TEXT_CUT : 0) | (large ? JSON_CUT : 0);
+  data[9] = status | cut | HAS_COUNT | (job.dropped > 0 ? HAS_DROPPED : 0);
   data.writeUInt32LE(text.length, 10);
   text.copy(data, 14);
   data.writeUInt32LE(form.length, 14 + text.length);
   form.copy(data, 18 + text.length);
   if (whole > 0) data.writeBigUInt64LE(BigInt(whole), end);
+  data.writeUInt32LE(job.count, countAt);
+  if (job.dropped > 0) data.writeUInt32LE(job.dropped, countAt + 4);
   current = null;
   send(data);
 }
@@ -170,19 +211,19 @@ function answer(kind, id, bytes) {
 }
 
 function answerError(id, error) {
-  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  const text =
+    error instanceof Refused
+      ? error.message
+      : error instanceof Error
+        ? `${error.name}: ${error.message}`
+        : String(error);
   answer(KIND.Z, id, Buffer.from(text.slice(0, 16384)));
 }
 
 function afterFork(id, payload) {
   const end = 6 + payload.readUInt16LE(4);
   if (end > payload.length) throw new Error("the entropy exceeds the message");
-  for (const entry of payload.toString("utf8", end).split("\0")) {
-    if (entry === "") continue;
-    const at = entry.indexOf("=");
-    if (at < 1) throw new Error("an environment entry has no =");
-    process.env[entry.slice(0, at)] = entry.slice(at + 1);
-  }
+  Object.assign(process.env, variablesOf(payload.toString("utf8", end)));
   const text = reseed(payload.subarray(6, end), addon) ? EMPTY : Buffer.from("openssl=not-reseeded");
   if (callbacks.length === 0) return answer(KIND.A, id, text);
   const job = (current = { id, forking: true });
@@ -204,22 +245,25 @@ function afterFork(id, payload) {
 function serve(kind, payload) {
   const id = payload.readUInt32LE(0);
   try {
-    const named = () => {
-      const end = 6 + payload.readUInt16LE(4);
-      if (end > payload.length) throw new Error("the context name exceeds the message");
-      return [payload.toString("utf8", 6, end), end];
-    };
     if (kind === KIND.E) {
-      const [name, end] = named();
-      evaluate(id, name, payload.toString("utf8", end));
+      const [name, end] = textAt(payload, 4);
+      evaluate(id, name, payload.toString("utf8", end), {});
+    } else if (kind === KIND.X) {
+      const [name, at] = textAt(payload, 4);
+      const end = at + 4 + payload.readUInt32LE(at);
+      if (end > payload.length) throw new Error("the environment exceeds the message");
+      evaluate(id, name, payload.toString("utf8", end), variablesOf(payload.toString("utf8", at + 4, end)));
     } else if (kind === KIND.R) {
       afterFork(id, payload);
     } else if (kind === KIND.C) {
-      answer(KIND.A, id, Buffer.from([...contexts.keys()].map((name) => `${name}\0`).join("")));
+      answer(KIND.A, id, listContexts());
+    } else if (kind === KIND.N) {
+      answer(KIND.A, id, newContext(payload));
+    } else if (kind === KIND.W) {
+      warmed();
+      answer(KIND.A, id, EMPTY);
     } else if (kind === KIND.D) {
-      const [name] = named();
-      if (name === "default") throw new Error("the default context cannot be dropped");
-      contexts.delete(name);
+      dropContext(textAt(payload, 4)[0]);
       answer(KIND.A, id, EMPTY);
     } else {
       throw new Error("unknown message");
@@ -337,10 +381,10 @@ function report(error) {
 process.on("uncaughtException", report);
 process.on("unhandledRejection", report);
 
-contexts.set("default", new Context("default"));
 const notes = [
   `node ${process.versions.node}`,
   ...(addon === null ? ["openssl=not-reseeded"] : []),
   ...(watched && process.execArgv.includes("--no-force-async-hooks-checks") ? [] : ["interrupt=partial"]),
+  "protocol=3",
 ];
 answer(KIND.Y, null, Buffer.from(notes.join("; ")));

@@ -10,7 +10,7 @@ from node_kernel import NodeKernel  # noqa: E402
 
 class Values(NodeKernel):
     def test_greeting_has_the_version_and_no_warning(self):
-        self.assertRegex(self.k.version, r"^node \d+\.\d+\.\d+$")
+        self.assertRegex(self.k.version, r"^node \d+\.\d+\.\d+; protocol=3$")
 
     def test_values(self):
         for code, text, form in (("1 + 1", "2", "2"), ("'a'", "'a'", '"a"'), ("null", "null", "null"),
@@ -97,7 +97,10 @@ class Errors(NodeKernel):
         self.k.eval("function f() { throw new TypeError('no') }")
         for code in ("f()", "await 1; f()", "const x = f()"):
             value = self.k.eval(code)
-            self.assertEqual((value.status, value.json), (2, {"name": "TypeError", "value": "no"}))
+            self.assertEqual((value.status, value.json["name"], value.json["value"]), (2, "TypeError", "no"))
+            outer, inner = value.json["frames"]
+            self.assertEqual((inner["file"], inner["line"], inner["function"]), ("<eval-1>", 1, "f"))
+            self.assertEqual((outer["line"], outer["text"]), (1, code))
             self.assertRegex(value.text, r"^TypeError: no\n    at f \(<eval-1>:1:22\)\n    at <eval-\d>:1:\d+\n$")
 
     def test_syntax_error(self):
@@ -107,8 +110,8 @@ class Errors(NodeKernel):
             self.assertRegex(value.text, r"^<eval-\d>:%d\nfoo bar\n    \^+\n\nSyntaxError: [^\n]*\n$" % len(code.split("\n")))
 
     def test_thrown_values(self):
-        self.assertEqual(self.k.eval("throw 5").json, {"name": "number", "value": "5"})
-        self.assertEqual(self.k.eval("await Promise.reject(null)").json, {"name": "null", "value": "null"})
+        self.assertEqual(self.k.eval("throw 5").json, {"name": "number", "value": "5", "frames": []})
+        self.assertEqual(self.k.eval("await Promise.reject(null)").json, {"name": "null", "value": "null", "frames": []})
 
     def test_exit_is_an_error(self):
         for code in ("process.exit(3)", "await 1; process.exit(3)"):
