@@ -96,34 +96,42 @@ def close_figure(figure):
             sys.modules["matplotlib._pylab_helpers"].Gcf.destroy(number)
 
 
-class PyplotHook:
-    """Makes pyplot draw into memory and show() display: there is no screen. On sys.meta_path."""
+class Hook:
+    """Changes modules when they are imported. First on sys.meta_path.
 
-    def __init__(self, show, show_one):
-        self._show = show
-        self._show_one = show_one
+    pyplot draws into memory and its show() displays: there is no screen. IPython's display() is the kernel's.
+    """
+
+    def __init__(self, show_figures, display):
+        self._show_figures = show_figures
+        self._display = display
+        self._changes = {"matplotlib.pyplot": self._change_pyplot,
+                         "IPython.core.display_functions": self._change_display}
 
     def find_spec(self, name, path=None, target=None):
-        if name != "matplotlib.pyplot":
+        change = self._changes.get(name)
+        if change is None:
             return None
         from importlib.machinery import PathFinder
         spec = PathFinder.find_spec(name, path, target)
         loader = getattr(spec, "loader", None)
-        if loader is None:
-            return spec
-        execute = loader.exec_module
-
-        def exec_module(module):
-            matplotlib = sys.modules["matplotlib"]
-            try:
-                chosen = dict.__getitem__(matplotlib.rcParams, "backend")
-            except KeyError:
-                chosen = None
-            if not isinstance(chosen, str):
-                matplotlib.rcParams["backend"] = "agg"
-            execute(module)
-            module.show = self._show
-            module.Figure.show = self._show_one
-
-        loader.exec_module = exec_module
+        if loader is not None:
+            execute = loader.exec_module
+            loader.exec_module = lambda module: change(module, execute)
         return spec
+
+    def _change_pyplot(self, module, execute):
+        matplotlib = sys.modules["matplotlib"]
+        try:
+            chosen = dict.__getitem__(matplotlib.rcParams, "backend")
+        except KeyError:
+            chosen = None
+        if not isinstance(chosen, str):
+            matplotlib.rcParams["backend"] = "agg"
+        execute(module)
+        module.show = self._show_figures
+        module.Figure.show = self._display
+
+    def _change_display(self, module, execute):
+        execute(module)
+        module.display = self._display

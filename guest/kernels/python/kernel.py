@@ -212,11 +212,11 @@ def _serve_eval(kind, ident, payload):
     source = payload[end:].decode()
     context = forkd_run.context_named(name)
     if context.env:
-        variables = dict(context.env, **variables) if variables else context.env
+        variables = {**context.env, **(variables or {})}
     _count += 1
     context.count += 1
-    forkd_wire.begin(ident)
     before = _set_env(variables) if variables else None
+    forkd_wire.begin(ident)
     shown, error = _guard(_evaluate, context, "<eval-%d>" % _count, source)
     if os.getpid() != PID:
         _exit_child(error)
@@ -352,7 +352,7 @@ if __name__ == "__main__":
     forkd_run.contexts["default"] = forkd_run.Context("default")
     forkd_run.current = forkd_run.contexts["default"]
     forkd_display.emit = forkd_wire.emit
-    sys.meta_path.insert(0, forkd_libraries.PyplotHook(_show_figures, forkd_display.display))
+    sys.meta_path.insert(0, forkd_libraries.Hook(_show_figures, forkd_display.display))
     forkd_ipython.install()
     _install_handlers()
     try:
