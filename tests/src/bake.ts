@@ -1,6 +1,6 @@
 /**
- * Builds the snapshots that the VM tests share: `python` and `node` from the bundled recipes, `tiny` from a
- * root file system without Python, bash or any shared library. Builds them again only when their inputs
+ * Builds the snapshots that the VM tests share: `python`, `node` and `code-interpreter` from the bundled
+ * recipes, `tiny` from a root file system without Python, bash or any shared library. Builds them again only when their inputs
  * change.
  */
 import { createHash } from "node:crypto";
@@ -21,11 +21,12 @@ async function stamp(): Promise<string> {
     "guest/kernels/node",
     "recipes/python-numpy",
     "recipes/nodejs",
+    "recipes/code-interpreter",
     "packages/runtime/dist/src/launch",
     "packages/machine/dist/src/engine/qemu",
   ]) {
     for (const name of (await readdir(join(repository, dir))).sort()) {
-      if (/\.(py|cjs|json|js)$/.test(name)) files.push(join(repository, dir, name));
+      if (/\.(py|cjs|json|js|sh)$/.test(name)) files.push(join(repository, dir, name));
     }
   }
   for (const file of files) hash.update(await readFile(file));
@@ -118,6 +119,7 @@ if (JSON.stringify(await readJson(stampPath)) === JSON.stringify({ stamp: wanted
     await make(runtime, "tiny", { rootfs: await tinyRootfs(dir), memory_mib: 96, disk_mib: 64 });
     await make(runtime, "python", { recipe: join(repository, "recipes/python-numpy") });
     await make(runtime, "node", { recipe: join(repository, "recipes/nodejs") });
+    await make(runtime, "code-interpreter", { recipe: join(repository, "recipes/code-interpreter") });
     await writeFile(stampPath, JSON.stringify({ stamp: wanted }));
   } finally {
     await removeTree(dir);

@@ -1,5 +1,5 @@
 /** Contexts of evals: list, make, restart, drop. */
-import { AppError, type EvalContext, type ParsedOf } from "@forkd/contract";
+import { advice, AppError, type EvalContext, type ParsedOf } from "@forkd/contract";
 import { GuestProgress } from "@forkd/machine";
 import type { Context } from "../context.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
@@ -43,6 +43,16 @@ export function createContext(
 function explained(error: unknown, name: string): unknown {
   if (!(error instanceof AppError) || error.code !== "guest_refused") return error;
   const text = String(error.details["text"] ?? "");
+  if (text.startsWith("unsupported"))
+    return new AppError(
+      "unsupported",
+      `Cannot restart context "${name}": ${text.slice("unsupported: ".length, 300)}`,
+      {
+        details: { name },
+        remedy: advice("Use a context with another name, which can be restarted."),
+        cause: error,
+      },
+    );
   if (text.startsWith("exists"))
     return new AppError("already_exists", `Cannot make context "${name}": it exists`, {
       details: { name },
@@ -68,7 +78,11 @@ export function restartContext(
   return intoGuest(runtime, { ...context, id }, async (sandbox) => {
     const kernel = sandbox.kernel(language);
     const made = kernel.client.newContext(name, { replace: true });
-    return toContext(kernel, name, await inTurn(sandbox, "restart the context", made));
+    try {
+      return toContext(kernel, name, await inTurn(sandbox, "restart the context", made));
+    } catch (error) {
+      throw explained(error, name);
+    }
   });
 }
 

@@ -11,6 +11,8 @@ const longChars = 64 * 1024;
 const pieceChars = 16 * 1024;
 /** Entries of a list that become one piece; an entry may have long texts */
 const pieceEntries = 50;
+/** A list with more entries has short ones: to search them would cost as much as to encode them. */
+const searchedEntries = 250;
 /** Levels at which an answer may have a large text or list. */
 const maxLevels = 3;
 
@@ -21,8 +23,7 @@ export function isOnePiece(value: unknown, level = 0): boolean {
   if (typeof value !== "object" || value === null || level >= maxLevels) return true;
   if (!Array.isArray(value))
     return !isPlain(value) || Object.values(value).every((each) => isOnePiece(each, level + 1));
-  // Lists of short entries are not searched: the check would cost as much as the encoding.
-  return value.length <= pieceEntries;
+  return value.length <= pieceEntries && value.every((each) => isOnePiece(each, level + 1));
 }
 
 /** The joined pieces equal stringifyJson(value). */
@@ -30,7 +31,7 @@ export function* jsonPieces(value: unknown, level = 0): Generator<string> {
   if (isOnePiece(value, level)) yield stringifyJson(value);
   else if (typeof value === "string") yield* textPieces(value);
   else if (value instanceof JsonText) yield* slices(value.text);
-  else if (Array.isArray(value)) yield* listPieces(value);
+  else if (Array.isArray(value)) yield* listPieces(value, level);
   else yield* objectPieces(value as Record<string, unknown>, level);
 }
 
@@ -51,10 +52,24 @@ function* textPieces(text: string): Generator<string> {
   yield '"';
 }
 
-function* listPieces(list: readonly unknown[]): Generator<string> {
+function* listPieces(list: readonly unknown[], level: number): Generator<string> {
+  const isSearched = list.length <= searchedEntries;
+  if (isSearched && !list.every((each) => isOnePiece(each, level + 1)))
+    return yield* longEntries(list, level);
   for (let at = 0; at < list.length; at += pieceEntries) {
     const text = stringifyJson(list.slice(at, at + pieceEntries));
     yield `${at === 0 ? "[" : ","}${text.slice(1, -1)}`;
+  }
+  yield "]";
+}
+
+function* longEntries(list: readonly unknown[], level: number): Generator<string> {
+  let before = "[";
+  for (const entry of list) {
+    yield before;
+    // As in JSON.stringify(), there are no gaps in a list.
+    yield* entry === undefined ? ["null"] : jsonPieces(entry, level + 1);
+    before = ",";
   }
   yield "]";
 }

@@ -12,6 +12,10 @@ const values: Readonly<Record<string, unknown>> = {
   "a list in an object": { entries: Array.from({ length: 1234 }, (_, at) => ({ at })), last: null },
   "an empty object beside a long text": { empty: {}, text: "x".repeat(long) },
   "nothing but undefined beside a long list": [{ none: undefined }, ...Array.from({ length: 500 }, () => [])],
+  "long texts in the entries of a list": {
+    results: [{ png: "A".repeat(long) }, {}, { data: new JsonText(`[${"1, ".repeat(long)}1]`) }],
+    many: Array.from({ length: 201 }, () => ({ html: "<b>".repeat(1000) })),
+  },
   "small values": { a: 1, b: [true, null, "c"], d: new JsonText("[ ]") },
 };
 

@@ -53,3 +53,13 @@ export function garbage(error: unknown): AppError {
   if (!(error instanceof KernelGarbage)) throw error;
   return new AppError("kernel_failed", `The interpreter sent garbage: ${error.message}`, { cause: error });
 }
+
+/** A message that cannot be encoded is the fault of the request. */
+export function encoded(encode: () => Buffer): Buffer {
+  try {
+    return encode();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new AppError("invalid_request", error.message, { cause: error });
+  }
+}

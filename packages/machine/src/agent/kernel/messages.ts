@@ -140,8 +140,7 @@ export class KernelMessageParser {
 
   /** The id and missing bytes of an incomplete answer; undefined until its first nine bytes have arrived. */
   get cutAnswer():
-    | { readonly id: number; readonly missingBytes: number; readonly isDisplay: boolean }
-    | undefined {
+    { readonly id: number; readonly missingBytes: number; readonly isDisplay: boolean } | undefined {
     if (this.#fill < answerHeaderBytes || this.#buffer[0] === ready) return undefined;
     const missingBytes = headerBytes + this.#buffer.readUInt32LE(1) - this.#fill;
     return {

@@ -24,11 +24,7 @@ export class KernelQueue {
    * `unanswered` messages were sent before a snapshot: their answers and output are ignored, except those of
    * the eval that the snapshot `carried`.
    */
-  constructor(
-    unanswered: readonly number[],
-    send: (message: Buffer) => void,
-    carried?: KernelRequest,
-  ) {
+  constructor(unanswered: readonly number[], send: (message: Buffer) => void, carried?: KernelRequest) {
     this.#send = send;
     this.#sent = unanswered.map((id) =>
       id === carried?.id
