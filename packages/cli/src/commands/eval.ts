@@ -6,13 +6,14 @@ import type { Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
+import { displayWriter } from "../guest/show-display.ts";
 import { formatBytes } from "../terminal/table.ts";
 import { examples } from "../options/help.ts";
 import { languageOption } from "../options/language.ts";
 import { signalExitCode, type InterruptName } from "../terminal/interrupts.ts";
 import { unreadable } from "../terminal/unreadable.ts";
 
-type Options = { file?: string; language?: Language; context?: string; timeout?: number };
+type Options = { file?: string; language?: Language; context?: string; timeout?: number; save?: string };
 
 export function define(command: Command, toAction: ToAction): void {
   command
@@ -26,6 +27,7 @@ export function define(command: Command, toAction: ToAction): void {
       "Interrupt the code after this time, 0: never (default: 30s)",
       parseDuration,
     )
+    .option("--save <dir>", "Save images, PDF and HTML of the results as files")
     .addHelpText(
       "after",
       "\nThe value of the last expression goes to stdout; output of the code goes to stderr.\n" +
@@ -33,6 +35,7 @@ export function define(command: Command, toAction: ToAction): void {
           "forkd eval 3f2a 'numpy.zeros(5).tolist()'",
           "forkd eval 3f2a --file script.py",
           "forkd eval 3f2a - < script.py",
+          "forkd eval 3f2a --save plots 'plt.plot([1, 2])'",
         ),
     )
     .action(toAction(evaluate));
@@ -52,13 +55,16 @@ async function evaluate(
     ...(options.timeout !== undefined && { timeoutSecs: options.timeout }),
     signal: cli.signal,
   };
+  const write = displayWriter(cli, options.save);
   using interrupt = interruptOnce(cli, sandbox, options.language);
   if (cli.out.json) {
     const result = await sandbox.eval(code, settings);
+    if (options.save !== undefined) for (const display of result.results) await write(display);
     cli.out.document(result);
     return exitCodeOfResult(result, interrupt.received);
   }
   for await (const event of sandbox.evalStream(code, settings)) {
+    if (event.type === "display") await write(event.display);
     if (event.type === "result") return showResult(cli, event.result, interrupt.received);
     if (event.type === "stdout" || event.type === "stderr")
       await cli.out.bytes(Buffer.from(event.data, event.encoding), "stderr");
@@ -116,6 +122,7 @@ function cutNotes({ truncated, truncated_parts, result, result_bytes: bytes }: E
   }
   if (parts.includes("traceback")) notes.push("The traceback is truncated");
   if (parts.includes("stdout") || parts.includes("stderr")) notes.push("The output is truncated");
+  if (parts.includes("results")) notes.push("Some results are left out");
   return notes;
 }
 

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import type { EvalResult } from "@forkd/contract";
+import { temporaryDirectory } from "@forkd/test-support";
 import { openFakeDaemon, sandbox } from "../fake-daemon.ts";
 import { runCli, type Finished } from "../run-cli.ts";
 
@@ -23,6 +26,34 @@ const value: EvalResult = {
   context: "default",
   duration_ms: 1,
 };
+
+test("eval shows displayed objects on stderr and saves their files", async (t) => {
+  const dir = await temporaryDirectory(t);
+  const png = Buffer.from("\x89PNG").toString("base64");
+  const displays = [
+    { is_main_result: false, text: "<Figure>", png },
+    { is_main_result: false, html: "<b>" },
+    { is_main_result: true, text: "4", svg: "<svg/>" },
+  ];
+  await using daemon = await openFakeDaemon({
+    [`GET /v1/sandboxes/${id}`]: { json: sandbox(id) },
+    [`POST /v1/sandboxes/${id}/eval`]: {
+      lines: [
+        ...displays.map((display) => ({ type: "display", display })),
+        { type: "result", result: { ...value, truncated: true, truncated_parts: ["results"] } },
+      ],
+    },
+  });
+  const plots = join(dir, "plots");
+  const finished = await runCli(["eval", "--save", plots, id, "1"], daemon);
+  assert.deepEqual([finished.code, finished.stdout], [0, "4\n"]);
+  for (const line of ["<Figure>", "<b>", `Saved ${plots}/result-1.png`, "Some results are left out"])
+    assert.ok(finished.stderr.includes(line), finished.stderr);
+  assert.deepEqual((await readdir(plots)).sort(), ["result-1.png", "result-2.html", "result-3.svg"]);
+  assert.equal((await readFile(join(plots, "result-1.png"))).toString("base64"), png);
+  const refused = await runCli(["eval", "--save", "/dev/null/x", id, "1"], daemon);
+  assert.equal(refused.code, 2);
+});
 
 async function notesOf(some: Partial<EvalResult>): Promise<Finished> {
   await using daemon = await openFakeDaemon({
