@@ -123,7 +123,7 @@ function sectionOf(verb) {
 function routesTable() {
   const groups = [
     [/\/(execs?|execs\/.*)$/, "commands"],
-    [/\/(eval|interrupt|contexts.*)$/, "evals"],
+    [/\/(eval|evals.*|interrupt|contexts.*)$/, "evals"],
     [/\/files/, "files"],
     [/\/(network|secrets)(\/|$)/, "network"],
     [/\/(branch|pause|resume|rewind)$/, "branch, pause, rewind", /^\/v1\/sandboxes/],

@@ -72,7 +72,7 @@ export const kernelAttacks: Readonly<Record<string, (sandbox: Sandbox) => Promis
   "result, invalid JSON": evalWith(
     `send(message(b"O", struct.pack("<BHBI", 0, 0, 10, 300_000) + b"[" * 300_000)); hang()`,
   ),
-  "result, data that is no table": evalWith(
+  "result, data that is not a table": evalWith(
     `send(message(b"O", struct.pack("<BHBI", 0, 0, 11, 2) + b"[]")); hang()`,
   ),
   "result, of another eval": evalWith(`send(message(b"O", struct.pack("<BH", 0, 0), ident ^ 1)); hang()`),

@@ -32,7 +32,7 @@ MAX_BYTES = 4 << 20
 MAX_TEXT = 1 << 20
 PLAIN = frozenset((int, float, str, bool, bytes, list, tuple, dict, set, frozenset, complex, range, type(None)))
 
-emit = None  # emit(is_main, mask of cut forms, [(part, bytes)]), or None: nobody can see results now
+emit = None  # emit(is_main, mask of cut forms, [(part, bytes)]), or None outside of the kernel
 _kinds = {}  # type -> names of its methods
 
 

@@ -100,7 +100,7 @@ def _display_names():
 
 
 class Finder:
-    """Last on sys.meta_path: asked only for modules that nobody has."""
+    """Last on sys.meta_path: asked only for modules that no other finder has."""
 
     def find_spec(self, name, path=None, target=None):
         if name not in NAMES:

@@ -255,7 +255,7 @@ plt.plot([1])
   assert.equal((await evals(second))[0]?.state, "running");
   await go(source, "source");
   assert.equal((await old).stdout, "before\nafter source\n");
-  // Nobody follows the second one: what it wrote is kept.
+  // No call follows the second one: what it wrote is kept.
   await go(second, "second");
   await until("the eval has ended", async () => (await evals(second))[0]?.state === "finished");
   const late: string[] = [];

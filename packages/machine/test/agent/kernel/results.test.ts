@@ -163,7 +163,7 @@ test("an eval that a snapshot carried can be followed: output since, results, va
   await assert.rejects(second.follow(id, {}), { code: "wrong_state" });
 });
 
-test("an eval that nobody follows keeps its last output, and a reader that leaves does not end it", async () => {
+test("an eval that no call follows keeps its last output, and a reader that leaves does not end it", async () => {
   await using agent = await RealAgent.open();
   const first = await startKernel(agent.client);
   const { wait, open } = gate(agent);
