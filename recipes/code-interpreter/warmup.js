@@ -14,7 +14,7 @@ for (const name of [
   "perf_hooks",
 ])
   require(name);
-require("util").inspect({ list: [1, 2, 3], map: new Map([["a", 1]]) });
+require("node:util").inspect({ list: [1, 2, 3], map: new Map([["a", 1]]) });
 JSON.parse(JSON.stringify({ ready: true }));
 process.env.HOME = "/home/user";
 process.chdir("/home/user");

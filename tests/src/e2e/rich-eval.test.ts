@@ -201,10 +201,11 @@ print('after', open('/tmp/go').read())
 display('shown')
 plt.plot([1])
 6 * 7`;
-  const old = evaluate(code, {}, source);
-  old.catch(() => undefined);
+  const asked = { code, stream: true, timeout_secs: 120 };
+  const old = lines<EvalEvent>("POST", `/v1/sandboxes/${source}/eval`, asked);
+  const begun = (await old.next()).value as EvalEvent;
+  assert.ok(begun.type === "stdout" && begun.data === "before\n");
   const evals = (id: string) => call<EvalInfo[]>("GET", `/v1/sandboxes/${id}/evals`);
-  await until("the eval runs", async () => (await evals(source)).length > 0);
   const carried = (await evals(source))[0];
   assert.deepEqual([carried?.state, carried?.followed, carried?.context], ["running", true, "default"]);
   const branched = await call<{ children: { id: string }[] }>(
@@ -254,7 +255,9 @@ plt.plot([1])
   assert.equal((await call<{ code: string }>("GET", path, undefined, 404)).code, "not_found");
   assert.equal((await evals(second))[0]?.state, "running");
   await go(source, "source");
-  assert.equal((await old).stdout, "before\nafter source\n");
+  const rest: string[] = [];
+  for await (const event of old) rest.push(event.type === "stdout" ? event.data : event.type);
+  assert.deepEqual(rest, ["after source\n", "display", "display", "display", "result"]);
   // No call follows the second one: what it wrote is kept.
   await go(second, "second");
   await until("the eval has ended", async () => (await evals(second))[0]?.state === "finished");

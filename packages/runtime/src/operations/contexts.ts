@@ -42,7 +42,8 @@ export function createContext(
 /** Kernels name the reason in the first word of a refusal. */
 function explained(error: unknown, name: string): unknown {
   if (!(error instanceof AppError) || error.code !== "guest_refused") return error;
-  const text = String(error.details["text"] ?? "");
+  const { text } = error.details;
+  if (typeof text !== "string") return error;
   if (text.startsWith("unsupported"))
     return new AppError(
       "unsupported",

@@ -26,11 +26,11 @@ export function evaluate(runtime: Runtime, request: EvalInput, context: Context)
     const stdout = new OutputBuffer(maxBufferedOutput, held);
     const stderr = new OutputBuffer(maxBufferedOutput, held);
     const ready = await readyKernel(sandbox, request, signal);
-    const displays: (KernelDisplay | Promise<KernelDisplay>)[] = [];
+    const displays: Promise<KernelDisplay>[] = [];
     const done = await evaluateWith(ready, request, {
       signal,
       onOutput: (stream, bytes) => (stream === 1 ? stdout : stderr).push(bytes),
-      onDisplay: (display) => displays.push(display),
+      onDisplay: (display) => displays.push(Promise.resolve(display)),
       hold: held.hold,
     });
     const durationMs = performance.now() - startedAt;

@@ -76,7 +76,10 @@ test("JSON of a result that is too deep is left out and named; long JSON is chec
   assert.deepEqual([short.cut, short.forms.json], [["json"], undefined]);
   const long = decodeDisplay(result(0, 0, [10, `[${"1,".repeat(100_000)}1]`]));
   assert.equal((await checkDisplay(long)).forms.json?.text.length, 200_003);
-  await assert.rejects(checkDisplay(decodeDisplay(result(0, 0, [10, `[${"1,".repeat(100_000)}`]))), KernelGarbage);
+  await assert.rejects(
+    checkDisplay(decodeDisplay(result(0, 0, [10, `[${"1,".repeat(100_000)}`]))),
+    KernelGarbage,
+  );
 });
 
 test("results arrive between the output before and after them", async () => {
