@@ -46,7 +46,7 @@ interface KernelSpec {
 }
 
 /** An eval that the kernel runs, or that a snapshot carried and that has ended. */
-export interface KernelEval extends RunningEval {
+interface KernelEval extends RunningEval {
   readonly isFinished: boolean;
   readonly isFollowed: boolean;
 }

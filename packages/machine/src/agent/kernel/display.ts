@@ -13,7 +13,7 @@ type JsonPart = "json" | "data" | "chart" | "extra";
 type TextPart = Exclude<DisplayPart, JsonPart>;
 
 /** Text, or base64 of images and PDF; JSON forms as text of JSON. */
-export type DisplayForms = { [P in TextPart]?: string } & { [P in JsonPart]?: JsonText };
+type DisplayForms = { [P in TextPart]?: string } & { [P in JsonPart]?: JsonText };
 
 export interface KernelDisplay {
   /** the value of the last expression */
@@ -29,7 +29,7 @@ export type UncheckedDisplay = KernelDisplay & { readonly unchecked: ReadonlyMap
 const isMainFlag = 1;
 const formHeaderBytes = 5;
 /** O: flags, and a bit for each form that was cut */
-export const displayHeaderBytes = 3;
+const displayHeaderBytes = 3;
 /** forms, each with its header */
 export const displayMaxBytes =
   displayHeaderBytes + displayParts.length * formHeaderBytes + kernelBounds.displayBytes;

@@ -28,7 +28,7 @@ export const valueMaxBytes =
   kernelBounds.valueCountBytes;
 
 /** The code of the user that an exception passed through. */
-export interface ErrorFrame {
+interface ErrorFrame {
   readonly file: string;
   readonly line: number;
   readonly function: string;
