@@ -1,11 +1,12 @@
 /**
- * Checks that docs/reference/openapi.json and the routes without schemas for clients match the route table.
- * `--write` updates both. Needs the compiled contract.
+ * Checks that docs/reference/openapi.json, and the routes and names of fields without schemas for clients, match
+ * the route table. `--write` updates them. Needs the compiled contract.
  */
 import { readFile, writeFile } from "node:fs/promises";
 import { format } from "prettier";
 import { openapi } from "../packages/contract/dist/src/openapi.js";
 import { routes } from "../packages/contract/dist/src/routes.js";
+import { opaqueFields, requestFields } from "./wire-fields.mjs";
 
 const { version } = JSON.parse(
   await readFile(new URL("../packages/daemon/package.json", import.meta.url), "utf8"),
@@ -19,9 +20,19 @@ const plain = Object.fromEntries(
 const wire = `/** Generated from routes.ts by tools/check-openapi.mjs --write. */
 export const wireRoutes = ${JSON.stringify(plain)} as const;
 `;
+const fields = `/** Generated from routes.ts by tools/check-openapi.mjs --write. */
+
+/** Names of fields whose value has keys of the user: a client does not rename what is in them. */
+export const opaqueFields = ${JSON.stringify(opaqueFields(routes))} as const;
+
+/** The fields of each request and their kind; those that are accepted only for compatibility are left out. */
+export const requestFields = ${JSON.stringify(requestFields(routes))} as const;
+`;
+const pretty = (text) => format(text, { parser: "typescript", printWidth: 110 });
 const generated = {
   "docs/reference/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
-  "packages/contract/src/wire/routes.gen.ts": await format(wire, { parser: "typescript", printWidth: 110 }),
+  "packages/contract/src/wire/routes.gen.ts": await pretty(wire),
+  "packages/contract/src/wire/fields.gen.ts": await pretty(fields),
 };
 
 for (const [name, expected] of Object.entries(generated)) {

@@ -56,13 +56,13 @@ function fits(memoryMib: number, divergedMib: number): boolean {
 async function dirty(sandbox: Sandbox, amountMib: number): Promise<void> {
   if (amountMib === 0) return;
   const { error } = await sandbox.eval(`_dirty = numpy.arange(${(amountMib * mib) / 8}, dtype=numpy.int64)`, {
-    timeoutSecs: 300,
+    timeoutMs: 300_000,
   });
   if (error !== null) throw new Error(`Cannot fill ${amountMib} MiB: ${error}`);
 }
 
 async function openCell(forkd: Forkd, memoryMib: number, divergedMib: number): Promise<Cell> {
-  const sandbox = await forkd.forkOne(`base-${memoryMib}`);
+  const sandbox = await forkd.create(`base-${memoryMib}`);
   await ask(sandbox);
   await dirty(sandbox, divergedMib);
   return { memoryMib, divergedMib, sandbox };
@@ -78,9 +78,9 @@ async function branchOnce(
   const asked = performance.now();
   const result = await cell.sandbox.branch({ tag: `b-${++serial}`, mode, wait });
   const answered = performance.now();
-  const gaps = heartbeat && (await gapsOf(heartbeat, { asked, answered, resumedMs: result.resumed_ms }));
-  const { pause_ms, resumed_ms, stall_ms, total_ms, timings_ms } = result;
-  const sizes = { logical_bytes: result.diff_logical_bytes, physical_bytes: result.diff_physical_bytes };
+  const gaps = heartbeat && (await gapsOf(heartbeat, { asked, answered, resumedMs: result.resumedMs }));
+  const { pauseMs, resumedMs, stallMs, totalMs, timingsMs } = result;
+  const sizes = { logical_bytes: result.diffLogicalBytes, physical_bytes: result.diffPhysicalBytes };
   const row = {
     case: name,
     n: 1,
@@ -90,14 +90,15 @@ async function branchOnce(
     mode,
     wait,
     index,
-    ...{ pause_ms, resumed_ms, stall_ms, total_ms, timings_ms },
-    answered_after_ms: answered - asked - resumed_ms,
+    ...{ pause_ms: pauseMs, resumed_ms: resumedMs, stall_ms: stallMs },
+    ...{ total_ms: totalMs, timings_ms: timingsMs },
+    answered_after_ms: answered - asked - resumedMs,
     ...sizes,
     ...gaps,
   };
   rows.add(
     row,
-    `${cell.memoryMib} MiB, ${cell.divergedMib} diverged, ${mode}, paused ${pause_ms.toFixed(1)} ms`,
+    `${cell.memoryMib} MiB, ${cell.divergedMib} diverged, ${mode}, paused ${pauseMs.toFixed(1)} ms`,
   );
   return result;
 }
@@ -220,7 +221,7 @@ async function measureChildren(forkd: Forkd, rows: Rows): Promise<void> {
   };
   const forked = async (name: string, tag: string, n: number) => {
     const started = performance.now();
-    rows.add({ case: name, n, wall_ms: await askAndKill(await forkd.fork(tag, { n }), started) });
+    rows.add({ case: name, n, wall_ms: await askAndKill(await forkd.fork(tag, n), started) });
   };
   await inTurns(rounds * 2, [
     () => forked("fork of base", base, 1),

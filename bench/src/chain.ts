@@ -37,7 +37,7 @@ type Kind = "cached" | "evicted" | "after evicted";
 async function makeChain(forkd: Forkd, base: string, rows: Rows): Promise<string[]> {
   const tags = [base];
   for (let depth = 1; depth <= deepest; depth++) {
-    await using sandbox = await forkd.forkOne(tags[depth - 1] ?? base);
+    await using sandbox = await forkd.create(tags[depth - 1] ?? base);
     await sandbox.files.write(`/root/file-${depth}`, randomBytes(fileMib * mib));
     const { error } = await sandbox.eval(
       `_array_${depth} = numpy.arange(${(arrayMib * mib) / 8}, dtype=numpy.int64)`,
@@ -46,16 +46,17 @@ async function makeChain(forkd: Forkd, base: string, rows: Rows): Promise<string
     const started = performance.now();
     const result = await sandbox.branch({ tag: `depth-${depth}` });
     const wallMs = performance.now() - started;
-    const { pause_ms, resumed_ms, total_ms, timings_ms } = result;
+    const { pauseMs, resumedMs, totalMs, timingsMs } = result;
     rows.add({
       case: "branch",
       n: 1,
       wall_ms: wallMs,
       depth,
-      ...{ pause_ms, resumed_ms, total_ms, timings_ms },
-      logical_bytes: result.diff_logical_bytes,
-      physical_bytes: result.diff_physical_bytes,
-      snapshot_bytes: result.physical_bytes,
+      ...{ pause_ms: pauseMs, resumed_ms: resumedMs },
+      ...{ total_ms: totalMs, timings_ms: timingsMs },
+      logical_bytes: result.diffLogicalBytes,
+      physical_bytes: result.diffPhysicalBytes,
+      snapshot_bytes: result.physicalBytes,
     });
     tags.push(result.tag);
   }
@@ -69,7 +70,7 @@ async function child(
   options: { tag: string; name: string; kind: Kind },
 ): Promise<void> {
   const started = performance.now();
-  await using sandbox = await forkd.forkOne(options.tag);
+  await using sandbox = await forkd.create(options.tag);
   const forkMs = performance.now() - started;
   await ask(sandbox);
   const wallMs = performance.now() - started;
@@ -78,7 +79,7 @@ async function child(
 
 /** Checks that the child has the files and the memory of every ancestor. */
 async function checkContent(forkd: Forkd, tag: string): Promise<void> {
-  await using sandbox = await forkd.forkOne(tag);
+  await using sandbox = await forkd.create(tag);
   const names = Array.from({ length: deepest }, (_, index) => index + 1);
   const { result, error } = await sandbox.eval(
     `[[${names.map((depth) => `_array_${depth}[-1]`).join(", ")}].count(${(arrayMib * mib) / 8 - 1}), __import__("os").system("cat /root/file-* > /dev/null")]`,
@@ -115,7 +116,7 @@ async function main(): Promise<void> {
   const tagOf = (name: string) => (name === compacted ? compacted : (tags[Number(name)] ?? base));
   const names = [...depths.map(String), compacted];
   // The first fork of a snapshot verifies its files, which is not what is measured.
-  for (const name of names) await (await forkd.forkOne(tagOf(name))).kill();
+  for (const name of names) await (await forkd.create(tagOf(name))).kill();
   console.error("children of every depth");
   await compete(rounds, names, (name) => child(forkd, rows, { tag: tagOf(name), name, kind: "cached" }));
   console.error("after the flat images were evicted");

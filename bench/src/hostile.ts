@@ -59,7 +59,7 @@ async function tally(answers: Answers, call: Promise<unknown>): Promise<void> {
 async function attackIn(forkd: Forkd, way: Way, answers: Answers): Promise<void> {
   let left = [...targets];
   while (left.length > 0) {
-    const sandbox = await forkd.forkOne("impostor");
+    const sandbox = await forkd.create("impostor");
     await attack(sandbox, way, targets);
     // One at a time where an answer costs the guest its machine, so that every answer is seen.
     const isViolation = way === "lying" || way === "order";
@@ -71,7 +71,7 @@ async function attackIn(forkd: Forkd, way: Way, answers: Answers): Promise<void>
 }
 
 async function attackFromKernel(forkd: Forkd, tag: string, answers: Answers): Promise<void> {
-  await using sandbox = await forkd.forkOne(tag);
+  await using sandbox = await forkd.create(tag);
   for (const name of kernelNames) await tally(answers, kernelAttacks[name]?.(sandbox) ?? Promise.resolve());
 }
 
@@ -178,7 +178,7 @@ await runBench(async () => {
   const tiny = await buildTiny(run, daemon);
   const python = await buildBase(run, daemon, run.pick({ tiny: bakedMemoryMib, quick: 256, full: 256 }));
   await makeImpostor(forkd, tiny, "impostor");
-  const bystander = await forkd.forkOne(tiny);
+  const bystander = await forkd.create(tiny);
   const parts = [
     { name: "calm", n: 0, work: () => rest(calmMs) },
     ...usedWays.map((way) => ({

@@ -37,12 +37,12 @@ const calls: Record<string, Call> = {
   eval: ({ python }) => python.eval("sum(range(10))"),
   write: (_place, sandbox) => sandbox.files.write("/root/load", "x".repeat(10_000)),
   read: (_place, sandbox) => sandbox.files.read("/etc/passwd"),
-  list: ({ forkd }) => forkd.sandboxes.list(),
+  list: ({ forkd }) => forkd.sandboxes.list().all(),
   info: ({ forkd }, sandbox) => forkd.sandboxes.get(sandbox.id),
   ping: (_place, sandbox) => sandbox.ping(),
-  images: ({ forkd }) => forkd.snapshots.list(),
+  images: ({ forkd }) => forkd.snapshots.list().all(),
   async fork({ forkd, tag }) {
-    await using child = await forkd.forkOne(tag);
+    await using child = await forkd.create(tag);
     await child.commands.run(["true"], { check: true });
   },
   async branch({ forkd }, sandbox) {
@@ -225,8 +225,8 @@ await runBench(async () => {
   const { accelerator } = await forkd.status();
   const tag = await buildTiny(bench, daemon);
   const memoryMib = bench.pick({ tiny: bakedMemoryMib, quick: 256, full: 256 });
-  const python = await forkd.forkOne(await buildBase(bench, daemon, memoryMib));
-  const sandboxes = allOf(await forkd.fork(tag, { n: guests }), guests);
+  const python = await forkd.create(await buildBase(bench, daemon, memoryMib));
+  const sandboxes = allOf(await forkd.fork(tag, guests), guests);
   const place = { forkd, sandboxes, python, tag };
   const outcomes: Outcome[] = [];
   for (const mix of mixes) {

@@ -48,7 +48,7 @@ async function restarts(rows: Rows): Promise<void> {
       await using first = await startScratchDaemon(run);
       const tag = await buildTiny(run, first);
       const forkedAt = performance.now();
-      const ids = allOf(await first.forkd.fork(tag, { n }), n).map(({ id }) => id);
+      const ids = allOf(await first.forkd.fork(tag, n), n).map(({ id }) => id);
       await allAnswer(first.forkd, ids);
       const forkMs = performance.now() - forkedAt;
       await first.kill();

@@ -41,7 +41,7 @@ function measure(daemon: ScratchDaemon, part: string, done: number, wallMs: numb
 
 /** Every child runs a command, so that nothing of a child's life is left out. */
 async function forkAndKill(forkd: Forkd, tag: string): Promise<void> {
-  const children = allOf(await forkd.fork(tag, { n: atOnce }), atOnce);
+  const children = allOf(await forkd.fork(tag, atOnce), atOnce);
   await Promise.all(
     children.map(async (child) => {
       await child.commands.run(["true"], { check: true });
@@ -71,7 +71,7 @@ async function soakBranches(daemon: ScratchDaemon, tag: string, rows: Rows): Pro
   const kept: string[] = [];
   const every = Math.max(1, Math.floor(branches / rounds));
   let started = performance.now();
-  await using source = await forkd.forkOne(tag);
+  await using source = await forkd.create(tag);
   for (let count = 1; count <= branches; count++) {
     const branch = await source.branch({ tag: `soak-${count}`, n: 1 });
     for (const child of allOf(branch.children, 1)) await child.kill();

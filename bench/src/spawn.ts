@@ -79,7 +79,7 @@ async function forkAndAsk(
   n: number,
 ): Promise<{ wallMs: number; forkMs: number; sandboxes: Sandbox[] }> {
   const started = performance.now();
-  const entries = await forkd.fork(tag, { n });
+  const entries = await forkd.fork(tag, n);
   const forkMs = performance.now() - started;
   const sandboxes = allOf(entries, n);
   await Promise.all(sandboxes.map(ask));
@@ -153,7 +153,7 @@ async function evalCosts(sandbox: Sandbox): Promise<{ eval_agent_ms: number; eva
   const trips: { wall: number; agent: number }[] = [];
   for (let i = 0; i < costs.evals; i++) {
     const started = performance.now();
-    const { duration_ms: agent } = await sandbox.eval(code);
+    const { durationMs: agent } = await sandbox.eval(code);
     trips.push({ wall: performance.now() - started, agent });
   }
   return {

@@ -8,7 +8,7 @@ import { startDaemon } from "./support/daemon.ts";
 
 await using daemon = await startDaemon({ snapshots: ["python"] });
 const rules = ["allow preset:debian", "allow preset:pypi"];
-const sandbox = await daemon.forkd.forkOne("python", { network: { rules } });
+const sandbox = await daemon.forkd.create("python", { network: { rules } });
 const steps: [command: string, expected: RegExp][] = [
   ["apt-get update -q 2>&1 | tail -2", /Reading package lists/],
   ["apt-get install -y -q --no-install-recommends hello 2>&1 | tail -1; hello", /Hello, world!/],
@@ -23,7 +23,7 @@ for (const [command, expected] of steps) {
   const { stdout } = await sandbox.commands.run(
     ["sh", "-c", `export DEBIAN_FRONTEND=noninteractive; ${command}`],
     {
-      timeoutSecs: 1200,
+      timeoutMs: 1_200_000,
     },
   );
   const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);

@@ -36,12 +36,12 @@ hang()`;
 }
 
 const evalWith = (body: string) => (sandbox: Sandbox) =>
-  sandbox.eval(`${prelude}${body}`, { timeoutSecs: 3 });
+  sandbox.eval(`${prelude}${body}`, { timeoutMs: 3000 });
 
 /** The eval is answered while the code still runs; then the daemon asks for the contexts. */
 const contextsWith = (answer: string) => async (sandbox: Sandbox) => {
-  await sandbox.eval(`${prelude}${answerNext(answer)}`, { timeoutSecs: 3 });
-  return sandbox.contexts();
+  await sandbox.eval(`${prelude}${answerNext(answer)}`, { timeoutMs: 3000 });
+  return sandbox.contexts.list();
 };
 
 /** Each ends with an answer or an error of ours. */

@@ -19,7 +19,7 @@ const maxReadBytes = 8 * 1024 * 1024;
 /** The requests that a caller can make a daemon send to a running guest, and a call that does so. */
 export const calls = {
   ping: (sandbox: Sandbox) => sandbox.ping(),
-  exec: (sandbox: Sandbox) => sandbox.commands.run(["anything"], { timeoutSecs: 2 }),
+  exec: (sandbox: Sandbox) => sandbox.commands.run(["anything"], { timeoutMs: 2000 }),
   list: (sandbox: Sandbox) => sandbox.commands.list(),
   /** detaches at once: a command that runs may be silent for ever */
   async attach(sandbox: Sandbox) {
@@ -78,7 +78,7 @@ async function compileImpostor(): Promise<Uint8Array> {
 
 /** Makes the snapshot `tag`, whose children are impostors from their first frame on. */
 export async function makeImpostor(forkd: Forkd, base: string, tag: string): Promise<void> {
-  await using source = await forkd.forkOne(base);
+  await using source = await forkd.create(base);
   await source.files.write("/root/impostor", await compileImpostor(), { mode: "0755" });
   await source.commands.run(["/root/impostor"], { check: true });
   await poll("the impostor to have the port", async () =>

@@ -48,7 +48,7 @@ export async function buildBase(run: Run, daemon: ScratchDaemon, memoryMib: numb
   const tag = `base-${memoryMib}`;
   if (run.size === "tiny" && memoryMib === bakedMemoryMib) return linkBaked(run, daemon, "python", tag);
   console.error(`building ${tag}`);
-  await daemon.forkd.snapshots.build({ tag, recipe: numpyRecipe, memory_mib: memoryMib });
+  await daemon.forkd.snapshots.build({ tag, recipe: numpyRecipe, memoryMib });
   return tag;
 }
 
@@ -56,7 +56,7 @@ export async function buildBase(run: Run, daemon: ScratchDaemon, memoryMib: numb
 export async function buildTiny(run: Run, daemon: ScratchDaemon): Promise<string> {
   if (run.size === "tiny") return linkBaked(run, daemon, "tiny", "tiny");
   await withTinyRoot((rootfs) =>
-    daemon.forkd.snapshots.build({ tag: "tiny", rootfs, memory_mib: 96, disk_mib: 64 }),
+    daemon.forkd.snapshots.build({ tag: "tiny", rootfs, memoryMib: 96, diskMib: 64 }),
   );
   return "tiny";
 }
@@ -71,7 +71,7 @@ export async function numpySnapshot(run: Run): Promise<string> {
 }
 
 async function ensureNumpy(forkd: Forkd): Promise<void> {
-  const usable = (await forkd.snapshots.list()).filter(({ bootable }) => bootable);
+  const usable = (await forkd.snapshots.list().all()).filter(({ bootable }) => bootable);
   if (usable.some(({ tag }) => tag === numpyTag)) return;
   await forkd.snapshots.build(
     { tag: numpyTag, recipe: numpyRecipe, force: true },

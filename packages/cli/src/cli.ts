@@ -71,7 +71,8 @@ export class Cli {
   async findSandboxes(forkd: Forkd, prefixes: readonly string[]): Promise<Found[]> {
     const { advice, AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return prefixes.map((id) => ({ id }));
-    const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
+    const found = await forkd.sandboxes.list({}, { signal: this.signal }).all();
+    const all = found.map(({ info }) => info);
     const matches = prefixes.map((prefix) => ({ prefix, match: matchSandbox(prefix, all) }));
     const tags = matches.every(({ match }) => match !== undefined) ? [] : await this.#tags(forkd);
     return matches.map(({ prefix, match }) => {
@@ -94,7 +95,11 @@ export class Cli {
 
   /** Helps a user who named a snapshot in place of a sandbox. Without the right to list snapshots it says nothing. */
   async #tags(forkd: Forkd): Promise<string[]> {
-    const all = await forkd.snapshots.list({ signal: this.signal }).catch(() => []);
+    const { snapshots } = forkd;
+    const all = await snapshots
+      .list({}, { signal: this.signal })
+      .all()
+      .catch(() => []);
     return all.map(({ tag }) => tag);
   }
 }

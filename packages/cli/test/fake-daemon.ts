@@ -33,7 +33,12 @@ export async function openFakeDaemon(answers: Answers): Promise<FakeDaemon> {
   const asked: Asked[] = [];
   const arrivals = new EventEmitter();
   const held: http.ServerResponse[] = [];
-  const all: Answers = { "GET /healthz": { json: { ok: true } }, ...answers };
+  const all: Answers = {
+    "GET /healthz": { json: { ok: true } },
+    [`GET /v1/sandboxes/${idA}`]: { json: sandbox(idA) },
+    [`GET /v1/sandboxes/${idB}`]: { json: sandbox(idB, 1) },
+    ...answers,
+  };
   const server = http.createServer((incoming, outgoing) => {
     const chunks: Buffer[] = [];
     incoming.on("data", (chunk: Buffer) => chunks.push(chunk));

@@ -69,8 +69,6 @@ export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";
 export type { ExecEvent, ExecInfo, ExecRequest, ExecResult, ServiceInfo } from "./exec.ts";
 export { evalEventSchema } from "./eval.ts";
-export { fileEntrySchema, watchEventSchema } from "./files.ts";
-export type { FileEntry, WatchEvent } from "./files.ts";
 export type {
   EvalContext,
   EvalDisplay,
@@ -80,6 +78,8 @@ export type {
   EvalRequest,
   EvalResult,
 } from "./eval.ts";
+export { fileEntrySchema, watchEventSchema } from "./files.ts";
+export type { FileEntry, WatchEvent } from "./files.ts";
 export { passedRoutes } from "./ports.ts";
 export type { OpenedPort, PortInfo } from "./ports.ts";
 export { portLabel, portToken, proxyPath, tunnelPath, tunnelProtocol } from "./wire/ports.ts";

@@ -8,7 +8,11 @@ import {
   wireRoutes,
 } from "@forkd/contract/wire";
 import type { ForkdEvent, RequestOf, ResponseOf, Route, RouteName, StreamedOf } from "@forkd/contract";
-import { fromAnswer } from "./errors.ts";
+import { fromWire } from "./convert/answer.ts";
+import { requestOf, type OptionsFor } from "./convert/request.ts";
+import type { AnswerOf } from "./convert/types.ts";
+import { streamWithin, within } from "./deadline.ts";
+import { fromAnswer, parseJson } from "./errors.ts";
 import { parseEvents } from "./event-frames.ts";
 import type { RawStream, Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
@@ -17,18 +21,21 @@ type NamesWith<Columns> = {
   [N in RouteName]: (typeof wireRoutes)[N] extends Columns ? N : never;
 }[RouteName];
 
+/** Name of a route that answers with one JSON value. */
 export type JsonRoute = NamesWith<{ kind: "json" }>;
 type BytesRoute = NamesWith<{ kind: "bytes" }>;
 type UploadRoute = NamesWith<{ kind: "upload" }>;
 /** `streamed` routes answer with lines when the input says `stream: true`. */
 type LinesRoute = NamesWith<{ kind: "events" }> | NamesWith<{ streamed: true }>;
 type LineOf<N extends LinesRoute> = N extends NamesWith<{ streamed: true }> ? StreamedOf<N> : ResponseOf<N>;
-type ListRoute = NamesWith<{ paged: true }>;
+export type ListRoute = NamesWith<{ paged: true }>;
 
 /** Options of every call. */
 export type CallOptions = {
-  /** Aborts the call, which then rejects with `cancelled`. */
+  /** Aborts the call, which then rejects with `cancelled`; default: none. */
   signal?: AbortSignal | undefined;
+  /** Longest time of the call in ms, after which it rejects with `deadline_exceeded`; default and 0: no limit. */
+  timeoutMs?: number | undefined;
 };
 /** Options of calls that create something. */
 export type CreateOptions = CallOptions & {
@@ -36,16 +43,9 @@ export type CreateOptions = CallOptions & {
   idempotencyKey?: string | undefined;
 };
 type SendOptions = CreateOptions & { headers?: Readonly<Record<string, string>> };
-/** What to list, and how many at most. */
-export type ListFilter<N extends ListRoute> = Omit<RequestOf<N>, "limit" | "cursor"> & {
-  /** Maximum number of entries; default: all. */
-  limit?: number | undefined;
-};
 /** Content of a file: text, bytes, or chunks of bytes. */
 export type Content = string | Uint8Array | AsyncIterable<Uint8Array>;
-
-/** Longest page that the daemon allows. */
-const pageLength = 1000;
+export type Page<T> = { readonly items: T[]; readonly next: string | undefined };
 
 export class Client {
   readonly #transport: Transport;
@@ -54,87 +54,102 @@ export class Client {
     this.#transport = transport;
   }
 
+  /** Sends the options as fields of the request, and converts the answer. */
+  async invoke<N extends JsonRoute>(
+    name: N,
+    fixed: Partial<RequestOf<N>>,
+    options: CreateOptions & OptionsFor<N>,
+    own: readonly string[] = [],
+  ): Promise<AnswerOf<N>> {
+    return fromWire(await this.call(name, requestOf(name, fixed, options, own), options));
+  }
+
   /** Returns the JSON value of the answer; undefined if the answer has no body. */
-  async call<N extends JsonRoute>(
+  call<N extends JsonRoute>(
     name: N,
     input: RequestOf<N>,
     options: CreateOptions = {},
   ): Promise<ResponseOf<N>> {
-    const response = await this.#send(name, input, options);
-    return parse(name, await response.text());
+    return within(name, options, async (timed) => {
+      const response = await this.#send(name, input, timed);
+      return parse(name, await response.text());
+    });
   }
 
-  /** Reads all pages of a list, up to `limit` entries. */
-  async list<N extends ListRoute>(
+  /** Reads one page of a list. */
+  page<N extends ListRoute>(
     name: N,
-    { limit = Number.POSITIVE_INFINITY, ...filter }: ListFilter<N>,
+    input: RequestOf<N>,
     options: CallOptions = {},
-  ): Promise<ResponseOf<N>> {
-    const all: unknown[] = [];
-    let cursor: string | undefined;
-    do {
-      const page = { ...filter, limit: Math.min(pageLength, limit - all.length), ...(cursor && { cursor }) };
-      const response = await this.#send(name, page, options);
-      all.push(...(parse(name, await response.text()) as unknown[]));
+  ): Promise<Page<ResponseOf<N>[number]>> {
+    return within(name, options, async (timed) => {
+      const response = await this.#send(name, input, timed);
+      const items = parse(name, await response.text());
       const next = response.headers?.["x-next-cursor"];
-      cursor = typeof next === "string" ? next : undefined;
-    } while (cursor !== undefined && all.length < limit);
-    return all as ResponseOf<N>;
+      return { items, next: typeof next === "string" && next !== "" ? next : undefined };
+    });
   }
 
   /** Opens a stream of server-sent events; resolves when the stream is open. */
-  async events(
+  events(
     input: RequestOf<"events">,
-    options: CallOptions & { lastEventId?: string | undefined } = {},
+    { lastEventId, ...options }: CallOptions & { lastEventId?: string | undefined } = {},
   ): Promise<AsyncGenerator<ForkdEvent>> {
-    const { lastEventId, signal } = options;
     const headers = {
       accept: "text/event-stream",
       ...(lastEventId !== undefined && { "last-event-id": lastEventId }),
     };
-    return parseEvents((await this.#send("events", input, { signal, headers })).body);
+    return streamWithin("events", options, async (timed) =>
+      parseEvents((await this.#send("events", input, { ...timed, headers })).body),
+    );
   }
 
   /** Resolves when the answer begins; the iteration throws later failures. */
-  async lines<N extends LinesRoute>(
+  lines<N extends LinesRoute>(
     name: N,
     input: RequestOf<N>,
     options: CallOptions = {},
   ): Promise<AsyncGenerator<LineOf<N>>> {
-    const response = await this.#send(name, input, options);
-    return parseLines(response.body) as AsyncGenerator<LineOf<N>>;
+    return streamWithin(name, options, async (timed) => {
+      const response = await this.#send(name, input, timed);
+      return parseLines(response.body) as AsyncGenerator<LineOf<N>>;
+    });
   }
 
-  async bytes<N extends BytesRoute>(
+  bytes<N extends BytesRoute>(
     name: N,
     input: RequestOf<N>,
     options: CallOptions = {},
-  ): Promise<AsyncIterable<Uint8Array>> {
-    return (await this.#send(name, input, options)).body;
+  ): Promise<AsyncGenerator<Uint8Array>> {
+    return streamWithin(name, options, async (timed) => (await this.#send(name, input, timed)).body);
   }
 
-  async upload<N extends UploadRoute>(
+  upload<N extends UploadRoute>(
     name: N,
     input: RequestOf<N>,
     content: Content,
     options: CallOptions = {},
   ): Promise<ResponseOf<N>> {
-    const response = await this.#send(name, input, options, content);
-    return parse(name, await response.text());
+    return within(name, options, async (timed) => {
+      const response = await this.#send(name, input, timed, content);
+      return parse(name, await response.text());
+    });
   }
 
   /** Connects to a port of a sandbox; resolves when the server there has accepted. */
-  async tunnel(id: string, port: number, { signal }: CallOptions = {}): Promise<RawStream> {
+  tunnel(id: string, port: number, options: CallOptions = {}): Promise<RawStream> {
     const { tunnel } = this.#transport;
     if (!tunnel) {
       throw new AppError("unsupported", "Cannot connect to a port: this transport carries only requests", {
-        remedy: advice("Use `connect()` of @forkd/sdk/node."),
+        remedy: advice("Use `connect()` of the entry for Node."),
       });
     }
-    const headers = { connection: "Upgrade", upgrade: tunnelProtocol };
-    const answer = await tunnel({ method: "GET", path: tunnelPath(id, port), headers, signal });
-    if (!("status" in answer)) return answer;
-    throw fromAnswer(answer.status, await answer.text());
+    return within("connect", options, async ({ signal }) => {
+      const headers = { connection: "Upgrade", upgrade: tunnelProtocol };
+      const answer = await tunnel({ method: "GET", path: tunnelPath(id, port), headers, signal });
+      if (!("status" in answer)) return answer;
+      throw fromAnswer(answer.status, await answer.text());
+    });
   }
 
   async #send(
@@ -185,21 +200,13 @@ export function requestFor(
 
 /** Answers of the daemon are not validated: a schema library would double the load time of a client. */
 function parse<N extends RouteName>(name: N, text: string): ResponseOf<N> {
-  if (text === "") return undefined as ResponseOf<N>;
-  try {
-    return JSON.parse(text) as ResponseOf<N>;
-  } catch (error) {
-    throw new AppError("internal", `The daemon's answer to ${name} is not JSON`, {
-      remedy: advice("Use the same version of forkd for the client and the daemon."),
-      cause: error,
-    });
-  }
+  return text === "" ? (undefined as ResponseOf<N>) : (parseJson(text, name) as ResponseOf<N>);
 }
 
 /** Lines are not validated: a reader switches on `type` and ignores unknown types. */
 async function* parseLines(body: AsyncIterable<Uint8Array>): AsyncGenerator<unknown> {
   for await (const line of splitLines(body)) {
-    const event = JSON.parse(line) as {
+    const event = parseJson(line, "a stream") as {
       type: string;
       error: string;
       code: string;

@@ -1,13 +1,15 @@
 /** Runs a command on a snapshot and saves the result as another snapshot. */
-import type { BranchMode, ExecEvent } from "@forkd/contract";
+import type { BranchMode } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
+import { programOf } from "./commands.ts";
+import { refuseUnknown } from "./convert/request.ts";
+import { within } from "./deadline.ts";
 import { CommandError } from "./errors.ts";
 import { forkOne } from "./fork.ts";
 import type { NetworkOptions } from "./sandbox-options.ts";
 import type { Branch, Sandbox } from "./sandbox.ts";
+import type { OutputEvent } from "./types.ts";
 
-/** A piece of output of a command. */
-export type OutputEvent = Extract<ExecEvent, { type: "stdout" | "stderr" }>;
 /** Input of `snapshots.derive()`. */
 export type DeriveRequest = CallOptions &
   NetworkOptions & {
@@ -15,27 +17,34 @@ export type DeriveRequest = CallOptions &
     from: string;
     /** Tag of the new snapshot. */
     tag: string;
-    /** Program and arguments of the command. */
-    argv: readonly string[];
+    /** The command: text for `/bin/sh`, or program and arguments. */
+    command: string | readonly string[];
     /** Environment of the command; default: that of the snapshot. */
     env?: Record<string, string> | undefined;
-    /** Kills the command after this time and fails; default and 0: no limit. */
-    timeoutSecs?: number | undefined;
+    /** Kills the command after this many ms and fails; default and 0: no limit. */
+    commandTimeoutMs?: number | undefined;
     /** Mode of the branch; default: "live". */
     mode?: BranchMode | undefined;
     /** Receives the output as it arrives, one piece after the other; default: the output is dropped. */
     onOutput?: ((event: OutputEvent) => void | Promise<void>) | undefined;
   };
-/** @deprecated Use `DeriveRequest`. */
-export type DiffRequest = DeriveRequest;
 
+const names = [
+  ...["from", "tag", "command", "env", "commandTimeoutMs"],
+  ...["mode", "onOutput", "network", "secrets"],
+];
 /** If the command has a limit and the client vanishes, the sandbox lives at most this much longer. */
-const graceSecs = 3600;
+const graceMs = 3_600_000;
 
 export async function deriveSnapshot(client: Client, request: DeriveRequest): Promise<Branch> {
-  const { from, timeoutSecs = 0, network, secrets, signal } = request;
-  const ttlSecs = timeoutSecs > 0 ? Math.ceil(timeoutSecs) + graceSecs : undefined;
-  const sandbox = await forkOne(client, from, { ttlSecs, network, secrets, signal });
+  refuseUnknown("derive", request, names);
+  return within("derive", request, (timed) => derive(client, timed));
+}
+
+async function derive(client: Client, request: DeriveRequest): Promise<Branch> {
+  const { from, commandTimeoutMs = 0, network, secrets, signal } = request;
+  const ttlMs = commandTimeoutMs > 0 ? commandTimeoutMs + graceMs : undefined;
+  const sandbox = await forkOne(client, from, { ttlMs, network, secrets, signal });
   let branch: Branch;
   try {
     await runCommand(sandbox, request);
@@ -51,12 +60,12 @@ export async function deriveSnapshot(client: Client, request: DeriveRequest): Pr
 }
 
 async function runCommand(sandbox: Sandbox, request: DeriveRequest): Promise<void> {
-  const { argv, env, timeoutSecs, signal, onOutput } = request;
-  const handle = await sandbox.commands.start(argv, { env, timeoutSecs, signal });
+  const { command, env, commandTimeoutMs: timeoutMs, signal, onOutput } = request;
+  const handle = await sandbox.commands.start(command, { env, timeoutMs, signal });
   for await (const event of handle)
     if (event.type === "stdout" || event.type === "stderr") await onOutput?.(event);
   const result = await handle.wait();
-  if (result.exit_code !== 0 || result.timed_out) throw new CommandError(argv, result);
+  if (result.exitCode !== 0 || result.timedOut) throw new CommandError(programOf(command), result);
 }
 
 /** An aborted branch may be complete. Keeps a snapshot with this tag that came from another sandbox. */

@@ -1,35 +1,52 @@
-/** Failures of requests and answers, as AppError. */
-import { AppError, fromErrorBody } from "@forkd/contract/wire";
-import type { ErrorBody, ErrorCode, ExecResult, Remedy } from "@forkd/contract";
+/** Failures of requests and answers, as ForkdError. */
+import { advice, AppError, fromErrorBody } from "@forkd/contract/wire";
+import type { ErrorBody, ErrorCode, Remedy } from "@forkd/contract";
+import { remember } from "./convert/answer.ts";
+import type { CommandResult } from "./types.ts";
 
-/** A child that could not be forked; `index` is its position in the call. */
+/** True for every error of this SDK; with a code (from `errorCodes`) only for errors with that code. */
+export function isForkdError<C extends ErrorCode>(
+  error: unknown,
+  code: C,
+): error is AppError & { readonly code: C };
+export function isForkdError(error: unknown): error is AppError;
+export function isForkdError(error: unknown, code?: ErrorCode): boolean {
+  return error instanceof AppError && (code === undefined || error.code === code);
+}
+
+/** A child that could not be forked. */
 export class ForkError extends AppError {
   override readonly name = "ForkError";
+  /** Position of the child in the call, from 0. */
   readonly index: number;
 
+  /** @internal */
   constructor(body: ErrorBody & { index: number }) {
     const error = fromErrorBody(body);
     super(error.code, error.message, { details: { ...error.details }, remedy: error.remedy });
     this.index = body.index;
+    remember(this, body);
   }
 }
 
 /** A command that failed although it had to succeed; the message ends with the last lines of its output. */
 export class CommandError extends AppError {
   override readonly name = "CommandError";
-  readonly result: ExecResult;
+  /** Exit code and output of the command. */
+  readonly result: CommandResult;
 
-  constructor(args: readonly string[], result: ExecResult) {
-    const how = result.timed_out
+  /** @internal */
+  constructor(program: string, result: CommandResult) {
+    const how = result.timedOut
       ? "it ran out of time"
       : result.signal === undefined
-        ? `exit code ${result.exit_code}`
+        ? `exit code ${result.exitCode}`
         : `it was ended by ${result.signal}`;
     const output = result.stderr.trim() || result.stdout.trim();
     const tail = output.split("\n").slice(-5).join("\n");
-    const code: ErrorCode = result.timed_out ? "deadline_exceeded" : "guest_refused";
-    super(code, `Command ${args[0] ?? ""} failed: ${how}${tail === "" ? "" : `\n${tail}`}`, {
-      details: { exec_id: result.exec_id, exit_code: result.exit_code },
+    const code: ErrorCode = result.timedOut ? "deadline_exceeded" : "guest_refused";
+    super(code, `Command ${program} failed: ${how}${tail === "" ? "" : `\n${tail}`}`, {
+      details: { exec_id: result.execId, exit_code: result.exitCode },
     });
     this.result = result;
   }
@@ -37,7 +54,7 @@ export class CommandError extends AppError {
 
 /** The error of an answer with a failure status. */
 export function fromAnswer(status: number, text: string): AppError {
-  const body = parseJson(text);
+  const body = jsonIn(text);
   if (isErrorBody(body)) return fromErrorBody({ ...body, details: body.details ?? {} });
   return new AppError("internal", `The daemon answered with status ${status} and no error body`, {
     details: { status, body: text.slice(0, 1000) },
@@ -58,12 +75,25 @@ function isErrorBody(
   );
 }
 
-function parseJson(text: string): unknown {
+function jsonIn(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
     throw error;
+  }
+}
+
+/** The value of an answer, or of one of its lines; a proxy may have answered instead of the daemon. */
+export function parseJson(text: string, what: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new AppError("internal", `The daemon's answer to ${what} is not JSON`, {
+      details: { body: text.slice(0, 1000) },
+      remedy: advice("Check the address, and use the same version of forkd for the client and the daemon."),
+      cause: error,
+    });
   }
 }
 

@@ -1,8 +1,9 @@
 /** Bytes of `text/event-stream` → events. */
 import type { ForkdEvent } from "@forkd/contract";
+import { parseJson } from "./errors.ts";
 
 export async function* parseEvents(body: AsyncIterable<Uint8Array>): AsyncGenerator<ForkdEvent> {
-  for await (const data of parseFrames(body)) yield JSON.parse(data) as ForkdEvent;
+  for await (const data of parseFrames(body)) yield parseJson(data, "events") as ForkdEvent;
 }
 
 /** Yields the data of each frame. Skips comments, other fields and an incomplete last frame. */

@@ -1,9 +1,12 @@
 /** Follows the events of the daemon and reconnects after a lost connection. */
 import { AppError } from "@forkd/contract/wire";
-import type { EventType, ForkdEvent, RequestOf } from "@forkd/contract";
+import type { EventType, RequestOf } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
+import { fromWire } from "./convert/answer.ts";
+import { refuseUnknown } from "./convert/request.ts";
 import { cancelled } from "./errors.ts";
 import { pause } from "./sleep.ts";
+import type { ForkdEvent } from "./types.ts";
 
 /** Options of `forkd.events()`. Filters are combined: an event must match all of them. */
 export type EventOptions = CallOptions & {
@@ -28,13 +31,14 @@ const retry = { firstMs: 100, longestMs: 5000, forMs: 30_000 };
  * or the reader was too slow, the next event is `reset`: the caller should list again.
  */
 export async function* followEvents(client: Client, options: EventOptions): AsyncGenerator<ForkdEvent> {
-  const { signal, retryMs = retry.forMs } = options;
+  refuseUnknown("events", options, ["types", "sandbox", "tag", "labels", "after", "retryMs"]);
+  const { signal, timeoutMs, retryMs = retry.forMs } = options;
   let last = options.after;
   let lostAt: number | undefined;
   let waitMs = retry.firstMs;
   for (;;) {
     try {
-      const events = await client.events(requestOf(options), { signal, lastEventId: last });
+      const events = await client.events(requestOf(options), { signal, timeoutMs, lastEventId: last });
       lostAt = undefined;
       waitMs = retry.firstMs;
       for await (const event of events) {
@@ -43,7 +47,7 @@ export async function* followEvents(client: Client, options: EventOptions): Asyn
           throw new AppError("unauthenticated", event.reason ?? "The stream was ended");
         // The daemon closes the connection now. An unknown id makes the next one begin with `reset`.
         if (event.type === "overflow") last = `${"0".repeat(12)}-0`;
-        else yield event;
+        else yield fromWire(event);
       }
     } catch (error) {
       if (!isLost(error)) throw error;

@@ -1,12 +1,17 @@
 /** The files of one sandbox. */
 import { AppError } from "@forkd/contract/wire";
-import type { FileEntry } from "@forkd/contract";
+import type { RequestOf } from "@forkd/contract";
 import type { CallOptions, Client, Content } from "./client.ts";
+import { fromWire } from "./convert/answer.ts";
+import { requestOf } from "./convert/request.ts";
+import { isForkdError } from "./errors.ts";
 import { concat } from "./output.ts";
+import { Stream } from "./stream.ts";
+import type { FileEntry, WatchEvent } from "./types.ts";
 
 /** Options of every call on files. */
 export type UserOptions = CallOptions & {
-  /** Acts as this user: name, uid, name:group or uid:gid; default: root. */
+  /** Acts as this user: name, uid, name:group or uid:gid; default: "root". */
   user?: string | undefined;
 };
 /** Options of `files.write()`. */
@@ -17,6 +22,15 @@ export type WriteOptions = UserOptions & {
   append?: boolean | undefined;
   /** Refuses to replace an existing file; default: false. */
   exclusive?: boolean | undefined;
+  /** Writes into the file instead of replacing it at the end, so that its inode stays; default: false. */
+  inPlace?: boolean | undefined;
+};
+/** Options of `files.watch()`. */
+export type WatchOptions = UserOptions & {
+  /** Also watches all directories below, new ones too; default: false. */
+  recursive?: boolean | undefined;
+  /** Describes the file (`entry`) in create, write and chmod events; default: false. */
+  includeEntry?: boolean | undefined;
 };
 /** Options of the calls that read a file. */
 export type ReadOptions = UserOptions & {
@@ -26,11 +40,12 @@ export type ReadOptions = UserOptions & {
   limit?: number | undefined;
 };
 
-/** Reads and changes files of one sandbox. Paths are absolute paths in the guest. */
+/** Reads and changes files of one sandbox. Paths in the guest are absolute, or begin with "~/". */
 export class Files {
   readonly #client: Client;
   readonly #id: string;
 
+  /** @internal */
   constructor(client: Client, sandboxId: string) {
     this.#client = client;
     this.#id = sandboxId;
@@ -43,16 +58,20 @@ export class Files {
     return concat(chunks);
   }
 
-  /** Reads a UTF-8 file into memory. */
+  /** Reads a UTF-8 file into memory; other bytes become U+FFFD. */
   async readText(path: string, options: ReadOptions = {}): Promise<string> {
-    return new TextDecoder().decode(await this.read(path, options));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(await this.read(path, options));
   }
 
   /** Reads a file in chunks. */
-  async *readStream(path: string, options: ReadOptions = {}): AsyncGenerator<Uint8Array> {
-    const { offset, limit, user } = options;
+  readStream(path: string, options: ReadOptions = {}): Stream<Uint8Array> {
+    return new Stream((signal) => this.#chunks(path, { ...options, signal }), options.signal);
+  }
+
+  async *#chunks(path: string, options: ReadOptions): AsyncGenerator<Uint8Array> {
+    const request = requestOf("readFile", { id: this.#id, path }, options);
     try {
-      yield* await this.#client.bytes("readFile", { id: this.#id, path, offset, limit, user }, options);
+      yield* await this.#client.bytes("readFile", request, options);
     } catch (error) {
       throw await this.#whoCut(error, path, options);
     }
@@ -80,54 +99,101 @@ export class Files {
   }
 
   /** Writes a file. Unless it appends, it replaces the file in one step, after all content has arrived. */
-  write(path: string, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
-    const { mode, append, exclusive, user } = options;
-    return this.#client.upload(
-      "writeFile",
-      { id: this.#id, path, mode, append, exclusive, user },
-      content,
-      options,
-    );
+  async write(path: string, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
+    const request = requestOf("writeFile", { id: this.#id, path }, options);
+    return fromWire(await this.#client.upload("writeFile", request, content, options));
   }
 
   /** Lists the entries of a directory. */
-  list(path: string, options: UserOptions = {}): Promise<FileEntry[]> {
-    return this.#client.call("listFiles", { id: this.#id, path, user: options.user }, options);
+  list(
+    path: string,
+    options: UserOptions & {
+      /** Levels below the directory, 1 to 64; default: 1. */
+      depth?: number | undefined;
+    } = {},
+  ): Promise<FileEntry[]> {
+    return this.#client.invoke("listFiles", { id: this.#id, path }, options);
   }
 
-  /** Describes a file, and with `follow` (default: false) the target of a link. */
-  stat(path: string, options: UserOptions & { follow?: boolean | undefined } = {}): Promise<FileEntry> {
-    const { follow, user } = options;
-    return this.#client.call("statFile", { id: this.#id, path, follow, user }, options);
+  /**
+   * Watches a directory. Resolves when the watch has begun: later changes are events, with paths relative to the
+   * directory. Leaving the loop, abort or `await using` ends it.
+   */
+  async watch(path: string, options: WatchOptions = {}): Promise<Stream<WatchEvent>> {
+    const request = requestOf("watchFiles", { id: this.#id, path }, options);
+    const stream = new Stream((signal) => this.#changes(request, { ...options, signal }), options.signal);
+    const first = await stream.next();
+    if (first.done === true)
+      throw new AppError("daemon_unreachable", `The watch of "${path}" ended before it began`);
+    return stream;
   }
 
-  /** Makes a directory, and with `parents` (default: true) its missing parents; `mode` is octal text. */
+  /** The first event says that the watch has begun; it has no other use. */
+  async *#changes(request: RequestOf<"watchFiles">, options: CallOptions): AsyncGenerator<WatchEvent> {
+    for await (const event of await this.#client.lines("watchFiles", request, options))
+      yield fromWire(event) as WatchEvent;
+  }
+
+  /** Describes a file. */
+  stat(
+    path: string,
+    options: UserOptions & {
+      /** Describes the target of a link; default: false. */
+      follow?: boolean | undefined;
+    } = {},
+  ): Promise<FileEntry> {
+    return this.#client.invoke("statFile", { id: this.#id, path }, options);
+  }
+
+  /** True if there is a file, a directory or a link. */
+  async exists(path: string, options: UserOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options);
+      return true;
+    } catch (error) {
+      if (isForkdError(error, "file_not_found")) return false;
+      throw error;
+    }
+  }
+
+  /** Makes a directory. */
   async mkdir(
     path: string,
-    options: UserOptions & { mode?: string | undefined; parents?: boolean | undefined } = {},
+    options: UserOptions & {
+      /** Mode as octal text; default: "0755". */
+      mode?: string | undefined;
+      /** Also makes missing parents, and accepts a directory that exists; default: true. */
+      parents?: boolean | undefined;
+    } = {},
   ): Promise<void> {
-    const { mode, parents, user } = options;
-    await this.#client.call("makeDirectory", { id: this.#id, path, mode, parents, user }, options);
+    await this.#client.invoke("makeDirectory", { id: this.#id, path }, options);
   }
 
   /** Moves or renames a file or directory. */
   async move(from: string, to: string, options: UserOptions = {}): Promise<void> {
-    await this.#client.call("moveFile", { id: this.#id, from, to, user: options.user }, options);
+    await this.#client.invoke("moveFile", { id: this.#id, from, to }, options);
   }
 
-  /** Removes a file, and with `recursive` (default: false) a directory with its content. */
-  async remove(path: string, options: UserOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
-    const { recursive, user } = options;
-    await this.#client.call("removeFile", { id: this.#id, path, recursive, user }, options);
+  /** Removes a file or an empty directory. */
+  async remove(
+    path: string,
+    options: UserOptions & {
+      /** Removes a directory with its content; default: false. */
+      recursive?: boolean | undefined;
+    } = {},
+  ): Promise<void> {
+    await this.#client.invoke("removeFile", { id: this.#id, path }, options);
   }
 
-  /** Sets the mode (octal text), and with `recursive` (default: false) the mode of everything below. */
+  /** Sets the mode, as octal text such as "0644". */
   async chmod(
     path: string,
     mode: string,
-    options: UserOptions & { recursive?: boolean | undefined } = {},
+    options: UserOptions & {
+      /** Also sets the mode of everything below; default: false. */
+      recursive?: boolean | undefined;
+    } = {},
   ): Promise<void> {
-    const { recursive, user } = options;
-    await this.#client.call("chmodFile", { id: this.#id, path, mode, recursive, user }, options);
+    await this.#client.invoke("chmodFile", { id: this.#id, path, mode }, options);
   }
 }

@@ -1,37 +1,34 @@
 /** Forks children from a snapshot. */
 import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
-import type { Client, CreateOptions } from "./client.ts";
+import type { Client } from "./client.ts";
+import { requestOf } from "./convert/request.ts";
 import type { ForkError } from "./errors.ts";
-import { lifeFields, networkFields, type LifeOptions, type NetworkOptions } from "./sandbox-options.ts";
-import { Sandbox, toChildren } from "./sandbox.ts";
-
-/** Options of `fork()` and `forkOne()`. */
-export type ForkOptions = CreateOptions & {
-  /** Environment of each child; default: that of the snapshot. */
-  env?: Record<string, string> | undefined;
-  /** Labels of each child; default: none. */
-  labels?: Record<string, string> | undefined;
-  /** Own environment and values for the children in order, at most one entry per child; default: none. */
-  vary?: RequestOf<"fork">["vary"];
-  /** Time to live of each child in seconds; default: no limit. */
-  ttlSecs?: number | undefined;
-} & LifeOptions &
-  NetworkOptions;
+import type { ForkOptions, SandboxOptions } from "./sandbox-options.ts";
+import { Sandbox, toChildren, wholeNumber } from "./sandbox.ts";
 
 export async function fork(
   client: Client,
   tag: string,
-  options: ForkOptions & { n?: number | undefined },
+  n: number,
+  options: ForkOptions,
 ): Promise<(Sandbox | ForkError)[]> {
-  const { n, env, labels, vary, ttlSecs } = options;
-  const life = { ttl_secs: ttlSecs, ...lifeFields(options) };
-  const request = { snapshot_tag: tag, n, env, labels, vary, ...life, ...networkFields(options) };
-  return toChildren(client, await client.call("fork", request, options));
+  // Options in place of the number would otherwise fork one child.
+  if (typeof n !== "number") wholeNumber("n", n);
+  return forkAs(client, { snapshot_tag: tag, n }, options);
 }
 
-export async function forkOne(client: Client, tag: string, options: ForkOptions): Promise<Sandbox> {
-  const [child] = await fork(client, tag, { ...options, n: 1 });
+export async function forkOne(client: Client, tag: string, options: SandboxOptions): Promise<Sandbox> {
+  const [child] = await forkAs(client, { snapshot_tag: tag, n: 1, vary: undefined }, options);
   if (child instanceof Sandbox) return child;
   throw child ?? new AppError("internal", `The daemon answered a fork of "${tag}" with no child`);
+}
+
+async function forkAs(
+  client: Client,
+  fixed: Partial<RequestOf<"fork">>,
+  options: ForkOptions,
+): Promise<(Sandbox | ForkError)[]> {
+  const request = requestOf("fork", fixed, options, ["idempotencyKey"]);
+  return toChildren(client, await client.call("fork", request, options));
 }

@@ -1,30 +1,34 @@
 /** The client of a daemon. */
+import type { RequestOf, ResponseOf } from "@forkd/contract";
+import { Client, type CallOptions, type CreateOptions, type JsonRoute } from "./client.ts";
+import { refuseUnknown } from "./convert/request.ts";
+import type { AnswerOf } from "./convert/types.ts";
+import type { ForkError } from "./errors.ts";
+import { followEvents, type EventOptions } from "./events.ts";
+import { fork, forkOne } from "./fork.ts";
+import { Keys } from "./keys.ts";
+import { Network } from "./network.ts";
+import type { ForkOptions, SandboxOptions } from "./sandbox-options.ts";
+import type { Sandbox } from "./sandbox.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import { Secrets } from "./secrets.ts";
+import { Snapshots } from "./snapshots.ts";
+import { Stream } from "./stream.ts";
+import type { Transport } from "./transport.ts";
 import type {
   CleanupReport,
+  Config,
   DoctorReport,
   ForkdEvent,
   GcReport,
-  RequestOf,
-  ResponseOf,
-  SandboxInfo,
   ShutdownResult,
   Stats,
   Status,
   Tree,
-} from "@forkd/contract";
-import { Client, type CallOptions, type CreateOptions, type JsonRoute, type ListFilter } from "./client.ts";
-import type { ForkError } from "./errors.ts";
-import { followEvents, type EventOptions } from "./events.ts";
-import { fork, forkOne, type ForkOptions } from "./fork.ts";
-import { Keys } from "./keys.ts";
-import { Network } from "./network.ts";
-import { Sandbox } from "./sandbox.ts";
-import { Secrets } from "./secrets.ts";
-import { Snapshots } from "./snapshots.ts";
-import type { Transport } from "./transport.ts";
+} from "./types.ts";
 import { Workspaces } from "./workspaces.ts";
 
-/** A client of one daemon. Make one with `connect()` of `@forkd/sdk/node`, or with any transport. */
+/** A client of one daemon. Make one with `connect()` (in Node), or with any transport. */
 export class Forkd {
   /** Builds, lists and removes snapshots. */
   readonly snapshots: Snapshots;
@@ -40,7 +44,11 @@ export class Forkd {
   readonly network: Network;
   readonly #client: Client;
 
-  constructor(options: { transport: Transport }) {
+  /** Makes a client that sends its requests with this transport. */
+  constructor(options: {
+    /** Carries requests: `fetchTransport()`, or any other function. */
+    transport: Transport;
+  }) {
     this.#client = new Client(options.transport);
     this.snapshots = new Snapshots(this.#client);
     this.sandboxes = new Sandboxes(this.#client);
@@ -50,31 +58,29 @@ export class Forkd {
     this.network = new Network(this.#client);
   }
 
-  /** Calls any route that answers with one JSON value, by its name in the route table. */
-  call<N extends JsonRoute>(
+  /** Calls any route that answers with one JSON value, with names and units of the HTTP API in and out. */
+  async call<N extends JsonRoute>(
     name: N,
     input: RequestOf<N>,
     options: CreateOptions = {},
   ): Promise<ResponseOf<N>> {
+    refuseUnknown(name, options, ["idempotencyKey"]);
     return this.#client.call(name, input, options);
   }
 
-  /** Forks `n` children (default: 1). A child that fails is a ForkError; the call rejects if all fail. */
-  fork(
-    tag: string,
-    options: ForkOptions & { n?: number | undefined } = {},
-  ): Promise<(Sandbox | ForkError)[]> {
-    return fork(this.#client, tag, options);
+  /** Forks one sandbox from the snapshot with this tag. */
+  create(tag: string, options: SandboxOptions = {}): Promise<Sandbox> {
+    return forkOne(this.#client, tag, options);
   }
 
-  /** Forks one child. */
-  forkOne(tag: string, options: ForkOptions = {}): Promise<Sandbox> {
-    return forkOne(this.#client, tag, options);
+  /** Forks `n` children (default: 1). A child that fails is a ForkError; the call rejects if all fail. */
+  fork(tag: string, n = 1, options: ForkOptions = {}): Promise<(Sandbox | ForkError)[]> {
+    return fork(this.#client, tag, n, options);
   }
 
   /** Returns the lineage of snapshots and sandboxes. */
   tree(options: CallOptions = {}): Promise<Tree> {
-    return this.#client.call("tree", {}, options);
+    return this.#client.invoke("tree", {}, options);
   }
 
   /** Removes unused flat images, unfinished snapshots and leftovers, and on request unused branches. */
@@ -86,91 +92,78 @@ export class Forkd {
       branches?: boolean | undefined;
       /** Also removes root file systems, kernels and initramfs that no snapshot and no build uses; default: false. */
       images?: boolean | undefined;
-      /** Removes only branches that are older than this; implies `branches`; default: any age. */
-      olderThanSecs?: number | undefined;
+      /** Removes only branches that are older than this many ms; implies `branches`; default: any age. */
+      olderThanMs?: number | undefined;
       /** Keeps this many of the newest branches; implies `branches`; default: 0. */
       keepLast?: number | undefined;
     } = {},
   ): Promise<GcReport> {
-    const { dryRun, branches, images, olderThanSecs, keepLast } = options;
-    const request = {
-      dry_run: dryRun,
-      branches,
-      images,
-      older_than_secs: olderThanSecs,
-      keep_last: keepLast,
-    };
-    return this.#client.call("gc", request, options);
+    return this.#client.invoke("gc", {}, options);
   }
 
-  /** Follows events until the caller aborts or leaves the iteration. Reconnects after a lost connection. */
-  events(options: EventOptions = {}): AsyncGenerator<ForkdEvent> {
-    return followEvents(this.#client, options);
+  /** Follows events until the caller aborts or closes the stream. Reconnects after a lost connection. */
+  events(options: EventOptions = {}): Stream<ForkdEvent> {
+    return new Stream((signal) => followEvents(this.#client, { ...options, signal }), options.signal);
   }
 
   /** Measures CPU, memory and disk of the sandboxes. */
-  stats(filter: RequestOf<"stats"> = {}, options: CallOptions = {}): Promise<Stats> {
-    return this.#client.call("stats", filter, options);
+  stats(
+    options: CallOptions & {
+      /** Only children of the snapshot with this tag; default: all. */
+      tag?: string | undefined;
+      /** Only sandboxes with all of these labels, `name` or `name=value`; default: all. */
+      label?: string | readonly string[] | undefined;
+      /** Only sandboxes in this state; default: all. */
+      state?: "running" | "paused" | "dead" | undefined;
+    } = {},
+  ): Promise<Stats> {
+    return this.#client.invoke("stats", {}, options);
   }
 
   /** Describes the running daemon. */
   status(options: CallOptions = {}): Promise<Status> {
-    return this.#client.call("status", {}, options);
+    return this.#client.invoke("status", {}, options);
   }
 
-  /** Checks the host; with `boot` (default: false) it also starts a small guest on each accelerator. */
-  doctor(options: CallOptions & { boot?: boolean } = {}): Promise<DoctorReport> {
-    const { boot, ...rest } = options;
-    return this.#client.call("doctor", boot ? { boot: "true" } : {}, rest);
+  /** Lists the settings that the daemon uses. */
+  config(options: CallOptions = {}): Promise<Config> {
+    return this.#client.invoke("config", {}, options);
   }
 
-  /** Removes leftovers of stopped daemons and sandboxes; with `dryRun` (default: false) only reports them. */
-  cleanup(options: CallOptions & { dryRun?: boolean | undefined } = {}): Promise<CleanupReport> {
-    return this.#client.call("cleanup", { dry_run: options.dryRun }, options);
+  /** Checks the host. */
+  doctor(
+    options: CallOptions & {
+      /** Also starts a small guest on each accelerator; default: false. */
+      boot?: boolean | undefined;
+    } = {},
+  ): Promise<DoctorReport> {
+    return this.#client.invoke("doctor", {}, options);
+  }
+
+  /** Removes leftovers of stopped daemons and sandboxes. */
+  cleanup(
+    options: CallOptions & {
+      /** Only reports what it would remove; default: false. */
+      dryRun?: boolean | undefined;
+    } = {},
+  ): Promise<CleanupReport> {
+    return this.#client.invoke("cleanup", {}, options);
   }
 
   /** Returns the version and the pid of the daemon. */
-  version(options: CallOptions = {}): Promise<ResponseOf<"version">> {
-    return this.#client.call("version", {}, options);
+  version(options: CallOptions = {}): Promise<AnswerOf<"version">> {
+    return this.#client.invoke("version", {}, options);
   }
 
-  /**
-   * Stops the daemon. `sandboxes`: keep running ones for the next daemon, or stop them; default: the daemon's
-   * setting. Throws `workspace_not_saved` if a workspace cannot be saved; `force` stops it anyway.
-   */
-  shutdown({
-    sandboxes,
-    force,
-    ...options
-  }: CallOptions & {
-    sandboxes?: "keep" | "stop" | undefined;
-    force?: boolean | undefined;
-  } = {}): Promise<ShutdownResult> {
-    const request = { ...(sandboxes !== undefined && { sandboxes }), ...(force && { force }) };
-    return this.#client.call("shutdown", request, options);
-  }
-}
-
-/** Lists, finds and kills sandboxes. */
-export class Sandboxes {
-  readonly #client: Client;
-
-  constructor(client: Client) {
-    this.#client = client;
-  }
-
-  /** Lists the sandboxes that match, the oldest first; default: all. */
-  list(filter: ListFilter<"listSandboxes"> = {}, options: CallOptions = {}): Promise<SandboxInfo[]> {
-    return this.#client.list("listSandboxes", filter, options);
-  }
-
-  /** Returns the sandbox with this id. */
-  async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
-    return new Sandbox(this.#client, await this.#client.call("getSandbox", { id }, options));
-  }
-
-  /** Kills the sandbox with this id. */
-  async kill(id: string, options: CallOptions = {}): Promise<void> {
-    await this.#client.call("kill", { id }, options);
+  /** Stops the daemon. Rejects with `workspace_not_saved` if a workspace cannot be saved. */
+  shutdown(
+    options: CallOptions & {
+      /** Keeps running sandboxes for the next daemon, or stops them; default: the daemon's setting. */
+      sandboxes?: "keep" | "stop" | undefined;
+      /** Stops workspaces that cannot be saved; default: false. */
+      force?: boolean | undefined;
+    } = {},
+  ): Promise<ShutdownResult> {
+    return this.#client.invoke("shutdown", {}, options);
   }
 }

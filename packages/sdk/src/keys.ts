@@ -1,6 +1,7 @@
 /** Keys for callers over HTTP. */
-import type { CreatedKey, KeyInfo, NetworkMode, Scope } from "@forkd/contract";
+import type { NetworkMode, Scope } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
+import type { CreatedKey, KeyInfo } from "./types.ts";
 
 /** Options of `keys.create()`. */
 export type KeyOptions = CallOptions & {
@@ -29,32 +30,23 @@ export type KeyOptions = CallOptions & {
 export class Keys {
   readonly #client: Client;
 
+  /** @internal */
   constructor(client: Client) {
     this.#client = client;
   }
 
   /** Lists keys, without their text. */
   list(options: CallOptions = {}): Promise<KeyInfo[]> {
-    return this.#client.call("listKeys", {}, options);
+    return this.#client.invoke("listKeys", {}, options);
   }
 
   /** Creates a key; only this answer has its text (`key`). */
   create(name: string, options: KeyOptions = {}): Promise<CreatedKey> {
-    const { scope, expiresAt, maxSandboxes, maxMemoryMib, network, secrets } = options;
-    const request = {
-      name,
-      scope,
-      expires_at_unix: expiresAt && Math.floor(expiresAt.getTime() / 1000),
-      max_sandboxes: maxSandboxes,
-      max_memory_mib: maxMemoryMib,
-      network: network && { mode: network.mode, rules: network.rules && [...network.rules] },
-      secrets: secrets && [...secrets],
-    };
-    return this.#client.call("createKey", request, options);
+    return this.#client.invoke("createKey", { name }, options);
   }
 
   /** Removes a key and closes the open requests of its callers. */
   async remove(name: string, options: CallOptions = {}): Promise<void> {
-    await this.#client.call("removeKey", { name }, options);
+    await this.#client.invoke("removeKey", { name }, options);
   }
 }

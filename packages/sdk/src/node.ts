@@ -18,31 +18,27 @@ import type { DirectoryFacts } from "@forkd/contract";
 import { forDataDir, readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
 import { openTunnel } from "./node/tunnel.ts";
 import { cancelled, fromFailure } from "./errors.ts";
+import type { ConnectOptions } from "./connect-options.ts";
+import { setDefaultConnector } from "./connector.ts";
+import { refuseUnknown } from "./convert/request.ts";
 import { Forkd } from "./forkd.ts";
 import type { Transport, TransportRequest, TransportResponse } from "./transport.ts";
 
 /** Where a daemon listens. */
 export type Target =
-  | { socket: string }
   | {
+      /** Unix socket of the daemon. */
+      socket: string;
+    }
+  | {
+      /** Address of the daemon, such as "https://127.0.0.1:8889". */
       url: string;
+      /** Token or key; default: none. */
       token?: string | undefined;
       /** PEM text of the only certificates to trust; default: those that Node trusts. */
       ca?: string | undefined;
     };
-/** Options of `connect()`. */
-type ConnectOptions = {
-  /** Unix socket of the daemon; default: FORKD_SOCKET, or the socket of the daemon of this user. */
-  socket?: string | undefined;
-  /** Address of the daemon, such as "https://127.0.0.1:8889"; default: FORKD_URL. */
-  url?: string | undefined;
-  /** Token or key for `url`; default: FORKD_TOKEN, or the local daemon's token in its data directory. */
-  token?: string | undefined;
-  /** PEM file with the certificates to trust for an https `url`; default: FORKD_CA. */
-  caFile?: string | undefined;
-  /** Data directory of the daemon; default: FORKD_DATA_DIR, or the directory of this user. */
-  dataDir?: string | undefined;
-};
+export * from "./index.ts";
 export { readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -53,12 +49,15 @@ const connectMs = 10_000;
 
 /** Finds the daemon of this user; does not contact it yet. */
 export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
+  refuseUnknown("connect", options, ["socket", "url", "token", "caFile", "dataDir"]);
   const target = await findDaemon(options, process.env);
   const transport = nodeTransport(target);
   const dataDir = wantedDataDir(options, process.env);
   if (dataDir === undefined || !("socket" in target)) return new Forkd({ transport });
   return new Forkd({ transport: forDataDir(transport, { dataDir, socket: target.socket }) });
 }
+
+setDefaultConnector(() => connect());
 
 /** Uses the first of: options, FORKD_SOCKET, FORKD_URL, the daemon's record, the default socket. */
 export async function findDaemon(options: ConnectOptions, env: Environment): Promise<Target> {

@@ -1,8 +1,36 @@
 /** Output of commands: events → bytes → text. */
 import { maxBufferedOutput } from "@forkd/contract/wire";
 
+/** Who gets the output as it arrives. A function that returns a promise slows the output down. */
+export type OutputCallbacks = {
+  /** Receives text of stdout as it arrives, bytes that are not UTF-8 as U+FFFD; default: none. */
+  onStdout?: ((text: string) => void | Promise<void>) | undefined;
+  /** Receives text of stderr as it arrives, bytes that are not UTF-8 as U+FFFD; default: none. */
+  onStderr?: ((text: string) => void | Promise<void>) | undefined;
+};
+
+type Encoded = { data: string; encoding: "utf8" | "base64" };
+type OutputName = "stdout" | "stderr";
+
+/** Passes output to the callbacks as text; joins characters that arrive in two pieces. */
+export function outputReaders({
+  onStdout,
+  onStderr,
+}: OutputCallbacks): ((name: OutputName, event: Encoded) => void | Promise<void>) | undefined {
+  if (onStdout === undefined && onStderr === undefined) return undefined;
+  const readers = {
+    stdout: { receive: onStdout, decoder: new TextDecoder("utf-8", { ignoreBOM: true }) },
+    stderr: { receive: onStderr, decoder: new TextDecoder("utf-8", { ignoreBOM: true }) },
+  };
+  return (name, event) => {
+    const { receive, decoder } = readers[name];
+    const text = receive && decoder.decode(outputBytes(event), { stream: true });
+    return text === undefined || text === "" ? undefined : receive?.(text);
+  };
+}
+
 /** Returns the bytes of a stdout or stderr event. */
-export function outputBytes(event: { data: string; encoding: "utf8" | "base64" }): Uint8Array {
+export function outputBytes(event: Encoded): Uint8Array {
   return event.encoding === "utf8" ? new TextEncoder().encode(event.data) : fromBase64(event.data);
 }
 
@@ -47,6 +75,6 @@ export class OutputBuffer {
   }
 
   toString(): string {
-    return new TextDecoder().decode(concat(this.#chunks));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(concat(this.#chunks));
   }
 }

@@ -33,11 +33,11 @@ const wording: RemedyWording = {
   pause_some: ({ setting }) => `Pause or kill sandboxes that are not needed${orRaise(setting)}.`,
   ask_for_less: ({ setting }) => `Ask for fewer or smaller ones${orRaise(setting)}.`,
   fork_another: ({ tag }) =>
-    `Call \`forkd.fork(${tag === undefined ? "tag" : `"${tag}"`})\` to fork a new sandbox.`,
+    `Call \`Sandbox.create(${tag === undefined ? "tag" : `"${tag}"`})\` to fork a new sandbox.`,
   rewind_or_fork: ({ tag }) =>
-    `Call \`sandbox.rewind("${tag}")\` to start it again, or \`forkd.fork("${tag}")\` to fork a new sandbox.`,
+    `Call \`sandbox.rewind("${tag}")\` to start it again, or \`Sandbox.create("${tag}")\` to fork a new sandbox.`,
   show_logs: () => "Call `sandbox.logs()` to read the console of the guest.",
-  allow_best_effort: () => "Leave the limit out, or set `limits.best_effort` to go without it.",
+  allow_best_effort: () => "Leave the limit out, or set `limits.bestEffort` to go without it.",
   open_port: ({ port }) => `Call \`sandbox.ports.open(${port})\` to open it.`,
   give_port_token: ({ port }) => `Call \`sandbox.ports.open(${port})\` to get its token.`,
 

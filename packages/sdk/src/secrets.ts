@@ -1,6 +1,6 @@
 /** Secrets that the daemon fills in for guests, which see only placeholders. */
-import type { SecretInfo } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
+import type { SecretInfo } from "./types.ts";
 
 /** Input of `secrets.set()`. */
 export type SecretOptions = CallOptions & {
@@ -18,23 +18,23 @@ export type SecretOptions = CallOptions & {
 export class Secrets {
   readonly #client: Client;
 
+  /** @internal */
   constructor(client: Client) {
     this.#client = client;
   }
 
   /** Lists secrets, without their values. */
   list(options: CallOptions = {}): Promise<SecretInfo[]> {
-    return this.#client.call("listSecrets", {}, options);
+    return this.#client.invoke("listSecrets", {}, options);
   }
 
   /** Adds or replaces a secret. Sandboxes that have it use the new value at once. */
-  set(name: string, { value, hosts, header, format, ...options }: SecretOptions): Promise<SecretInfo> {
-    const request = { name, value, hosts: [...hosts], header, format };
-    return this.#client.call("setSecret", request, options);
+  set(name: string, options: SecretOptions): Promise<SecretInfo> {
+    return this.#client.invoke("setSecret", { name }, options);
   }
 
   /** Removes a secret. Sandboxes that have it lose it at once. */
   async remove(name: string, options: CallOptions = {}): Promise<void> {
-    await this.#client.call("removeSecret", { name }, options);
+    await this.#client.invoke("removeSecret", { name }, options);
   }
 }

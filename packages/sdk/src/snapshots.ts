@@ -1,27 +1,77 @@
 /** The snapshots of the daemon. */
 import { AppError } from "@forkd/contract/wire";
+import type { HazardId, Language } from "@forkd/contract";
+import type { CallOptions, Client } from "./client.ts";
+import { fromWire } from "./convert/answer.ts";
+import { filterOf, refuseUnknown, requestOf } from "./convert/request.ts";
+import { within } from "./deadline.ts";
+import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
+import { paginate, type Paginator } from "./paginator.ts";
+import type { Branch } from "./sandbox.ts";
 import type {
-  BuildEvent,
-  HazardId,
+  BuildStep,
   HazardResult,
+  Progress,
   RemovedSnapshots,
-  RequestOf,
   SnapshotDetail,
   SnapshotInfo,
-  VerifyEvent,
+  VerifyProgress,
   VerifyReport,
-} from "@forkd/contract";
-import type { CallOptions, Client, ListFilter } from "./client.ts";
-import type { Branch } from "./sandbox.ts";
-import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
+} from "./types.ts";
 
-/** Progress within a step of a build. */
-export type Progress = Extract<BuildEvent, { type: "progress" }>;
-/** A step of a build that has ended, and its time. */
-export type BuildStep = Extract<BuildEvent, { type: "step" }>;
+/** Which snapshots to list. */
+export type SnapshotFilter = {
+  /** Only the snapshot with this tag; default: all. */
+  tag?: string | undefined;
+  /** Only snapshots in this state; default: all. */
+  state?: SnapshotInfo["status"] | undefined;
+  /** Only direct layers over this snapshot; default: all. */
+  parent?: string | undefined;
+  /** Only branches of the sandbox with this id; default: all. */
+  branchedFrom?: string | undefined;
+  /** Maximum number of entries; default: all. */
+  limit?: number | undefined;
+};
 
-/** Progress of a verification. */
-export type VerifyProgress = Extract<VerifyEvent, { type: "progress" }>;
+/** What a snapshot is built from: a recipe, or a root file system. Paths are on the daemon's host. */
+export type BuildRequest = {
+  /** Tag of the new snapshot. */
+  tag: string;
+  /** Directory of a recipe, or its recipe.json; default: `rootfs` is given. */
+  recipe?: string | undefined;
+  /** An ext4 image, a tar archive or a directory; default: `recipe` is given. */
+  rootfs?: string | undefined;
+  /** A Linux kernel image; default: Debian's cloud kernel. */
+  kernel?: string | undefined;
+  /** Directory with the modules of that kernel; default: drivers are built in. */
+  modules?: string | undefined;
+  /** Memory of the guest in MiB; default: that of the recipe, or 256. */
+  memoryMib?: number | undefined;
+  /** CPUs of the guest; default: that of the recipe, or 1. */
+  vcpus?: number | undefined;
+  /** Disk of the guest in MiB; default: that of the recipe, or as large as the files need. */
+  diskMib?: number | undefined;
+  /** Environment of all commands in the guest; default: that of the recipe. */
+  env?: Record<string, string> | undefined;
+  /** Commands to run before the snapshot, each as program and arguments; default: none. */
+  run?: readonly (readonly string[])[] | undefined;
+  /** Interpreters to warm up, and the code for it; default: those of the recipe. */
+  languages?: Partial<Record<Language, { warmup?: string | undefined }>> | undefined;
+  /** Replaces a snapshot that has this tag; default: false. */
+  force?: boolean | undefined;
+  /** Makes the root file system of the recipe again; default: false. */
+  noCache?: boolean | undefined;
+  /** Longest wait for the agent of the guest in ms, rounded up to seconds; default: 60000. */
+  bootWaitMs?: number | undefined;
+};
+
+/** Who learns of the progress of a build. */
+export type BuildOptions = CallOptions & {
+  /** Receives the progress within steps; default: it is not reported. */
+  onProgress?: ((progress: Progress) => void) | undefined;
+  /** Receives each step when it has ended, with its time; default: steps are not reported. */
+  onStep?: ((step: BuildStep) => void) | undefined;
+};
 
 /** What a verification does, and who learns of its progress. */
 export type VerifyOptions = CallOptions & {
@@ -41,31 +91,33 @@ export type VerifyOptions = CallOptions & {
 export class Snapshots {
   readonly #client: Client;
 
+  /** @internal */
   constructor(client: Client) {
     this.#client = client;
   }
 
   /** Lists the snapshots that match, ordered by tag; default: all. */
-  list({ signal, ...filter }: CallOptions & ListFilter<"listSnapshots"> = {}): Promise<SnapshotInfo[]> {
-    return this.#client.list("listSnapshots", filter, { signal });
+  list(filter: SnapshotFilter = {}, options: CallOptions = {}): Paginator<SnapshotInfo> {
+    return paginate(this.#client, "listSnapshots", { filter, options }, fromWire);
   }
 
-  /** Describes a snapshot, and with `verify` (default: false) compares the digests of its files. */
-  info(tag: string, options: CallOptions & { verify?: boolean | undefined } = {}): Promise<SnapshotDetail> {
-    return this.#client.call("snapshotInfo", { tag, verify: flag(options.verify) }, options);
+  /** Describes a snapshot. */
+  info(
+    tag: string,
+    options: CallOptions & {
+      /** Compares the digests of its files; default: false. */
+      verify?: boolean | undefined;
+    } = {},
+  ): Promise<SnapshotDetail> {
+    return this.#client.invoke("snapshotInfo", { tag }, options);
   }
 
   /** Builds a snapshot. Abort stops the build and removes its files. */
-  async build(
-    request: RequestOf<"createSnapshot">,
-    options: CallOptions & {
-      /** Receives the progress within steps; default: it is not reported. */
-      onProgress?: ((progress: Progress) => void) | undefined;
-      /** Receives each step when it has ended, with its time; default: steps are not reported. */
-      onStep?: ((step: BuildStep) => void) | undefined;
-    } = {},
-  ): Promise<SnapshotInfo> {
-    for await (const event of await this.#client.lines("createSnapshot", request, options)) {
+  async build(request: BuildRequest, options: BuildOptions = {}): Promise<SnapshotInfo> {
+    refuseUnknown("createSnapshot", options, ["onProgress", "onStep"]);
+    const wire = filterOf("createSnapshot", {}, request);
+    for await (const line of await this.#client.lines("createSnapshot", wire, options)) {
+      const event = fromWire(line);
       if (event.type === "progress") options.onProgress?.(event);
       else if (event.type === "step") options.onStep?.(event);
       else if (event.type === "snapshot") return event.snapshot;
@@ -81,14 +133,10 @@ export class Snapshots {
    * check failed: see its `outcome`. Abort stops it and removes the children.
    */
   async verify(tag: string, options: VerifyOptions = {}): Promise<VerifyReport> {
-    const { n, only, keep, onProgress, onHazard } = options;
-    const request = {
-      tag,
-      ...(n !== undefined && { n }),
-      ...(only !== undefined && { only: [...only] }),
-      ...(keep && { keep }),
-    };
-    for await (const event of await this.#client.lines("verifySnapshot", request, options)) {
+    const { onProgress, onHazard } = options;
+    const request = requestOf("verifySnapshot", { tag }, options, ["onProgress", "onHazard"]);
+    for await (const line of await this.#client.lines("verifySnapshot", request, options)) {
+      const event = fromWire(line);
       if (event.type === "progress") onProgress?.(event);
       else if (event.type === "hazard") onHazard?.(event.hazard);
       else if (event.type === "report") return event.report;
@@ -101,6 +149,11 @@ export class Snapshots {
 
   /** Waits until a branch made with `wait: false` is on disk; rejects with `snapshot_failed` if it fails. */
   async ready(tag: string, options: CallOptions = {}): Promise<SnapshotInfo> {
+    refuseUnknown("ready", options, []);
+    return within("ready", options, (timed) => this.#ready(tag, timed));
+  }
+
+  async #ready(tag: string, options: CallOptions): Promise<SnapshotInfo> {
     const early = await this.#settled(tag, options);
     if (early) return early;
     // Opens the stream before it reads the list again, so that it misses no change.
@@ -119,9 +172,7 @@ export class Snapshots {
 
   /** Returns the snapshot once it is ready; undefined while it is being written. */
   async #settled(tag: string, options: CallOptions): Promise<SnapshotInfo | undefined> {
-    const [snapshot] = (await this.list({ tag, signal: options.signal })).filter(
-      (candidate) => candidate.tag === tag,
-    );
+    const [snapshot] = (await this.list({ tag }, options).all()).filter((candidate) => candidate.tag === tag);
     if (snapshot === undefined)
       throw new AppError("snapshot_not_found", `No snapshot has the tag "${tag}"`, { details: { tag } });
     if (snapshot.status === "ready") return snapshot;
@@ -135,7 +186,7 @@ export class Snapshots {
 
   /** Copies a snapshot into a new one (`to`) without a parent. */
   compact(tag: string, to: string, options: CallOptions = {}): Promise<SnapshotInfo> {
-    return this.#client.call("compact", { tag, to }, options);
+    return this.#client.invoke("compact", { tag, to }, options);
   }
 
   /**
@@ -144,11 +195,6 @@ export class Snapshots {
    */
   derive(request: DeriveRequest): Promise<Branch> {
     return deriveSnapshot(this.#client, request);
-  }
-
-  /** @deprecated Use `derive()`. */
-  diff(request: DeriveRequest): Promise<Branch> {
-    return this.derive(request);
   }
 
   /** Removes a snapshot that nothing depends on. Resolves to everything that was removed. */
@@ -163,15 +209,12 @@ export class Snapshots {
       dryRun?: boolean | undefined;
     } = {},
   ): Promise<RemovedSnapshots> {
-    const { cascade, force, dryRun } = options;
-    const request = { tag, cascade: flag(cascade), force: flag(force), dry_run: flag(dryRun) };
-    const answer = await this.#client.call("removeSnapshot", request, options);
+    const answer: RemovedSnapshots | undefined = await this.#client.invoke(
+      "removeSnapshot",
+      { tag },
+      options,
+    );
     // A daemon of an earlier version answers without a body.
-    const isAnswered = typeof answer === "object";
-    return isAnswered ? answer : { removed: [{ tag }], freed_bytes: 0, dry_run: false };
+    return answer ?? { removed: [{ tag }], freedBytes: 0, dryRun: false };
   }
-}
-
-function flag(value: boolean | undefined): "true" | undefined {
-  return value === true ? "true" : undefined;
 }

@@ -11,7 +11,7 @@ export type TransportRequest = {
   readonly headers: Readonly<Record<string, string>>;
   /** Body of the request; default: none. */
   readonly body?: string | Uint8Array | AsyncIterable<Uint8Array> | undefined;
-  /** Aborts the request. */
+  /** Aborts the request; default: none. */
   readonly signal?: AbortSignal | undefined;
 };
 
@@ -45,6 +45,8 @@ export type RawStream = AsyncIterable<Uint8Array> & {
   on(event: string, listener: (...args: never[]) => void): unknown;
   /** Calls a listener once. */
   once(event: string, listener: (...args: never[]) => void): unknown;
+  /** Closes both directions at the end of an `await using` block. */
+  [Symbol.asyncDispose](): Promise<void>;
 };
 
 /** The part of `fetch` that `fetchTransport()` needs. */

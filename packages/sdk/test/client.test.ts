@@ -26,7 +26,7 @@ test("requestFor() puts path parameters into the path and the rest into query or
 });
 
 test("requestFor() replaces every parameter of every path", () => {
-  const input = { id: "i", tag: "t", name: "n", exec_id: 1, port: 80 };
+  const input = { id: "i", tag: "t", name: "n", exec_id: 1, eval_id: "e", port: 80 };
   for (const route of Object.values<Route>(routes))
     assert.ok(!/[{}]|undefined/.test(requestFor(route, input).path));
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import type http from "node:http";
 import { test } from "node:test";
-import type { ForkdEvent } from "@forkd/contract";
 import { parseFrames } from "../src/event-frames.ts";
+import { wireOf } from "../src/convert/answer.ts";
 import { Forkd } from "../src/forkd.ts";
 import { nodeTransport } from "../src/node.ts";
 import { startServer } from "./support.ts";
@@ -54,9 +54,9 @@ test("events() continues with Last-Event-ID when the connection is lost", async 
   });
   for (const transport of [server.transports.unix]) {
     const forkd = new Forkd({ transport });
-    const found: ForkdEvent[] = [];
+    const found: unknown[] = [];
     for await (const each of forkd.events({ types: ["sandbox.*"], sandbox: id, labels: ["a=1", "b"] })) {
-      found.push(each);
+      found.push(wireOf(each));
       if (found.length === 3) break;
     }
     assert.deepEqual(found, [event(1), event(2), event(3)]);
@@ -122,19 +122,17 @@ test("list() reads all pages, and stops at the limit", async () => {
   for (const transport of Object.values(server.transports)) {
     asked.length = 0;
     const { sandboxes } = new Forkd({ transport });
-    const ids = (await sandboxes.list({ label: ["a=1", "b"] })).map((each) => each.id);
+    const ids = (await sandboxes.list({ label: ["a=1", "b"] }).all()).map((each) => each.id);
     assert.deepEqual(ids, ["0a", "0b", "1a", "1b", "2a", "2b"]);
     assert.deepEqual(asked, [
-      "/v1/sandboxes?label=a%3D1&label=b&limit=1000",
-      "/v1/sandboxes?label=a%3D1&label=b&limit=1000&cursor=1",
-      "/v1/sandboxes?label=a%3D1&label=b&limit=1000&cursor=2",
+      "/v1/sandboxes?limit=1000&label=a%3D1&label=b",
+      "/v1/sandboxes?limit=1000&cursor=1&label=a%3D1&label=b",
+      "/v1/sandboxes?limit=1000&cursor=2&label=a%3D1&label=b",
     ]);
   }
   asked.length = 0;
-  assert.equal(
-    (await new Forkd({ transport: server.transports.unix }).sandboxes.list({ limit: 4 })).length,
-    4,
-  );
+  const { sandboxes } = new Forkd({ transport: server.transports.unix });
+  assert.equal((await sandboxes.list({ limit: 4 }).all()).length, 4);
   assert.deepEqual(asked, ["/v1/sandboxes?limit=4", "/v1/sandboxes?limit=2&cursor=1"]);
 });
 
@@ -148,10 +146,10 @@ test("calls that create something send their idempotency key", async () => {
   for (const transport of Object.values(server.transports)) {
     keys.length = 0;
     const forkd = new Forkd({ transport });
-    const sandbox = await forkd.forkOne("py", { idempotencyKey: "a" });
+    const sandbox = await forkd.create("py", { idempotencyKey: "a" });
     await sandbox.branch({ idempotencyKey: "b" });
     await forkd.workspaces.create("w", "py", { idempotencyKey: "c" });
-    await forkd.forkOne("py");
+    await forkd.create("py");
     assert.deepEqual(keys, ["a", "b", "c", undefined]);
   }
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract/wire";
+import { wireOf } from "../src/convert/answer.ts";
 import { Forkd } from "../src/forkd.ts";
 import { remedyText } from "../src/remedies.ts";
 import { readBody, startServer, type TestServer } from "./support.ts";
@@ -45,7 +46,7 @@ test("sandbox.network sends what was asked for and returns the network", async (
   const sandbox = await daemon.forkd.sandboxes.get(id);
   daemon.asked.length = 0;
   assert.deepEqual(await sandbox.network.info(), network);
-  await sandbox.network.allow("a.example:443", "preset:pypi");
+  await sandbox.network.allow(["a.example:443", "preset:pypi"]);
   await sandbox.network.deny("10.0.0.0/8");
   await sandbox.network.remove("allow a.example:443");
   await sandbox.network.set({ mode: "none" });
@@ -66,7 +67,7 @@ test("sandbox.network.log() yields entries and passes follow and tail", async ()
   const sandbox = await daemon.forkd.sandboxes.get(id);
   const entries = [];
   for await (const each of sandbox.network.log({ follow: true, tail: 3 })) entries.push(each);
-  assert.deepEqual(entries, [entry]);
+  assert.deepEqual(wireOf(entries), [entry]);
   assert.equal(daemon.asked.at(-1), `GET /v1/sandboxes/${id}/network/log?follow=true&tail=3`);
 });
 
@@ -75,7 +76,7 @@ test("fork(), branch(), workspaces.create() and keys.create() send network and s
   const { forkd, asked } = daemon;
   const options = { network: { mode: "open", rules: ["deny a.example"] }, secrets: ["API_KEY"] } as const;
   const body = '"network":{"mode":"open","rules":["deny a.example"]},"secrets":["API_KEY"]}';
-  const sandbox = await forkd.forkOne("py", options);
+  const sandbox = await forkd.create("py", options);
   assert.ok(asked.at(-1)?.endsWith(body), asked.at(-1));
   await sandbox.branch({ n: 1, ...options });
   assert.ok(asked.at(-1)?.endsWith(body), asked.at(-1));
@@ -83,7 +84,7 @@ test("fork(), branch(), workspaces.create() and keys.create() send network and s
   assert.ok(asked.at(-1)?.endsWith(body), asked.at(-1));
   await forkd.keys.create("ci", options);
   assert.ok(asked.at(-1)?.endsWith(body), asked.at(-1));
-  await forkd.forkOne("py", { network: { rules: [] } });
+  await forkd.create("py", { network: { rules: [] } });
   assert.ok(asked.at(-1)?.endsWith('"network":{"rules":[]}}'), asked.at(-1));
 });
 

@@ -40,7 +40,7 @@ test("chain() names a parent that is missing, failed, unreadable or replaced", a
   const grandchild = await makeLayered(store, "grandchild", child, onePage);
   await store.remove("base");
   const missing = {
-    name: "AppError",
+    name: "ForkdError",
     code: "snapshot_corrupt",
     message: /"child": its parent "base" is missing$/,
     remedy: { action: "remake_snapshot", tag: "child" },

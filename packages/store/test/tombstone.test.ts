@@ -36,7 +36,7 @@ test("reopening a store turns an announced draft of a crash into a tombstone wit
   ]);
   assert.deepEqual(await namesIn(later.root), ["built", "built/failed.json", "child", "child/failed.json"]);
   await assert.rejects(later.get("child"), {
-    name: "AppError",
+    name: "ForkdError",
     code: "snapshot_failed",
     message: /"child": it failed: the daemon ended while it was written$/,
     remedy: { action: "remake_snapshot", tag: "child" },

@@ -45,7 +45,7 @@ test("a daemon adopts the sandboxes of a killed daemon, with memory, disk, kerne
     await calm.branch({ tag: "early" });
     await sh(calm, "echo more >> /root/note");
     const script = "for i in $(seq 1 40); do echo line $i; sleep 0.1; done; exit 7";
-    const { exec_id: background } = await calm.commands.background(["sh", "-c", script]);
+    const background = await calm.commands.run(script, { background: true });
     const followed = await calm.commands.start(["sh", "-c", script]);
     const result = followed.wait();
     const evaluated = busy.eval("import time\ntime.sleep(60)").catch((error: unknown) => error);
@@ -53,10 +53,10 @@ test("a daemon adopts the sandboxes of a killed daemon, with memory, disk, kerne
     await until("a VMM waits in the pool", async () =>
       Object.values((await first.forkd.status()).pool).some((count) => count > 0),
     );
-    const before = await first.forkd.sandboxes.list();
+    const before = await first.forkd.sandboxes.list().all();
     await endDaemon(first, "SIGKILL");
     assert.match(String(await evaluated), /daemon/i);
-    for (const { pid } of before) assert.ok(processExists(pid));
+    for (const { info } of before) assert.ok(processExists(info.pid));
 
     // A killed daemon may leave a stopped guest with an unused overlay; a VMM may exit while no daemon runs.
     const spare = join(dataDir, "sandboxes", stopped.id, "0", "disk-1.qcow2");
@@ -67,39 +67,39 @@ test("a daemon adopts the sandboxes of a killed daemon, with memory, disk, kerne
 
     const second = await start();
     const { forkd } = second;
-    const after = await forkd.sandboxes.list();
+    const after = await forkd.sandboxes.list().all();
     assert.deepEqual(
-      byId(after.filter(({ state }) => state === "running")),
-      byId(before.filter(({ id }) => id !== doomed.id)).map((info) => ({
+      byId(after.map(({ info }) => info).filter(({ state }) => state === "running")),
+      byId(before.map(({ info }) => info).filter(({ id }) => id !== doomed.id)).map((info) => ({
         ...info,
-        ready_ms: 0,
-        branch_count: 0,
+        readyMs: 0,
+        branchCount: 0,
       })),
     );
     const dead = (await again(forkd, doomed)).info;
     assert.deepEqual([dead.state, /ended while no daemon ran/.test(dead.reason ?? "")], ["dead", true]);
     assert.equal(await sh(await again(forkd, stopped), "echo runs"), "runs");
     assert.equal(existsSync(spare), false);
-    assert.equal((await (await again(forkd, busy)).eval("1 + 1")).result_json, 2);
+    assert.equal((await (await again(forkd, busy)).eval("1 + 1")).resultJson, 2);
     const there = await again(forkd, calm);
-    assert.deepEqual((await there.eval("x + [3]")).result_json, [1, 2, 3]);
+    assert.deepEqual((await there.eval("x + [3]")).resultJson, [1, 2, 3]);
     assert.equal(await sh(there, "cat /root/note"), "kept\nmore");
 
     // The open stream reconnects automatically; a background command can be read from any offset.
-    const { stdout, exit_code: code } = await result;
+    const { stdout, exitCode: code } = await result;
     const lines = Array.from({ length: 40 }, (_, index) => `line ${index + 1}\n`).join("");
     assert.deepEqual([stdout, code], [lines, 7]);
     const tail = await (await there.commands.attach(background, { stdoutOffset: 7 })).wait();
-    assert.deepEqual([tail.stdout, tail.exit_code], [lines.slice(7), 7]);
+    assert.deepEqual([tail.stdout, tail.exitCode], [lines.slice(7), 7]);
 
     // Every operation works on adopted sandboxes.
     await there.branch({ tag: "late" });
-    const child = await forkd.forkOne("late");
-    assert.deepEqual((await child.eval("x")).result_json, [1, 2]);
+    const child = await forkd.create("late");
+    assert.deepEqual((await child.eval("x")).resultJson, [1, 2]);
     assert.equal(await sh(child, "cat /root/note"), "kept\nmore");
     await there.pause();
     await there.resume();
-    assert.deepEqual((await there.eval("x")).result_json, [1, 2]);
+    assert.deepEqual((await there.eval("x")).resultJson, [1, 2]);
     await there.rewind("early");
     assert.equal(await sh(there, "cat /root/note"), "kept");
     await there.kill();
@@ -117,7 +117,7 @@ test("a daemon adopts the sandboxes of a killed daemon, with memory, disk, kerne
 test("a daemon keeps or stops its sandboxes at shutdown, as the caller asks", async () => {
   await withDaemons(["tiny"], async (start, dataDir) => {
     const first = await start({ FORKD_ON_STOP: "keep", FORKD_DRAIN_SECS: "0" });
-    const kept = await first.forkd.forkOne("tiny");
+    const kept = await first.forkd.create("tiny");
     const run = await kept.commands.start(["sh", "-c", "echo on; sleep 3; echo off"]);
     const result = run.wait();
     await endDaemon(first, "SIGTERM");

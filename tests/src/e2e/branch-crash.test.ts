@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { isErrno } from "@forkd/base";
-import type { AppError } from "@forkd/sdk";
+import type { ForkdError } from "@forkd/sdk";
 import { assertStatusIsTrue, assertNoDrafts } from "../support/branches.ts";
 import { startDaemon } from "../support/daemon.ts";
 import { until } from "@forkd/test-support";
@@ -17,24 +17,24 @@ function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-async function outcomeOf(work: Promise<unknown>, allowed: readonly string[]): Promise<"done" | AppError> {
+async function outcomeOf(work: Promise<unknown>, allowed: readonly string[]): Promise<"done" | ForkdError> {
   try {
     await work;
     return "done";
   } catch (error) {
-    const { code, message } = error as AppError;
+    const { code, message } = error as ForkdError;
     assert.ok(allowed.includes(code), `${code}: ${message}`);
-    return error as AppError;
+    return error as ForkdError;
   }
 }
 
 test("a VMM killed during a branch stops its own sandbox only", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
-  const bystander = await forkd.forkOne("tiny");
+  const bystander = await forkd.create("tiny");
   for (const [index, ms] of [0, 4, 8, 14, 20, 28, 40, 60].entries()) {
     const tag = `killed-${ms}`;
-    const victim = await forkd.forkOne("tiny");
+    const victim = await forkd.create("tiny");
     await sh(victim, "echo marked > /root/marker");
     const branching = outcomeOf(victim.branch({ tag, mode: modes[index % modes.length] }), ["sandbox_dead"]);
     await pause(ms);
@@ -80,7 +80,7 @@ function kill(pid: number): number {
 test("a killed helper process fails its branch only, and the source keeps running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
-  const source = await forkd.forkOne("tiny");
+  const source = await forkd.create("tiny");
   await sh(source, "echo marked > /root/marker");
   const moments = [0, 3, 6, 10, 16, 24, 36, 50, 80];
   let killed = 0;

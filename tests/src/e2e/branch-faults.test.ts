@@ -28,7 +28,7 @@ async function flip(path: string, offset: number): Promise<void> {
 }
 
 async function tagsOf(forkd: Forkd): Promise<string[]> {
-  return (await forkd.snapshots.list()).map(({ tag }) => tag);
+  return (await forkd.snapshots.list().all()).map(({ tag }) => tag);
 }
 
 test("a branch on a full disk fails and affects nothing else", async () => {
@@ -36,7 +36,7 @@ test("a branch on a full disk fails and affects nothing else", async () => {
   await using disk = await ownDisk(dir.path, { tmpfs: "420m" }, ["tiny"]);
   await using daemon = await startDaemon({ dataDir: disk.dataDir });
   const { forkd } = daemon;
-  const source = await forkd.forkOne("tiny");
+  const source = await forkd.create("tiny");
   // More memory than the disk will have room for, and a file that must stay readable.
   await sh(source, "yes abcdefg | head -c 10000000 > /dev/shm/big; echo kept > /root/kept; sync");
   for (const mode of modes) {
@@ -75,7 +75,7 @@ test("a branch on a full disk fails and affects nothing else", async () => {
 
 test("fork() refuses a branch after one byte of it or of its parent's memory changed, and names the file", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
-  const source = await daemon.forkd.forkOne("tiny");
+  const source = await daemon.forkd.create("tiny");
   await sh(source, "echo one > /root/one; sync");
   await source.branch({ tag: "below" });
   await sh(source, "echo two > /root/two; sync");
@@ -118,7 +118,7 @@ test("fork() refuses a branch after one byte of it or of its parent's memory cha
   await writeFile(manifest, JSON.stringify(other));
   await rejectsWith(daemon.forkd.fork("b"), "snapshot_corrupt", /"b": its parent "tiny" was replaced/);
   await writeFile(manifest, text);
-  const child = await daemon.forkd.forkOne("b");
+  const child = await daemon.forkd.create("b");
   assert.equal(await sh(child, "cat /root/one /root/two"), "one\ntwo");
 });
 
@@ -135,7 +135,7 @@ test("a cached image that changed while no daemon ran is built again", async () 
   let id = "";
   {
     await using daemon = await startDaemon({ dataDir });
-    const source = await daemon.forkd.forkOne("tiny");
+    const source = await daemon.forkd.create("tiny");
     await sh(source, "echo here > /root/x");
     await source.branch({ tag: "b" });
     ({ id } = await daemon.forkd.snapshots.info("b"));
@@ -144,14 +144,14 @@ test("a cached image that changed while no daemon ran is built again", async () 
   const sound = await digestOf(image);
   await flip(image, 3 * mib);
   await using daemon = await startDaemon({ dataDir });
-  const child = await daemon.forkd.forkOne("b");
+  const child = await daemon.forkd.create("b");
   assert.equal(await sh(child, "cat /root/x"), "here");
   assert.equal(await digestOf(image), sound);
 });
 
 test("a branch whose caller disconnects leaves no draft, and the source keeps running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
-  const source = await daemon.forkd.forkOne("tiny");
+  const source = await daemon.forkd.create("tiny");
   let cancelled = 0;
   for (const [index, ms] of [0, 8, 16, 30, 45, 70, 110].entries()) {
     const mode = modes[index % modes.length];
@@ -170,7 +170,7 @@ test("a branch whose caller disconnects leaves no draft, and the source keeps ru
   }
   assert.ok(cancelled > 0);
   await until("every snapshot that is left is ready", async () =>
-    (await daemon.forkd.snapshots.list()).every(({ status }) => status === "ready"),
+    (await daemon.forkd.snapshots.list().all()).every(({ status }) => status === "ready"),
   );
   const branch = await source.branch({ tag: "after", n: 1 });
   assert.equal(await sh(branch.children[0] as Sandbox, "echo here"), "here");
@@ -184,7 +184,7 @@ test("the image of a branch takes space for changed blocks only when files can s
     const { blocks, bfree, bsize } = statfsSync(disk.dataDir);
     return (blocks - bfree) * bsize;
   };
-  const source = await daemon.forkd.forkOne("tiny");
+  const source = await daemon.forkd.create("tiny");
   await sh(source, "echo here > /root/x");
   await runProgram("sync", ["-f", disk.dataDir]);
   const before = used();
@@ -196,12 +196,12 @@ test("the image of a branch takes space for changed blocks only when files can s
     const extents = stdout.split("\n").filter((line) => /^\s*\d+:/.test(line));
     const shared = extents.filter((line) => line.includes("shared"));
     assert.ok(shared.length > 0, stdout);
-    const child = await daemon.forkd.forkOne(tag);
+    const child = await daemon.forkd.create(tag);
     assert.equal(await sh(child, "cat /root/x"), "here");
     await child.kill();
   }
   await runProgram("sync", ["-f", disk.dataDir]);
   const grown = used() - before;
-  const whole = (await daemon.forkd.snapshots.info("tiny")).memory_physical_bytes;
+  const whole = (await daemon.forkd.snapshots.info("tiny")).memoryPhysicalBytes;
   assert.ok(grown < whole, `three branches took ${grown} bytes, one image has ${whole}`);
 });

@@ -2,7 +2,7 @@
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import type { AppError, Sandbox } from "@forkd/sdk";
+import type { ForkdError, Sandbox } from "@forkd/sdk";
 import { until, rejectsWith } from "@forkd/test-support";
 import { branchInto } from "../support/branches.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
@@ -18,13 +18,15 @@ after(() => daemon[Symbol.asyncDispose]());
 
 test("branch() refuses more concurrent branches than the limit and names the setting", async () => {
   await using small = await startDaemon({ snapshots: ["tiny"], env: { FORKD_BRANCH_CONCURRENCY: "1" } });
-  const [a, b] = await Promise.all([small.forkd.forkOne("tiny"), small.forkd.forkOne("tiny")]);
+  const [a, b] = await Promise.all([small.forkd.create("tiny"), small.forkd.create("tiny")]);
   // The branch of a stopped VMM stays in progress.
   process.kill(a.info.pid ?? 0, "SIGSTOP");
   const first = a.branch({ tag: "one" });
   try {
     await until("the first branch is in progress", async () =>
-      (await small.forkd.snapshots.list()).some(({ tag, status }) => tag === "one" && status === "writing"),
+      (await small.forkd.snapshots.list().all()).some(
+        ({ tag, status }) => tag === "one" && status === "writing",
+      ),
     );
     const { remedy } = await rejectsWith(
       b.branch({ tag: "two" }),
@@ -38,7 +40,7 @@ test("branch() refuses more concurrent branches than the limit and names the set
   await first;
   await b.branch({ tag: "three" });
   assert.deepEqual(
-    (await small.forkd.snapshots.list()).map(({ tag, status }) => [tag, status]),
+    (await small.forkd.snapshots.list().all()).map(({ tag, status }) => [tag, status]),
     [
       ["one", "ready"],
       ["three", "ready"],
@@ -48,7 +50,7 @@ test("branch() refuses more concurrent branches than the limit and names the set
 });
 
 test("a branch with wait: false cannot be forked until it is ready", async () => {
-  await using source = await daemon.forkd.forkOne("python");
+  await using source = await daemon.forkd.create("python");
   await source.eval("x = 'early'");
   const branch = await source.branch({ tag: "later", wait: false });
   assert.deepEqual([branch.status, branch.bootable, branch.children], ["writing", false, []]);
@@ -58,14 +60,14 @@ test("a branch with wait: false cannot be forked until it is ready", async () =>
     await rejectsWith(Promise.reject(early as Error), "snapshot_writing", /later/);
     const { code } = await source.branch({ tag: "later" }).then(
       () => assert.fail("two snapshots have the same tag"),
-      (error: unknown) => error as AppError,
+      (error: unknown) => error as ForkdError,
     );
     assert.ok(["snapshot_writing", "snapshot_exists"].includes(code), code);
   }
   await source.eval("x = 'late'");
   assert.equal((await daemon.forkd.snapshots.ready("later")).status, "ready");
-  const child = await daemon.forkd.forkOne("later");
-  assert.equal((await child.eval("x")).result_json, "early");
+  const child = await daemon.forkd.create("later");
+  assert.equal((await child.eval("x")).resultJson, "early");
 });
 
 const modes = ["live", "diff", "full"] as const;
@@ -73,21 +75,21 @@ const modes = ["live", "diff", "full"] as const;
 test("all modes make equal children, and mode full needs no parent", async () => {
   await using own = await startDaemon({ snapshots: ["python"] });
   const { forkd } = own;
-  const source = await forkd.forkOne("python");
+  const source = await forkd.create("python");
   await source.eval("import hashlib\nx = list(range(100_000)); big = bytes(range(256)) * 20_000");
   await sh(source, "head -c 3000000 /dev/urandom > /root/data; sync");
   const digest =
     "[sum(x), hashlib.sha256(big).hexdigest(), hashlib.sha256(open('/root/data', 'rb').read()).hexdigest()]";
-  const { result_json: expected } = await source.eval(digest);
+  const { resultJson: expected } = await source.eval(digest);
   const children: Sandbox[] = [];
   for (const mode of modes) children.push(...(await branchInto(source, { tag: mode, mode, n: 1 })).children);
   for (const child of children) {
     await sh(child, "sync; echo 3 > /proc/sys/vm/drop_caches");
-    assert.deepEqual((await child.eval(digest)).result_json, expected);
+    assert.deepEqual((await child.eval(digest)).resultJson, expected);
   }
   const infos = await Promise.all(modes.map((mode) => forkd.snapshots.info(mode)));
   assert.deepEqual(
-    infos.map(({ parent_tag: tag, chain_depth: depth }) => [tag, depth]),
+    infos.map(({ parentTag: tag, chainDepth: depth }) => [tag, depth]),
     [
       ["python", 1],
       ["python", 1],
@@ -99,8 +101,8 @@ test("all modes make equal children, and mode full needs no parent", async () =>
   await forkd.snapshots.remove("python", { force: true });
   await forkd.gc();
   await rejectsWith(forkd.fork("live"), "snapshot_corrupt", /"live".*"python" is missing/);
-  const survivor = await forkd.forkOne("full");
-  assert.deepEqual((await survivor.eval(digest)).result_json, expected);
+  const survivor = await forkd.create("full");
+  assert.deepEqual((await survivor.eval(digest)).resultJson, expected);
 });
 
 function diskLayers(info: { manifest: Record<string, unknown> }): number {
@@ -108,7 +110,7 @@ function diskLayers(info: { manifest: Record<string, unknown> }): number {
 }
 
 test("a branch adds a disk layer only after writes, and many layers are merged without loss", async () => {
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   const layersOf = async (tag: string) => diskLayers(await daemon.forkd.snapshots.info(tag));
   await sh(source, "sync");
   const quiet: number[] = [];
@@ -133,8 +135,8 @@ test("a branch adds a disk layer only after writes, and many layers are merged w
     layers.some((count, at) => count < (layers[at - 1] ?? 0)),
     `never collapsed: ${layers.join()}`,
   );
-  const child = await daemon.forkd.forkOne("busy-19");
-  const early = await daemon.forkd.forkOne("busy-9");
+  const child = await daemon.forkd.create("busy-19");
+  const early = await daemon.forkd.create("busy-9");
   const drop = "sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum";
   const names = (count: number) => Array.from({ length: count }, (_, index) => `/root/f${index}`).join(" ");
   for (const sandbox of [source, child])

@@ -16,7 +16,7 @@ before(async () => {
 const kept = new Set<string>();
 // A test that fails must not leave sandboxes to the next tests. This also runs after every subtest.
 afterEach(async () => {
-  for (const { id } of await daemon.forkd.sandboxes.list())
+  for (const { id } of await daemon.forkd.sandboxes.list().all())
     if (!kept.has(id)) await daemon.forkd.sandboxes.kill(id);
 });
 after(() => daemon[Symbol.asyncDispose]());
@@ -62,12 +62,12 @@ function turnCounts(sandboxes: readonly Sandbox[]): Promise<number[]> {
 async function stopLoop(child: Sandbox): Promise<number> {
   await child.files.write("/root/stop", "");
   await until("the loop ends", async () => (await child.eval("count")).error === null);
-  return (await child.eval("count")).result_json as number;
+  return (await child.eval("count")).resultJson as number;
 }
 
 test("children of a branch continue in the middle of a Python loop", async (t) => {
-  await using source = await daemon.forkd.forkOne("python");
-  const running = source.eval(loop, { timeoutSecs: 600 });
+  await using source = await daemon.forkd.create("python");
+  const running = source.eval(loop, { timeoutMs: 600_000 });
   // If a step fails, the source is killed before the loop ends.
   running.catch(() => undefined);
   await until("the loop has started", () =>
@@ -84,8 +84,8 @@ test("children of a branch continue in the middle of a Python loop", async (t) =
   const ends: number[] = [];
 
   await t.test("branch() returns status, mode, parent and source", () => {
-    assert.deepEqual([branch.status, branch.mode, branch.parent_tag], ["ready", "live", "python"]);
-    assert.equal(branch.branched_from, source.id);
+    assert.deepEqual([branch.status, branch.mode, branch.parentTag], ["ready", "live", "python"]);
+    assert.equal(branch.branchedFrom, source.id);
   });
 
   await t.test("the loop keeps running in the source and in every child", () =>
@@ -97,12 +97,12 @@ test("children of a branch continue in the middle of a Python loop", async (t) =
       const count = await stopLoop(child);
       ends.push(count);
       await moreTurns(source, 5);
-      assert.equal((await child.eval("count += 1000; count")).result_json, count + 1000);
+      assert.equal((await child.eval("count += 1000; count")).resultJson, count + 1000);
     }
     await source.files.write("/root/stop", "");
     const result = await running;
-    assert.deepEqual([result.error, (result.result_json as unknown[])[0]], [null, "ended"]);
-    ends.push((result.result_json as number[])[1] ?? 0);
+    assert.deepEqual([result.error, (result.resultJson as unknown[])[0]], [null, "ended"]);
+    ends.push((result.resultJson as number[])[1] ?? 0);
   });
 
   const logs = await Promise.all(all.map(turns));
@@ -177,8 +177,8 @@ said
 `;
 
 test("a TCP connection inside the guest stays open in source and children", async () => {
-  await using source = await daemon.forkd.forkOne("python");
-  const running = source.eval(talk, { timeoutSecs: 600 });
+  await using source = await daemon.forkd.create("python");
+  const running = source.eval(talk, { timeoutMs: 600_000 });
   await until("the connection is open", async () => / 01 /.test(await sh(source, "cat /proc/net/tcp")));
   const children: Sandbox[] = [];
   for (const mode of ["live", "diff", "full"] as const)
@@ -186,7 +186,7 @@ test("a TCP connection inside the guest stays open in source and children", asyn
   const heard: unknown[] = [];
   for (const child of children) {
     await child.files.write("/root/stop", "0");
-    heard.push((await child.eval("said", { timeoutSecs: 600 })).result_json);
+    heard.push((await child.eval("said", { timeoutMs: 600_000 })).resultJson);
     await child.kill();
   }
   // The connection of the source continues beyond the last number of the first child.
@@ -197,26 +197,26 @@ test("a TCP connection inside the guest stays open in source and children", asyn
     heard.every((number) => typeof number === "number" && number > 0),
     JSON.stringify(heard),
   );
-  assert.ok(Number(result.result_json) > Number(heard[0]));
+  assert.ok(Number(result.resultJson) > Number(heard[0]));
 });
 
 const count = (prefix: string) =>
   `i=0; while [ ! -e /root/stop ]; do i=$((i+1)); echo ${prefix} $i >> /root/${prefix}.log; echo ${prefix} $i; sleep 0.01; done`;
 
 test("streams, terminals and background commands lose and repeat no line over ten branches", async () => {
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   const piped = new Lines(await source.commands.start(["sh", "-c", count("pipe")]));
   const pty = new Lines(
     await source.commands.start(["sh", "-c", count("pty")], { pty: { rows: 24, cols: 80 } }),
   );
-  const { exec_id: background } = await source.commands.background(["sh", "-c", count("back")]);
+  const background = await source.commands.run(count("back"), { background: true });
   await Promise.all([piped.more(5), pty.more(5)]);
   for (let index = 0; index < 10; index++) {
     await source.branch({ tag: `lines-${index}` });
     await Promise.all([piped.more(3), pty.more(3)]);
   }
-  const child = await daemon.forkd.forkOne("lines-9");
-  const listed = (await child.commands.list()).find(({ exec_id: id }) => id === background);
+  const child = await daemon.forkd.create("lines-9");
+  const listed = (await child.commands.list()).find(({ execId: id }) => id === background.execId);
   assert.equal(listed?.state, "running");
   const attached = new Lines(await child.commands.attach(background));
   await attached.more(20);
@@ -239,7 +239,7 @@ test("streams, terminals and background commands lose and repeat no line over te
 });
 
 test("the clocks of source and children are correct after several branches", async () => {
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   await assertClockAfter(
     async () => {
       for (let index = 0; index < 5; index++) await source.branch({ tag: `clock-${index}` });
@@ -248,18 +248,18 @@ test("the clocks of source and children are correct after several branches", asy
     (sandbox) => sandbox,
   );
   await assertClockAfter(
-    () => daemon.forkd.forkOne("clock-0"),
+    () => daemon.forkd.create("clock-0"),
     (child) => child,
   );
 });
 
 test("a branch of a branch of a branch has the state of all three", async () => {
-  let sandbox = await daemon.forkd.forkOne("python");
+  let sandbox = await daemon.forkd.create("python");
   const path: string[] = [];
   for (const name of ["one", "two", "three"]) {
     await sandbox.eval(`${name} = '${name}'; open('/root/${name}', 'w').write('${name}'); None`);
     const { branch, children } = await branchInto(sandbox, { tag: `deep-${name}`, n: 1 });
-    assert.equal(branch.parent_tag, path.at(-1) ?? "python");
+    assert.equal(branch.parentTag, path.at(-1) ?? "python");
     path.push(branch.tag);
     await sandbox.eval(`lost_${name} = 1`);
     await sandbox.kill();
@@ -269,15 +269,15 @@ test("a branch of a branch of a branch has the state of all three", async () => 
   const seen = await sandbox.eval(
     "[one, two, three, *(open('/root/' + n).read() for n in ('one', 'two', 'three')), [n for n in globals() if n.startswith('lost')]]",
   );
-  assert.deepEqual(seen.result_json, ["one", "two", "three", "one", "two", "three", []]);
+  assert.deepEqual(seen.resultJson, ["one", "two", "three", "one", "two", "three", []]);
   const info = await daemon.forkd.snapshots.info("deep-three");
-  assert.deepEqual([info.chain_depth, info.ancestors], [3, ["deep-two", "deep-one", "python"]]);
+  assert.deepEqual([info.chainDepth, info.ancestors], [3, ["deep-two", "deep-one", "python"]]);
   await sandbox.kill();
 });
 
 test("concurrent branches of one or two sandboxes have the state of their own source", async () => {
-  await using a = await daemon.forkd.forkOne("tiny", { labels: { name: "a" } });
-  await using b = await daemon.forkd.forkOne("tiny");
+  await using a = await daemon.forkd.create("tiny", { labels: { name: "a" } });
+  await using b = await daemon.forkd.create("tiny");
   await Promise.all([sh(a, "echo a > /root/who"), sh(b, "echo b > /root/who")]);
   const branches = await Promise.all([
     branchInto(a, { tag: "many-a1", n: 1 }),
@@ -294,7 +294,7 @@ test("concurrent branches of one or two sandboxes have the state of their own so
   }
   const infos = await Promise.all([a, b].map(({ id }) => daemon.forkd.sandboxes.get(id)));
   assert.deepEqual(
-    infos.map(({ info }) => info.branch_count),
+    infos.map(({ info }) => info.branchCount),
     [2, 2],
   );
   await rejectsWith(a.branch({ tag: "many-b1" }), "snapshot_exists", /many-b1/);

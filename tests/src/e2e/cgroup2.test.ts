@@ -20,7 +20,7 @@ let guest: Sandbox;
 
 before(async () => {
   daemon = await startDaemon({ snapshots: ["node"] });
-  guest = await daemon.forkd.forkOne("node");
+  guest = await daemon.forkd.create("node");
   const write = async (path: string, text: string) => guest.files.write(join(driver, path), text);
   const main = await readFile(join(repository, "tests/dist/support/in-guest-groups.js"), "utf8");
   for (const [name, modules] of await closureOf(main)) {
@@ -45,7 +45,7 @@ after(() => daemon[Symbol.asyncDispose]());
 /** Runs a function of the driver in the guest; fails with the error that it throws. */
 async function run(name: string): Promise<void> {
   const code = `await (await import("${driver}/main.mjs")).${name}(); "held"`;
-  const { result, error, stderr } = await guest.eval(code, { language: "node", timeoutSecs: 300 });
+  const { result, error, stderr } = await guest.eval(code, { language: "node", timeoutMs: 300_000 });
   assert.equal(result, "'held'", `${JSON.stringify(error, undefined, 2)}${stderr}`);
 }
 

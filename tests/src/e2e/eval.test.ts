@@ -12,7 +12,7 @@ let python: Sandbox;
 let node: Sandbox;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python", "node", "tiny"] });
-  [python, node] = await Promise.all([daemon.forkd.forkOne("python"), daemon.forkd.forkOne("node")]);
+  [python, node] = await Promise.all([daemon.forkd.create("python"), daemon.forkd.create("node")]);
 });
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -21,22 +21,22 @@ test("eval() keeps state, returns the value as text and JSON, and separates stdo
     "import sys\nx = 20\nprint('out'); print('err', file=sys.stderr)\nx * 2 + 2",
   );
   assert.deepEqual(
-    [result.result, result.result_json, result.stdout, result.stderr],
+    [result.result, result.resultJson, result.stdout, result.stderr],
     ["42", 42, "out\n", "err\n"],
   );
   assert.equal((await python.eval("x")).result, "20");
   assert.deepEqual((await python.eval("y = 1")).result, null);
-  assert.deepEqual((await python.eval("numpy.arange(3)")).result_json, [0, 1, 2]);
+  assert.deepEqual((await python.eval("numpy.arange(3)")).resultJson, [0, 1, 2]);
   const js = await node.eval("const a = 20; let b = { c: [1, a] }; console.log('out'); b");
-  assert.deepEqual([js.result_json, js.stdout], [{ c: [1, 20] }, "out\n"]);
-  assert.equal((await node.eval("await Promise.resolve(a + 1)")).result_json, 21);
+  assert.deepEqual([js.resultJson, js.stdout], [{ c: [1, 20] }, "out\n"]);
+  assert.equal((await node.eval("await Promise.resolve(a + 1)")).resultJson, 21);
 });
 
 test("eval() reports an error with its traceback and leaves the kernel usable", async () => {
   const result = await python.eval("def f():\n    return 1 / 0\nf()");
   assert.match(result.error ?? "", /^ZeroDivisionError: division by zero/);
   assert.match(result.traceback ?? "", /line 2, in f\n\s+return 1 \/ 0/);
-  assert.equal(result.exit_code, 1);
+  assert.equal(result.exitCode, 1);
   assert.match((await python.eval("x = (")).error ?? "", /SyntaxError/);
   assert.match((await python.eval("exit(3)")).error ?? "", /SystemExit/);
   assert.equal((await python.eval("1 + 1")).result, "2");
@@ -49,24 +49,24 @@ test("contexts are separate namespaces that can be listed and dropped", async ()
   await python.eval("v = 'one'", { context: "one" });
   assert.match((await python.eval("v", { context: "two" })).error ?? "", /NameError/);
   assert.equal((await python.eval("v", { context: "one" })).result, "'one'");
-  assert.deepEqual((await python.contexts()).map(({ name }) => name).sort(), ["default", "one", "two"]);
-  await python.dropContext("one");
+  assert.deepEqual((await python.contexts.list()).map(({ name }) => name).sort(), ["default", "one", "two"]);
+  await python.contexts.drop("one");
   assert.match((await python.eval("v", { context: "one" })).error ?? "", /NameError/);
 });
 
 test("a timeout interrupts endless code in both languages and keeps the state", async () => {
   await python.eval("kept = 1");
-  const late = await python.eval("while True: pass", { timeoutSecs: 1 });
-  assert.deepEqual([late.timed_out, late.interrupted, late.exit_code], [true, true, 1]);
+  const late = await python.eval("while True: pass", { timeoutMs: 1000 });
+  assert.deepEqual([late.timedOut, late.interrupted, late.exitCode], [true, true, 1]);
   assert.equal((await python.eval("kept")).result, "1");
   await node.eval("globalThis.kept = 1");
-  assert.equal((await node.eval("for (;;) {}", { timeoutSecs: 1 })).timed_out, true);
-  assert.equal((await node.eval("await new Promise(() => {})", { timeoutSecs: 1 })).timed_out, true);
+  assert.equal((await node.eval("for (;;) {}", { timeoutMs: 1000 })).timedOut, true);
+  assert.equal((await node.eval("await new Promise(() => {})", { timeoutMs: 1000 })).timedOut, true);
   assert.equal((await node.eval("kept")).result, "1");
 });
 
 test("interrupt() stops the running code", async () => {
-  const running = python.eval("import time\nfor i in range(600): time.sleep(0.1)", { timeoutSecs: 120 });
+  const running = python.eval("import time\nfor i in range(600): time.sleep(0.1)", { timeoutMs: 120_000 });
   await until("the code is interrupted", async () => {
     await python.interrupt();
     return Promise.race([
@@ -84,7 +84,7 @@ test("evalStream() yields output while the code runs", async () => {
   let text = "";
   let last = "";
   // The code continues only after its first output has arrived.
-  for await (const event of python.evalStream(
+  for await (const event of python.eval(
     "import os, time\nprint('begun')\nwhile not os.path.exists('/root/go'): time.sleep(0.01)\nprint('on')\n'end'",
   )) {
     last = event.type;
@@ -97,10 +97,10 @@ test("evalStream() yields output while the code runs", async () => {
 });
 
 test("eval() truncates long output", async () => {
-  const result = await python.eval("for i in range(2000): print('x' * 5000)", { timeoutSecs: 120 });
+  const result = await python.eval("for i in range(2000): print('x' * 5000)", { timeoutMs: 120_000 });
   assert.equal(result.truncated, true);
   assert.equal(result.stdout.length, 8 * 1024 * 1024);
-  assert.deepEqual(result.truncated_parts, ["stdout"]);
+  assert.deepEqual(result.truncatedParts, ["stdout"]);
 });
 
 test("eval() says that a long value is cut, and how long it is", async () => {
@@ -109,13 +109,13 @@ test("eval() says that a long value is cut, and how long it is", async () => {
     [node, "'x'.repeat(5_000_000)"],
   ] as const) {
     const result = await sandbox.eval(code);
-    assert.deepEqual([result.truncated, result.result_json], [true, null]);
-    assert.deepEqual(result.truncated_parts, ["result", "result_json"]);
-    assert.equal(result.result_bytes, 5_000_002);
+    assert.deepEqual([result.truncated, result.resultJson], [true, null]);
+    assert.deepEqual(result.truncatedParts, ["result", "result_json"]);
+    assert.equal(result.resultBytes, 5_000_002);
     assert.ok((result.result ?? "").endsWith("…"));
   }
   const whole = await python.eval("'x' * 5_000");
-  assert.deepEqual([whole.truncated, whole.truncated_parts, whole.restarted], [false, undefined, false]);
+  assert.deepEqual([whole.truncated, whole.truncatedParts, whole.restarted], [false, undefined, false]);
 });
 
 test("an interpreter that exits is reported, and starts again with its warm-up and without its state", async () => {
@@ -128,13 +128,13 @@ test("an interpreter that exits is reported, and starts again with its warm-up a
   assert.equal(crash.details["out_of_memory"], undefined);
   const next = await python.eval("state");
   assert.match(next.error ?? "", /NameError/);
-  assert.deepEqual([next.restarted, next.warmup_error], [true, undefined]);
+  assert.deepEqual([next.restarted, next.warmupError], [true, undefined]);
   const later = await python.eval("numpy.arange(3)");
-  assert.deepEqual([later.result_json, later.restarted], [[0, 1, 2], false]);
+  assert.deepEqual([later.resultJson, later.restarted], [[0, 1, 2], false]);
 });
 
 test("a sandbox that is paused after a crash of its interpreter has a warm one when it is resumed", async () => {
-  const crashed = await daemon.forkd.forkOne("python");
+  const crashed = await daemon.forkd.create("python");
   await rejectsWith(
     crashed.eval("import os; os._exit(3)"),
     "kernel_failed",
@@ -142,15 +142,15 @@ test("a sandbox that is paused after a crash of its interpreter has a warm one w
   );
   await crashed.pause();
   await crashed.resume();
-  assert.deepEqual((await crashed.eval("numpy.arange(3)")).result_json, [0, 1, 2]);
+  assert.deepEqual((await crashed.eval("numpy.arange(3)")).resultJson, [0, 1, 2]);
   await crashed.kill();
 });
 
 test("an interpreter that needs more memory than the guest has is out of memory", async () => {
-  const hungry = await daemon.forkd.forkOne("python");
+  const hungry = await daemon.forkd.create("python");
   const code = "data = []\nwhile True: data.append(bytearray(b'x') * (16 << 20))";
   const crash = await rejectsWith(
-    hungry.eval(code, { timeoutSecs: 300 }),
+    hungry.eval(code, { timeoutMs: 300_000 }),
     "kernel_failed",
     /: out of memory$/,
   );
@@ -159,7 +159,7 @@ test("an interpreter that needs more memory than the guest has is out of memory"
 });
 
 test("a kernel that does not start again fails an eval at its timeout, and a caller can cancel an eval", async () => {
-  const slow = await daemon.forkd.forkOne("python");
+  const slow = await daemon.forkd.create("python");
   // The program that the kernel starts with the next time never gets ready.
   const program = (await slow.eval("import sys; sys.executable")).result?.replaceAll("'", "") ?? "";
   await sh(
@@ -167,9 +167,9 @@ test("a kernel that does not start again fails an eval at its timeout, and a cal
     `rm ${program} && printf '#!/bin/sh\\nexec sleep 1000\\n' > ${program} && chmod 755 ${program}`,
   );
   await rejectsWith(slow.eval("import os; os.kill(os.getpid(), 9)"), "kernel_failed", /SIGKILL/);
-  await rejectsWith(slow.eval("1", { timeoutSecs: 1 }), "deadline_exceeded", /not ready in 1 s/);
+  await rejectsWith(slow.eval("1", { timeoutMs: 1000 }), "deadline_exceeded", /not ready in 1 s/);
   const stop = new AbortController();
-  const left = slow.eval("1", { timeoutSecs: 0, signal: stop.signal });
+  const left = slow.eval("1", { timeoutMs: 0, signal: stop.signal });
   left.catch(() => undefined);
   assert.equal(await sh(slow, "echo ok"), "ok");
   stop.abort();
@@ -178,7 +178,7 @@ test("a kernel that does not start again fails an eval at its timeout, and a cal
 });
 
 test("eval() in a sandbox without the language names the languages that it has", async () => {
-  const tiny = await daemon.forkd.forkOne("tiny");
+  const tiny = await daemon.forkd.create("tiny");
   await rejectsWith(tiny.eval("1"), "unsupported", /it has: none/);
   await rejectsWith(python.eval("1", { language: "node" }), "unsupported", /it has: python/);
   assert.equal(await sh(tiny, "echo ok"), "ok");

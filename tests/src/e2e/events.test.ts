@@ -52,24 +52,24 @@ test("fork, pause, branch and kill appear in events, metrics and stats", async (
   const { next } = await follow(stop.signal);
   const { forkd } = daemon;
 
-  const entries = await forkd.fork("tiny", { n: 2, labels: { job: "1" }, idempotencyKey: "fork-1" });
-  const again = await forkd.fork("tiny", { n: 2, labels: { job: "1" }, idempotencyKey: "fork-1" });
+  const entries = await forkd.fork("tiny", 2, { labels: { job: "1" }, idempotencyKey: "fork-1" });
+  const again = await forkd.fork("tiny", 2, { labels: { job: "1" }, idempotencyKey: "fork-1" });
   const [first, second] = entries;
   assert.ok(first instanceof Sandbox && second instanceof Sandbox);
   assert.deepEqual(
     again.map((entry) => (entry instanceof Sandbox ? entry.id : entry.message)),
     [first.id, second.id],
   );
-  assert.equal((await forkd.sandboxes.list({ label: "job=1" })).length, 2);
+  assert.equal((await forkd.sandboxes.list({ label: "job=1" }).all()).length, 2);
   const created = [await next(), await next()];
   assert.ok(created.every(({ type }) => type === "sandbox.created"));
-  assert.deepEqual(created.map(({ sandbox_id }) => sandbox_id).sort(), [first.id, second.id].sort());
+  assert.deepEqual(created.map(({ sandboxId }) => sandboxId).sort(), [first.id, second.id].sort());
 
   assert.equal(await sh(first, "head -c 8000000 /dev/zero | md5sum >/dev/null; echo done"), "done");
   const { sandboxes } = await forkd.stats();
   assert.equal(sandboxes.length, 2);
-  for (const { cpu_seconds = 0, private_bytes = 0, pss_bytes = 0, disk_bytes } of sandboxes) {
-    assert.ok(cpu_seconds > 0 && private_bytes > 1_000_000 && pss_bytes >= private_bytes && disk_bytes > 0);
+  for (const { cpuMs = 0, privateBytes = 0, pssBytes = 0, diskBytes } of sandboxes) {
+    assert.ok(cpuMs > 0 && privateBytes > 1_000_000 && pssBytes >= privateBytes && diskBytes > 0);
   }
 
   await first.pause();
@@ -83,7 +83,7 @@ test("fork, pause, branch and kill appear in events, metrics and stats", async (
 
   process.kill(second.info.pid ?? assert.fail("no pid"), "SIGKILL");
   const died = await next();
-  assert.deepEqual([died.type, died.sandbox_id], ["sandbox.died", second.id]);
+  assert.deepEqual([died.type, died.sandboxId], ["sandbox.died", second.id]);
   assert.match(died.reason ?? "", /SIGKILL/);
   await first.kill();
   assert.equal((await next()).type, "sandbox.killed");
@@ -134,7 +134,7 @@ function unitOf(expr: string): string {
 }
 
 test("fork() with the same idempotency key gets the same answer after the daemon was killed", async () => {
-  const [made] = await daemon.forkd.fork("tiny", { idempotencyKey: "fork-2" });
+  const [made] = await daemon.forkd.fork("tiny", 1, { idempotencyKey: "fork-2" });
   assert.ok(made instanceof Sandbox);
   daemon.process.kill("SIGKILL");
   await once(daemon.process, "exit");
@@ -142,10 +142,10 @@ test("fork() with the same idempotency key gets the same answer after the daemon
     dataDir: daemon.dataDir,
     env: { FORKD_RUNTIME_DIR: join(daemon.dir, "run") }, // so that it adopts the machines of the first daemon
   });
-  const [again] = await next.forkd.fork("tiny", { idempotencyKey: "fork-2" });
+  const [again] = await next.forkd.fork("tiny", 1, { idempotencyKey: "fork-2" });
   assert.ok(again instanceof Sandbox);
   assert.equal(again.id, made.id);
-  const other = next.forkd.fork("tiny", { n: 2, idempotencyKey: "fork-2" });
+  const other = next.forkd.fork("tiny", 2, { idempotencyKey: "fork-2" });
   await assert.rejects(other, { code: "idempotency_mismatch" });
   await next.forkd.call("killAll", {});
 });

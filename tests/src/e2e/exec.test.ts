@@ -2,7 +2,7 @@
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import type { ExecEvent, Sandbox } from "@forkd/sdk";
+import type { CommandEvent, Sandbox } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { until, rejectsWith } from "@forkd/test-support";
 import { rawRequest, type RawAnswer } from "../support/raw-http.ts";
@@ -12,18 +12,18 @@ let daemon: TestDaemon;
 let sandbox: Sandbox;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["tiny"] });
-  sandbox = await daemon.forkd.forkOne("tiny");
+  sandbox = await daemon.forkd.create("tiny");
 });
 after(() => daemon[Symbol.asyncDispose]());
 
 test("run() returns output, exit code and signal", async () => {
   const result = await sandbox.commands.run(["sh", "-c", "echo out; echo err >&2; exit 7"]);
   assert.deepEqual(
-    [result.stdout, result.stderr, result.exit_code, result.timed_out],
+    [result.stdout, result.stderr, result.exitCode, result.timedOut],
     ["out\n", "err\n", 7, false],
   );
   const killed = await sandbox.commands.run(["sh", "-c", "kill -TERM $$"]);
-  assert.deepEqual([killed.exit_code, killed.signal], [143, "SIGTERM"]);
+  assert.deepEqual([killed.exitCode, killed.signal], [143, "SIGTERM"]);
 });
 
 test("run() honours stdin, env, cwd and user", async () => {
@@ -49,12 +49,12 @@ test("run() reports why a command cannot start", async () => {
 });
 
 test("run() kills a command and its children at the timeout", async () => {
-  for (const timeoutSecs of [1, 5, 60]) {
+  for (const timeoutMs of [1000, 5000, 60_000]) {
     const args = ["sh", "-c", "echo begun; sleep 1000 & sleep 1000"];
-    const result = await sandbox.commands.run(args, { timeoutSecs });
-    assert.deepEqual([result.timed_out, result.signal], [true, "SIGKILL"]);
+    const result = await sandbox.commands.run(args, { timeoutMs });
+    assert.deepEqual([result.timedOut, result.signal], [true, "SIGKILL"]);
     // A slow guest may not have printed yet after a second.
-    if (result.stdout === "" && timeoutSecs < 60) continue;
+    if (result.stdout === "" && timeoutMs < 60_000) continue;
     assert.equal(result.stdout, "begun\n");
     break;
   }
@@ -66,7 +66,7 @@ test("run() kills a command and its children at the timeout", async () => {
 
 test("an aborted run() kills the command in the guest", async () => {
   const abort = new AbortController();
-  const pending = sandbox.commands.run(["sleep", "777"], { timeoutSecs: 0, signal: abort.signal });
+  const pending = sandbox.commands.run(["sleep", "777"], { timeoutMs: 0, signal: abort.signal });
   await until("it runs", async () => (await sh(sandbox, "ps | grep -c '[s]leep 777' || true")) === "1");
   abort.abort();
   await rejectsWith(pending, "cancelled");
@@ -78,7 +78,7 @@ test("start() streams output at once and accepts input and signals", async () =>
     ["sh", "-c", "while read line; do echo got $line; done; echo end"],
     { stdinOpen: true },
   );
-  const seen: ExecEvent[] = [];
+  const seen: CommandEvent[] = [];
   for await (const event of handle) {
     seen.push(event);
     if (event.type === "started") await handle.write("one\n");
@@ -114,13 +114,13 @@ test("a PTY is a terminal whose size can change", async () => {
 });
 
 test("a background command outlives its caller and can be followed from an offset", async () => {
-  const { exec_id: id } = await sandbox.commands.background(
-    ["sh", "-c", "echo 0123456789; read x; echo after $x"],
-    { stdinOpen: true },
-  );
+  const { execId: id } = await sandbox.commands.run("echo 0123456789; read x; echo after $x", {
+    background: true,
+    stdinOpen: true,
+  });
   await until(
     "it has written",
-    async () => (await sandbox.commands.list()).find((each) => each.exec_id === id)?.stdout_bytes === 11,
+    async () => (await sandbox.commands.list()).find((each) => each.execId === id)?.stdoutBytes === 11,
   );
   const handle = await sandbox.commands.attach(id, { stdoutOffset: 5 });
   let text = "";
@@ -191,18 +191,18 @@ test("a command in the background outlives its stream; input after its end is re
   assert.deepEqual(await call("signal", { signal: "SIGTERM" }), [204, undefined]);
   assert.equal((await followed.rest()).at(-1)?.["signal"], "SIGTERM");
   assert.deepEqual(await call("signal", { signal: "SIGTERM" }), [404, "exec_not_found"]);
-  id = (await sandbox.commands.background(["sleep", "1000"])).exec_id;
+  id = (await sandbox.commands.run(["sleep", "1000"], { background: true })).execId;
   assert.deepEqual(await call("input", { data: "never open" }), [409, "wrong_state"]);
   await call("signal", { signal: "SIGKILL" });
 });
 
 test("long output is truncated when buffered and throttled when streamed", async () => {
   const result = await sandbox.commands.run(["sh", "-c", "head -c 100000000 /dev/zero; echo done >&2"], {
-    timeoutSecs: 600,
+    timeoutMs: 600_000,
   });
   assert.equal(result.truncated, true);
   assert.equal(result.stdout.length, 8 * 1024 * 1024);
-  assert.deepEqual([result.stderr, result.exit_code], ["done\n", 0]);
+  assert.deepEqual([result.stderr, result.exitCode], ["done\n", 0]);
   const handle = await sandbox.commands.start(["yes"]);
   let bytes = 0;
   for await (const event of handle) {
@@ -220,7 +220,7 @@ test("long output is truncated when buffered and throttled when streamed", async
 test("500 commands, 20 at a time, leave no process in the guest", async () => {
   const lanes = Array.from({ length: 20 }, async (_, lane) => {
     for (let i = 0; i < 25; i++) {
-      const { stdout } = await sandbox.commands.run(["echo", `${lane}.${i}`], { timeoutSecs: 600 });
+      const { stdout } = await sandbox.commands.run(["echo", `${lane}.${i}`], { timeoutMs: 600_000 });
       assert.equal(stdout, `${lane}.${i}\n`);
     }
   });

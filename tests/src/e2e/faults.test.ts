@@ -34,7 +34,7 @@ test("fork() refuses a snapshot with one changed byte, names the file and starts
 
 test("fork() refuses a snapshot that changed after its first use", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
-  await (await daemon.forkd.forkOne("tiny")).kill();
+  await (await daemon.forkd.create("tiny")).kill();
   await flipByte(await ownFile(daemon.dataDir, "tiny", "devices"), 100);
   await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", /"devices"/);
   await rejectsWith(daemon.forkd.snapshots.info("tiny", { verify: true }), "snapshot_corrupt", /"devices"/);
@@ -47,7 +47,7 @@ test("a snapshot with a missing or invalid manifest is listed as failed", async 
   await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", /manifest/);
   await rm(path);
   await rejectsWith(daemon.forkd.fork("tiny"), "snapshot_corrupt", /manifest is missing/);
-  const [listed] = await daemon.forkd.snapshots.list();
+  const [listed] = await daemon.forkd.snapshots.list().all();
   assert.deepEqual([listed?.status, listed?.bootable], ["failed", false]);
 });
 
@@ -70,20 +70,20 @@ test("fork() refuses a snapshot of another QEMU, CPU or clock and names the diff
     /qemu version: snapshot has 6\.1/,
   );
   assert.equal((error.details["differences"] as string[]).length, 3);
-  assert.match((await daemon.forkd.snapshots.list())[0]?.warning ?? "", /TSC frequency/);
+  assert.match((await daemon.forkd.snapshots.list().all())[0]?.warning ?? "", /TSC frequency/);
 });
 
 test("a snapshot directory can be renamed", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   await rename(join(daemon.dataDir, "snapshots/tiny"), join(daemon.dataDir, "snapshots/renamed"));
-  const child = await daemon.forkd.forkOne("renamed");
+  const child = await daemon.forkd.create("renamed");
   assert.equal(await sh(child, "echo ok"), "ok");
   await child.kill();
 });
 
 test("remove() refuses a snapshot with running sandboxes; with force they keep running", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
-  const child = await daemon.forkd.forkOne("tiny");
+  const child = await daemon.forkd.create("tiny");
   await rejectsWith(daemon.forkd.snapshots.remove("tiny"), "snapshot_in_use", /1 sandbox runs/);
   await daemon.forkd.snapshots.remove("tiny", { force: true });
   assert.equal(
@@ -124,7 +124,7 @@ test("a build whose guest does not boot or whose warm-up fails leaves nothing be
   await using dir = await testDir();
   const root = join(dir.path, "root");
   await mkdir(join(root, "bin"), { recursive: true });
-  const request = { tag: "late", rootfs: root, memory_mib: 96, disk_mib: 16, boot_wait_secs: 1 };
+  const request = { tag: "late", rootfs: root, memoryMib: 96, diskMib: 16, bootWaitMs: 1000 };
   const building = daemon.forkd.snapshots.build(request);
   // A fast host boots the guest within a second, and the build succeeds.
   const isLate = await building.then(
@@ -133,7 +133,7 @@ test("a build whose guest does not boot or whose warm-up fails leaves nothing be
   );
   if (isLate) await rejectsWith(building, "agent_unreachable", /did not answer within 1000 ms/);
   else await daemon.forkd.snapshots.remove("late");
-  const failing = { tag: "failing", rootfs: root, memory_mib: 96, disk_mib: 16 };
+  const failing = { tag: "failing", rootfs: root, memoryMib: 96, diskMib: 16 };
   await rejectsWith(
     daemon.forkd.snapshots.build({ ...failing, run: [["/no/such"]] }),
     "invalid_recipe",
@@ -154,7 +154,7 @@ test("a build that is cancelled during boot leaves nothing behind", async () => 
   await mkdir(join(dir.path, "root/bin"), { recursive: true });
   const abort = new AbortController();
   const building = daemon.forkd.snapshots.build(
-    { tag: "t", rootfs: join(dir.path, "root"), memory_mib: 96, disk_mib: 16 },
+    { tag: "t", rootfs: join(dir.path, "root"), memoryMib: 96, diskMib: 16 },
     { signal: abort.signal, onProgress: ({ step }) => step === "boot" && abort.abort() },
   );
   await rejectsWith(building, "cancelled");
@@ -178,8 +178,8 @@ test("a build on a full disk fails with disk_full and leaves nothing behind", as
       daemon.forkd.snapshots.build({
         tag: "t",
         rootfs: join(dir.path, "root"),
-        memory_mib: 512,
-        disk_mib: 512,
+        memoryMib: 512,
+        diskMib: 512,
       }),
       "disk_full",
     );
@@ -206,7 +206,7 @@ test("a second daemon on the same data directory is refused", async () => {
 
 test("shutdown() stops the sandboxes and the daemon and removes the socket", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
-  const child = await daemon.forkd.forkOne("tiny");
+  const child = await daemon.forkd.create("tiny");
   assert.deepEqual(await daemon.forkd.shutdown(), { stopped: 1, kept: 0 });
   if (daemon.process.exitCode === null) await once(daemon.process, "exit");
   assert.equal(processExists(child.info.pid), false);

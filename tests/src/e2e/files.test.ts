@@ -12,7 +12,7 @@ let daemon: TestDaemon;
 let sandbox: Sandbox;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["tiny"] });
-  sandbox = await daemon.forkd.forkOne("tiny");
+  sandbox = await daemon.forkd.create("tiny");
 });
 after(() => daemon[Symbol.asyncDispose]());
 

@@ -29,7 +29,7 @@ test("fork() gives each child its own random numbers, identity and memory", asyn
   const children = await forkAll(daemon.forkd, "python", 5);
   const facts = await Promise.all(
     children.map(async (child) => {
-      const { result_json: json } = await child.eval(
+      const { resultJson: json } = await child.eval(
         "import os, random, uuid, tempfile\n" +
           "[os.urandom(8).hex(), random.random(), float(numpy.random.rand()), os.uname().nodename, open('/etc/machine-id').read(), open('/proc/sys/kernel/random/boot_id').read(), str(uuid.uuid4()), tempfile.mktemp()]",
       );
@@ -46,7 +46,7 @@ test("fork() gives each child its own random numbers, identity and memory", asyn
     children.map(({ info }) => info.hostname),
   );
   await children[0]?.eval("secret = 42");
-  assert.equal((await children[1]?.eval("'secret' in globals()"))?.result_json, false);
+  assert.equal((await children[1]?.eval("'secret' in globals()"))?.resultJson, false);
   await Promise.all(children.map((child) => child.kill()));
 });
 
@@ -59,7 +59,7 @@ test("fork() reseeds the random generators of Node", async () => {
           await child.eval(
             "[Math.random(), require('crypto').randomBytes(8).toString('hex'), require('crypto').randomUUID()]",
           )
-        ).result_json as unknown[],
+        ).resultJson as unknown[],
     ),
   );
   for (const index of [0, 1, 2])
@@ -76,14 +76,14 @@ test("fork() gives each child a private disk", async () => {
   await sh(a, "echo secret > /root/of-a; sync");
   assert.equal(await sh(a, "cat /root/of-a"), "secret");
   await rejectsWith(b.files.read("/root/of-a"), "file_not_found");
-  const later = await daemon.forkd.forkOne("tiny");
+  const later = await daemon.forkd.create("tiny");
   await rejectsWith(later.files.read("/root/of-a"), "file_not_found");
   await Promise.all([a, b, later].map((child) => child.kill()));
 });
 
 test("fork() sets the guest's clock to the host's time although the snapshot is old", async () => {
   await assertClockAfter(
-    () => daemon.forkd.forkOne("tiny"),
+    () => daemon.forkd.create("tiny"),
     (child) => child,
   );
 });
@@ -97,7 +97,7 @@ test("fork() passes env, vary and values to the right child", async () => {
   const seen = await Promise.all(
     children.map(async (child) => [
       (await child.eval("import os; [os.environ['COMMON'], os.environ['MODE'], os.environ['FORKD_INDEX']]"))
-        .result_json,
+        .resultJson,
       await sh(child, "echo $COMMON $MODE $FORKD_INDEX $FORKD_SANDBOX_ID"),
     ]),
   );
@@ -106,13 +106,13 @@ test("fork() passes env, vary and values to the right child", async () => {
   assert.deepEqual(JSON.parse((await children[0]?.files.readText("/run/forkd/values.json")) ?? ""), {
     prompt: ["a", 1],
   });
-  assert.equal((await daemon.forkd.sandboxes.list({ label: "job=42" })).length, 2);
-  assert.equal((await daemon.forkd.sandboxes.list({ label: "job=43" })).length, 0);
+  assert.equal((await daemon.forkd.sandboxes.list({ label: "job=42" }).all()).length, 2);
+  assert.equal((await daemon.forkd.sandboxes.list({ label: "job=43" }).all()).length, 0);
   await Promise.all(children.map((child) => child.kill()));
 });
 
 test("kill() removes the process, the sockets and the directory of a sandbox", async () => {
-  const child = await daemon.forkd.forkOne("tiny");
+  const child = await daemon.forkd.create("tiny");
   assert.ok(processExists(child.info.pid));
   assert.deepEqual(readdirSync(join(daemon.dataDir, "sandboxes")), [child.id]);
   await child.kill();
@@ -123,9 +123,9 @@ test("kill() removes the process, the sockets and the directory of a sandbox", a
 });
 
 test("a sandbox stops when its time to live is over", async () => {
-  const child = await daemon.forkd.forkOne("tiny", { ttlSecs: 1 });
-  assert.ok(child.info.expires_at_unix);
-  await until("the sandbox expires", async () => (await daemon.forkd.sandboxes.list()).length === 0);
+  const child = await daemon.forkd.create("tiny", { ttlMs: 1000 });
+  assert.ok(child.info.expiresAt);
+  await until("the sandbox expires", async () => (await daemon.forkd.sandboxes.list().all()).length === 0);
   await until("its VMM is gone", () => !processExists(child.info.pid));
 });
 
@@ -134,8 +134,8 @@ test("a VMM killed from outside is reported with its signal and affects no other
   assert.ok(victim?.info.pid && other);
   const followed = await victim.commands.start(["sleep", "60"]);
   // `running` may not have started in the guest yet. It fails with the same reason.
-  const running = victim.commands.run(["sleep", "60"], { timeoutSecs: 60 });
-  const evals = victim.evalStream("print('on', flush=True)\nimport time; time.sleep(60)");
+  const running = victim.commands.run(["sleep", "60"], { timeoutMs: 60_000 });
+  const evals = victim.eval("print('on', flush=True)\nimport time; time.sleep(60)")[Symbol.asyncIterator]();
   assert.equal((await evals.next()).value?.type, "stdout");
   process.kill(victim.info.pid, "SIGKILL");
   await rejectsWith(running, "sandbox_dead", /SIGKILL/);
@@ -153,7 +153,7 @@ test("a VMM killed from outside is reported with its signal and affects no other
 });
 
 test("a kernel panic in the guest is reported with the console output", async () => {
-  const child = await daemon.forkd.forkOne("tiny");
+  const child = await daemon.forkd.create("tiny");
   await child.commands.run(["sh", "-c", "echo c > /proc/sysrq-trigger"]).catch(() => undefined);
   await until(
     "the sandbox is reported dead",
@@ -170,11 +170,11 @@ test("fork() refuses invalid input, names the field and starts no machine", asyn
   const { forkd } = daemon;
   await rejectsWith(forkd.fork("no-such"), "snapshot_not_found", /no-such/);
   await rejectsWith(forkd.fork("../etc"), "invalid_request", /snapshot_tag/);
-  await rejectsWith(forkd.fork("tiny", { n: 0 }), "invalid_request", /n: must be 1 to 1000/);
-  await rejectsWith(forkd.fork("tiny", { n: 1001 }), "invalid_request", /n: must be 1 to 1000/);
-  await rejectsWith(forkd.fork("tiny", { n: 1, vary: [{}, {}] }), "invalid_request", /vary/);
-  await rejectsWith(forkd.fork("tiny", { env: { "A=B": "x" } }), "invalid_request", /env/);
-  await rejectsWith(forkd.fork("tiny", { n: 121 }), "capacity_exhausted", /limit is 120/);
+  await rejectsWith(forkd.fork("tiny", 0), "invalid_request", /n: must be 1 to 1000/);
+  await rejectsWith(forkd.fork("tiny", 1001), "invalid_request", /n: must be 1 to 1000/);
+  await rejectsWith(forkd.fork("tiny", 1, { vary: [{}, {}] }), "invalid_request", /vary/);
+  await rejectsWith(forkd.fork("tiny", 1, { env: { "A=B": "x" } }), "invalid_request", /env/);
+  await rejectsWith(forkd.fork("tiny", 121), "capacity_exhausted", /limit is 120/);
   await rejectsWith(
     forkd.call("fork", { snapshot_tag: "tiny", hugepages: true as never }),
     "invalid_request",
@@ -186,7 +186,7 @@ test("fork() refuses invalid input, names the field and starts no machine", asyn
 test("a fork whose caller disconnects leaves no children", async () => {
   for (let attempt = 0; ; attempt++) {
     const abort = new AbortController();
-    const pending = daemon.forkd.fork("tiny", { n: 20, signal: abort.signal });
+    const pending = daemon.forkd.fork("tiny", 20, { signal: abort.signal });
     let isAnswered = false;
     const answered = pending.then(() => (isAnswered = true));
     answered.catch(() => undefined);
@@ -202,13 +202,13 @@ test("a fork whose caller disconnects leaves no children", async () => {
     break;
   }
   await until("every child is removed", () => readdirSync(join(daemon.dataDir, "sandboxes")).length === 0);
-  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+  assert.deepEqual(await daemon.forkd.sandboxes.list().all(), []);
 });
 
 test("fork() makes a hundred children that all answer", async () => {
   const children = await forkAll(daemon.forkd, "python", 100);
   const results = await Promise.all(
-    children.map((child) => child.eval("numpy.zeros(5).tolist()", { timeoutSecs: 600 })),
+    children.map((child) => child.eval("numpy.zeros(5).tolist()", { timeoutMs: 600_000 })),
   );
   assert.ok(results.every(({ result }) => result === "[0.0, 0.0, 0.0, 0.0, 0.0]"));
   allDiffer(
@@ -224,7 +224,7 @@ test("fork() makes a hundred children that all answer", async () => {
 
 test("forks use VMMs of the pool, the pool fills again, and killAll empties it", async () => {
   await using pooled = await startDaemon({ snapshots: ["tiny"], env: { FORKD_POOL_SIZE: "2" } });
-  const first = await pooled.forkd.forkOne("tiny");
+  const first = await pooled.forkd.create("tiny");
   assert.equal(first.info.pooled, false);
   await until("the pool is full", async () => (await pooled.forkd.status()).pool["tiny"] === 2);
   const [a, b] = await forkAll(pooled.forkd, "tiny", 2);

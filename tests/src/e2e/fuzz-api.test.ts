@@ -9,7 +9,7 @@ import { Agent } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
 import { mapPool } from "@forkd/base";
-import { AppError } from "@forkd/sdk";
+import { ForkdError } from "@forkd/sdk";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { Judge } from "../support/fuzz/judge.ts";
 import type { Document } from "../support/fuzz/operations.ts";
@@ -38,7 +38,7 @@ function openFiles(pid: number): number {
 
 function unlessGone(error: unknown): void {
   const isGone =
-    error instanceof AppError && ["sandbox_not_found", "workspace_not_found"].includes(error.code);
+    error instanceof ForkdError && ["sandbox_not_found", "workspace_not_found"].includes(error.code);
   if (!isGone) throw error;
 }
 
@@ -71,16 +71,16 @@ class Victims {
   }
 
   async #renew(keepers: readonly string[]): Promise<void> {
-    const all = (await this.#daemon.forkd.sandboxes.list()).filter(({ id }) => !keepers.includes(id));
-    const alive = all.find(({ id, state }) => id === this.#current && state === "running");
+    const all = (await this.#daemon.forkd.sandboxes.list().all()).filter(({ id }) => !keepers.includes(id));
+    const alive = all.find(({ id, info }) => id === this.#current && info.state === "running");
     for (const { id } of all.filter((each) => each !== alive))
       await this.#daemon.forkd.sandboxes.kill(id).catch(() => undefined);
     if (alive) return;
     const fresh = await this.#daemon.forkd
-      .forkOne("tiny", { labels: { fuzz: "1" } })
+      .create("tiny", { labels: { fuzz: "1" } })
       .catch((error: unknown) => {
         // Forks of the run may have used up the capacity again. The next call tries again.
-        if (error instanceof AppError && error.code === "capacity_exhausted") return undefined;
+        if (error instanceof ForkdError && error.code === "capacity_exhausted") return undefined;
         throw error;
       });
     this.#current = fresh?.id ?? this.#current;
@@ -175,9 +175,9 @@ test(`every answer matches the OpenAPI document (FORKD_FUZZ_SEED=${seed})`, { ti
   agent.destroy();
   // Work of disconnected clients stops when the daemon notices; some sandboxes stop at their time to live.
   await until("only the kept sandboxes are left", async () => {
-    for (const { name } of await daemon.forkd.workspaces.list())
+    for (const { name } of await daemon.forkd.workspaces.list().all())
       await daemon.forkd.workspaces.remove(name).catch(unlessGone);
-    for (const { id } of await daemon.forkd.sandboxes.list())
+    for (const { id } of await daemon.forkd.sandboxes.list().all())
       if (!keepers.includes(id)) await daemon.forkd.sandboxes.kill(id).catch(unlessGone);
     return readdirSync(join(daemon.dataDir, "sandboxes")).sort().join() === [...keepers].sort().join();
   });

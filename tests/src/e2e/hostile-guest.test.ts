@@ -2,7 +2,7 @@
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AppError, type Sandbox } from "@forkd/sdk";
+import { ForkdError, type Sandbox } from "@forkd/sdk";
 import { startDaemon } from "../support/daemon.ts";
 import { until } from "@forkd/test-support";
 import { forkAll, residentBytes, sh } from "../support/sandboxes.ts";
@@ -29,9 +29,9 @@ const attacks: readonly (readonly [name: string, script: string])[] = [
 /** The call must succeed or fail with one of the expected codes. */
 async function attack(victim: Sandbox, script: string): Promise<void> {
   try {
-    await victim.commands.run(["sh", "-c", script], { timeoutSecs: 3 });
+    await victim.commands.run(["sh", "-c", script], { timeoutMs: 3000 });
   } catch (error) {
-    assert.ok(error instanceof AppError, String(error));
+    assert.ok(error instanceof ForkdError, String(error));
     const codes = ["agent_unreachable", "sandbox_dead", "guest_refused", "capacity_exhausted"];
     assert.ok(codes.includes(error.code), `${error.code}: ${error.message}`);
   }
@@ -56,7 +56,7 @@ test("attacks by root in a guest affect only that sandbox", async () => {
   while (!isOver);
   await done;
   for (const victim of victims) await victim.kill();
-  await until("the machines are gone", async () => (await forkd.sandboxes.list()).length === 1);
+  await until("the machines are gone", async () => (await forkd.sandboxes.list().all()).length === 1);
   assert.equal(await sh(bystander, "echo well"), "well");
   const grown = residentBytes(daemon.process.pid) - before;
   // An answer may have 8 MiB of output, which is 48 MiB of JSON if all bytes are NUL, and parts exist twice.

@@ -10,7 +10,7 @@ import { withDeadline } from "@forkd/base";
 import { kernelAttacks } from "@forkd/bench/hostile-kernel";
 import { attack, calls, makeImpostor, streamTargets, targets, ways } from "@forkd/bench/impostor";
 import type { Target, Way } from "@forkd/bench/impostor";
-import { AppError, Sandbox, type Forkd } from "@forkd/sdk";
+import { ForkdError, Sandbox, type Forkd } from "@forkd/sdk";
 import { endDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
 import { residentBytes, sh } from "../support/sandboxes.ts";
 
@@ -41,7 +41,7 @@ async function endsWell(what: string, call: Promise<unknown>): Promise<void> {
   try {
     await withDeadline(call, callDeadlineMs, late);
   } catch (error) {
-    const code = error instanceof AppError ? error.code : "";
+    const code = error instanceof ForkdError ? error.code : "";
     const isCut = what.startsWith("read,") && code === "daemon_unreachable";
     if (!isCut && !stableCodes.has(code)) failures.push(`${what}: ${code} ${String(error).slice(0, 500)}`);
   }
@@ -62,7 +62,7 @@ class Attacker {
     const { info } = this.#sandbox ? await this.#forkd.sandboxes.get(this.#sandbox.id) : {};
     if (this.#sandbox && info?.state === "running") return this.#sandbox;
     await this.#sandbox?.kill();
-    this.#sandbox = await this.#forkd.forkOne("impostor");
+    this.#sandbox = await this.#forkd.create("impostor");
     await attack(this.#sandbox, this.#way, targets);
     return this.#sandbox;
   }
@@ -95,9 +95,9 @@ async function attackIn(forkd: Forkd, way: Way): Promise<void> {
 }
 
 async function attackFromKernel(forkd: Forkd): Promise<void> {
-  const sandbox = await forkd.forkOne("python");
+  const sandbox = await forkd.create("python");
   for (const [name, run] of Object.entries(kernelAttacks)) await endsWell(name, run(sandbox));
-  assert.equal((await sandbox.eval("20 + 1")).result_json, 21);
+  assert.equal((await sandbox.eval("20 + 1")).resultJson, 21);
   await sandbox.kill();
 }
 
@@ -124,7 +124,7 @@ async function whileWatched(
 
 /** A fork of a guest that attacks the answer to AFTER_FORK. */
 async function attackFork(forkd: Forkd, way: Way): Promise<void> {
-  const source = await forkd.forkOne("impostor");
+  const source = await forkd.create("impostor");
   await attack(source, way, ["after_fork"]);
   const tag = `fork-${way}`;
   await source.branch({ tag });
@@ -147,7 +147,7 @@ test("guests that break the protocol in every way cost only their own calls", as
     let daemon = await start();
     const { forkd } = daemon;
     await makeImpostor(forkd, "tiny", "impostor");
-    let bystander = await forkd.forkOne("tiny");
+    let bystander = await forkd.create("tiny");
     const { grownBytes } = await whileWatched(daemon, bystander, attackInTurn(forkd));
     assert.deepEqual(failures, []);
     t.diagnostic(`the daemon grew by ${Math.round(grownBytes / mib)} MiB`);
@@ -156,7 +156,7 @@ test("guests that break the protocol in every way cost only their own calls", as
     // A daemon that starts meets them too: HELLO and LIST are its first requests.
     const hostile = await Promise.all(
       ways.map(async (way) => {
-        const sandbox = await forkd.forkOne("impostor");
+        const sandbox = await forkd.create("impostor");
         await attack(sandbox, way, ["hello", "list"]);
         return sandbox;
       }),
@@ -172,7 +172,7 @@ test("guests that break the protocol in every way cost only their own calls", as
     }
 
     assert.equal(await sh(bystander, "echo well"), "well");
-    const left = await daemon.forkd.sandboxes.list();
+    const left = await daemon.forkd.sandboxes.list().all();
     assert.deepEqual(
       left.map(({ id }) => id),
       [bystander.id],

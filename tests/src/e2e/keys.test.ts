@@ -33,11 +33,11 @@ test("a key owns its sandboxes, its removal ends its open calls, and the audit l
   const asReader = await connect({ url, token: reader.key });
   const asRunner = await connect({ url, token: runner.key });
 
-  await assert.rejects(asReader.forkOne("tiny"), { code: "forbidden" });
+  await assert.rejects(asReader.create("tiny"), { code: "forbidden" });
   await assert.rejects(asRunner.keys.create("more"), { code: "forbidden" });
-  const sandbox = await asRunner.forkOne("tiny");
+  const sandbox = await asRunner.create("tiny");
   assert.equal(sandbox.info.owner, "runner");
-  assert.equal((await asReader.sandboxes.list())[0]?.owner, "runner");
+  assert.equal((await asReader.sandboxes.list().all())[0]?.info.owner, "runner");
   await assert.rejects((await asReader.sandboxes.get(sandbox.id)).commands.run(["true"]), {
     code: "forbidden",
   });
@@ -46,7 +46,7 @@ test("a key owns its sandboxes, its removal ends its open calls, and the audit l
   const lost = assert.rejects(command.wait(), { code: "unauthenticated" });
   await daemon.forkd.keys.remove("runner");
   await lost;
-  await assert.rejects(asRunner.sandboxes.list(), { code: "unauthenticated" });
+  await assert.rejects(asRunner.sandboxes.list().all(), { code: "unauthenticated" });
 
   const own = await daemon.forkd.sandboxes.get(sandbox.id);
   await own.kill();

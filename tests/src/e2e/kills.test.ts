@@ -59,9 +59,9 @@ const operations: readonly Operation[] = [
   {
     name: "fork",
     takes: 600,
-    begin: ({ daemon }) => daemon.forkd.fork("layer", { n: 2, labels: { made: "yes" } }),
+    begin: ({ daemon }) => daemon.forkd.fork("layer", 2, { labels: { made: "yes" } }),
     check: async (forkd, _subject, done) => {
-      const made = await forkd.sandboxes.list({ label: "made=yes" });
+      const made = await forkd.sandboxes.list({ label: "made=yes" }).all();
       if (done) assert.equal(made.length, 2);
       for (const { id } of made) {
         await assertIntact(forkd, id, ["running"]);
@@ -75,7 +75,7 @@ const operations: readonly Operation[] = [
     takes: 40,
     begin: ({ subject }) => subject.kill(),
     check: async (forkd, { id }, done) => {
-      const found = (await forkd.sandboxes.list()).some((each) => each.id === id);
+      const found = (await forkd.sandboxes.list().all()).some((each) => each.id === id);
       if (found && !done) return assertIntact(forkd, id, ["running"]);
       await rejectsWith(forkd.sandboxes.get(id), "sandbox_not_found");
     },
@@ -119,14 +119,14 @@ test(`${kills} kills of the daemon lose no sandbox or snapshot of a caller (seed
   const random = randomNumbers(seed);
   await withDaemons(["tiny"], async (start, dataDir) => {
     let daemon = await start();
-    const first = await daemon.forkd.forkOne("tiny");
+    const first = await daemon.forkd.create("tiny");
     await sh(first, "echo marked > /root/marker");
     await first.branch({ tag: "layer" });
     await first.kill();
-    const bystander = await daemon.forkd.forkOne("layer");
+    const bystander = await daemon.forkd.create("layer");
     for (let round = 0; round < kills; round++) {
       const operation = operations[round % operations.length] as Operation;
-      const subject = await daemon.forkd.forkOne("layer");
+      const subject = await daemon.forkd.create("layer");
       let done = false;
       const running = operation.begin({ daemon, subject }).then(
         () => (done = true),
@@ -143,10 +143,10 @@ test(`${kills} kills of the daemon lose no sandbox or snapshot of a caller (seed
         await assertNoDrafts(forkd, dataDir);
         await assertIntact(forkd, bystander.id, ["running"]);
         await operation.check(forkd, subject, hadAnswer);
-        for (const { id } of await forkd.sandboxes.list())
+        for (const { id } of await forkd.sandboxes.list().all())
           if (id !== bystander.id) await forkd.sandboxes.kill(id);
         assert.deepEqual(
-          (await forkd.snapshots.list()).map(({ tag }) => tag),
+          (await forkd.snapshots.list().all()).map(({ tag }) => tag),
           ["layer", "tiny"],
         );
         assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), [bystander.id]);

@@ -26,8 +26,8 @@ const everything =
 const expected = ["first", "second", "first\n", "second\n"];
 
 async function seenIn(tag: string): Promise<unknown> {
-  await using child = await daemon.forkd.forkOne(tag);
-  const { result_json: seen, error } = await child.eval(everything);
+  await using child = await daemon.forkd.create(tag);
+  const { resultJson: seen, error } = await child.eval(everything);
   assert.equal(error, null);
   return seen;
 }
@@ -38,15 +38,15 @@ test("a chain of layers keeps everything below it, can be compacted, and cannot 
   const first = await snapshots.derive({
     from: "python",
     tag: "first",
-    argv: install("first"),
+    command: install("first"),
     onOutput: ({ data }) => void (output += data),
   });
   assert.match(output, /installed first/);
-  assert.deepEqual([first.parent_tag, first.status], ["python", "ready"]);
-  await snapshots.derive({ from: "first", tag: "second", argv: install("second"), mode: "diff" });
-  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+  assert.deepEqual([first.parentTag, first.status], ["python", "ready"]);
+  await snapshots.derive({ from: "first", tag: "second", command: install("second"), mode: "diff" });
+  assert.deepEqual(await daemon.forkd.sandboxes.list().all(), []);
   assert.deepEqual(await seenIn("second"), expected);
-  await using one = await daemon.forkd.forkOne("first");
+  await using one = await daemon.forkd.create("first");
   assert.match((await one.eval("import second")).error ?? "", /ModuleNotFoundError/);
   await one.kill();
 
@@ -54,18 +54,18 @@ test("a chain of layers keeps everything below it, can be compacted, and cannot 
     ["python", "first", "second"].map((tag) => snapshots.info(tag)),
   );
   assert.deepEqual(
-    [base, below, top].map((info) => [info?.chain_depth, info?.ancestors, info?.dependents]),
+    [base, below, top].map((info) => [info?.chainDepth, info?.ancestors, info?.dependents]),
     [
       [0, [], ["first"]],
       [1, ["python"], ["second"]],
       [2, ["first", "python"], []],
     ],
   );
-  assert.equal(top?.parent_content_hash, below?.id);
-  assert.ok((top?.layer_bytes ?? 0) > 0 && (base?.layer_bytes ?? 0) === 0);
+  assert.equal(top?.parentContentHash, below?.id);
+  assert.ok((top?.layerBytes ?? 0) > 0 && (base?.layerBytes ?? 0) === 0);
   const tree = await daemon.forkd.tree();
   assert.deepEqual(
-    tree.snapshots.filter(({ tag }) => tag !== "tiny").map(({ tag, parent_tag: parent }) => [tag, parent]),
+    tree.snapshots.filter(({ tag }) => tag !== "tiny").map(({ tag, parentTag: parent }) => [tag, parent]),
     [
       ["first", "python"],
       ["python", undefined],
@@ -77,36 +77,33 @@ test("a chain of layers keeps everything below it, can be compacted, and cannot 
   const dry = await daemon.forkd.gc({ dryRun: true });
   assert.ok(dry.removed.some(({ kind, name }) => kind === "memory" && name === top?.id));
   assert.ok(existsSync(join(daemon.dataDir, "cache/memory", top?.id ?? "")));
-  assert.ok((await daemon.forkd.gc()).freed_bytes > 0);
+  assert.ok((await daemon.forkd.gc()).freedBytes > 0);
   assert.deepEqual(readdirSync(join(daemon.dataDir, "cache/memory")), []);
   assert.deepEqual(await seenIn("second"), expected);
 
   await snapshots.compact("second", "alone");
   const alone = await snapshots.info("alone", { verify: true });
-  assert.deepEqual(
-    [alone.chain_depth, alone.parent_tag, alone.branched_from],
-    [0, undefined, "compact:second"],
-  );
+  assert.deepEqual([alone.chainDepth, alone.parentTag, alone.branchedFrom], [0, undefined, "compact:second"]);
   await rejectsWith(snapshots.compact("second", "alone"), "snapshot_exists");
   await rejectsWith(snapshots.compact("second", "second"), "invalid_request");
   await rejectsWith(snapshots.remove("python"), "snapshot_in_use", /first would be orphaned/);
   await rejectsWith(snapshots.remove("first"), "snapshot_in_use", /second would be orphaned/);
-  await using held = await daemon.forkd.forkOne("second");
+  await using held = await daemon.forkd.create("second");
   await rejectsWith(snapshots.remove("python", { cascade: true }), "snapshot_in_use", /1 sandbox runs/);
   await held.kill();
   await snapshots.remove("python", { cascade: true });
   assert.deepEqual(
-    (await snapshots.list()).map(({ tag }) => tag),
+    (await snapshots.list().all()).map(({ tag }) => tag),
     ["alone", "tiny"],
   );
   assert.deepEqual(await seenIn("alone"), expected);
 });
 
 test("gc() keeps an image that a machine maps", async () => {
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   await sh(source, "echo here > /root/x");
   const { tag } = await source.branch({ tag: "mapped" });
-  await using child = await daemon.forkd.forkOne(tag);
+  await using child = await daemon.forkd.create(tag);
   const { id } = await daemon.forkd.snapshots.info(tag);
   assert.ok((await daemon.forkd.gc()).removed.every(({ name }) => name !== id));
   assert.ok(existsSync(join(daemon.dataDir, "cache/memory", id)));
@@ -115,7 +112,7 @@ test("gc() keeps an image that a machine maps", async () => {
 
 test("a long chain is compacted in the background: it grows on, and every snapshot of it is as it was", async () => {
   const { snapshots } = daemon.forkd;
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   for (const round of [1, 2, 3, 4, 5]) {
     await sh(source, `echo ${round} >> /root/rounds`);
     await source.branch({ tag: `t${round}` });
@@ -127,10 +124,10 @@ test("a long chain is compacted in the background: it grows on, and every snapsh
     (await sh(sandbox, "cat /root/rounds")).trim().split("\n").join();
   assert.equal(await rounds(source), "1,2,3,4,5");
   const info = await snapshots.info("t5", { verify: true });
-  assert.deepEqual([info.chain_depth, info.ancestors.at(-1), info.mode], [5, "tiny", "live"]);
+  assert.deepEqual([info.chainDepth, info.ancestors.at(-1), info.mode], [5, "tiny", "live"]);
   await source.rewind("t1");
   await daemon.forkd.gc();
-  await using child = await daemon.forkd.forkOne("t5");
+  await using child = await daemon.forkd.create("t5");
   assert.equal(await rounds(child), "1,2,3,4,5");
   assert.equal(await rounds(source), "1");
   await source.kill();
@@ -142,13 +139,13 @@ test("derive() makes no layer when its command fails", async () => {
   const failing = daemon.forkd.snapshots.derive({
     from: "tiny",
     tag: "no",
-    argv: ["sh", "-c", "echo why >&2; exit 3"],
+    command: ["sh", "-c", "echo why >&2; exit 3"],
   });
-  await assert.rejects(failing, (error) => error instanceof CommandError && error.result.exit_code === 3);
+  await assert.rejects(failing, (error) => error instanceof CommandError && error.result.exitCode === 3);
   await rejectsWith(
-    daemon.forkd.snapshots.derive({ from: "nowhere", tag: "no", argv: ["true"] }),
+    daemon.forkd.snapshots.derive({ from: "nowhere", tag: "no", command: ["true"] }),
     "snapshot_not_found",
   );
-  assert.ok((await daemon.forkd.snapshots.list()).every(({ tag }) => tag !== "no"));
-  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+  assert.ok((await daemon.forkd.snapshots.list().all()).every(({ tag }) => tag !== "no"));
+  assert.deepEqual(await daemon.forkd.sandboxes.list().all(), []);
 });

@@ -5,7 +5,7 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/sdk";
+import { ForkdError } from "@forkd/sdk";
 import { until } from "@forkd/test-support";
 import { endDaemon, startDaemon, withDaemons, type TestDaemon } from "../support/daemon.ts";
 import { dialIn, fetchIn, resolveIn } from "../support/guest-net.ts";
@@ -50,7 +50,7 @@ test(
       snapshots: ["python"],
       env: { FORKD_NETWORK_RESOLVER: outside.resolver },
     });
-    const source = await daemon.forkd.forkOne("python", { network: { rules: ["allow example.test:9000"] } });
+    const source = await daemon.forkd.create("python", { network: { rules: ["allow example.test:9000"] } });
     // One connection that is busy, one that only waits.
     await source.eval(`
 import socket, threading
@@ -105,7 +105,7 @@ test(
     const env = { FORKD_NETWORK_RESOLVER: outside.resolver };
     await withDaemons(["python"], async (start) => {
       const first = await start(env);
-      const sandbox = await first.forkd.forkOne("python", { network: { rules: ["allow example.test:80"] } });
+      const sandbox = await first.forkd.create("python", { network: { rules: ["allow example.test:80"] } });
       const works = async (daemon: TestDaemon, id = sandbox.id) =>
         (await fetchIn(await daemon.forkd.sandboxes.get(id), "http://example.test/")).status === 200;
       assert.ok(await works(first));
@@ -186,7 +186,7 @@ test("floods of connections and look-ups stay with the sandbox that makes them",
   const rules = ["allow example.test:5432", "allow example.test:80", "allow *.tunnel.test"];
   const [flooder, sibling] = await forkAll(daemon.forkd, "python", 2, {
     network: { rules },
-    limits: { net_connections: 200 },
+    limits: { netConnections: 200 },
   });
   assert.ok(flooder && sibling);
   const { stdout } = await flooder.eval(
@@ -206,7 +206,7 @@ for s in held:
         s.sendall(b"x"); alive += s.recv(1) == b"x"
     except OSError: pass
 print(alive)`,
-    { timeoutSecs: 300 },
+    { timeoutMs: 300_000 },
   );
   assert.ok(
     Number(stdout) > 0 && Number(stdout) <= 200,
@@ -224,7 +224,7 @@ for n in range(3000):
     try: u.sendto(q, ("10.0.2.2", 53))
     except OSError: pass
 for n in range(300): u.sendto(os.urandom(random.randrange(1, 600)), ("10.0.2.2", 53))`,
-    { timeoutSecs: 120 },
+    { timeoutMs: 120_000 },
   );
   assert.equal((await fetchIn(sibling, "http://example.test/")).status, 200);
   assert.equal(await dialIn(sibling, "example.test", 5432, "fine"), "fine");
@@ -285,8 +285,8 @@ test("launchers and VMMs that are killed at any moment of their start leave noth
       }
     })();
     for (let round = 0; round < 5; round++)
-      await daemon.forkd.fork("tiny", { n: 6 }).catch((error: unknown) => {
-        if (!(error instanceof AppError)) throw error;
+      await daemon.forkd.fork("tiny", 6).catch((error: unknown) => {
+        if (!(error instanceof ForkdError)) throw error;
         assert.match(error.code, /engine_failed|agent_unreachable|sandbox_dead/);
       });
     isForking = false;

@@ -52,7 +52,7 @@ after(async () => {
 });
 
 function fork(rules: readonly string[], mode?: "none" | "filtered" | "open"): Promise<Sandbox> {
-  return daemon.forkd.forkOne("python", { network: { rules: [...rules], ...(mode && { mode }) } });
+  return daemon.forkd.create("python", { network: { rules: [...rules], ...(mode && { mode }) } });
 }
 
 async function address(): Promise<{ url: string; token: string }> {
@@ -77,8 +77,8 @@ test(
   "by default a sandbox reaches nothing: no name, no address, no host, no metadata, no sibling",
   { skip },
   async () => {
-    const sandbox = await daemon.forkd.forkOne("python");
-    const sibling = await daemon.forkd.forkOne("python");
+    const sandbox = await daemon.forkd.create("python");
+    const sibling = await daemon.forkd.create("python");
     assert.equal(sandbox.info.network?.mode, "filtered");
     assert.equal(sandbox.info.jail, "root");
     assert.equal(await resolveIn(sandbox, "example.test"), "gaierror");
@@ -167,7 +167,7 @@ test(
       .join("");
     const raw = await sandbox.eval(
       `s = __import__("socket").create_connection(("example.test", 80), timeout=20)\ns.sendall(${JSON.stringify(pipelined)}.encode() + b"GET / HTTP/1.1\\r\\nHost: example.test\\r\\nConnection: close\\r\\n\\r\\n")\nout = b""\nwhile True:\n    try: part = s.recv(4096)\n    except Exception: break\n    if not part: break\n    out += part\nprint(out.decode())`,
-      { timeoutSecs: 60 },
+      { timeoutMs: 60_000 },
     );
     assert.match(raw.stdout, /200 OK[\s\S]*403/);
     assert.equal(
@@ -192,7 +192,7 @@ test("UDP passes only where a rule says so", { skip }, async () => {
   const ask = (port: number) =>
     sandbox.eval(
       `import socket\nu = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.settimeout(5)\ntry:\n    u.connect(("example.test", ${port})); u.send(b"time"); print(u.recv(100).decode())\nexcept Exception as e: print(type(e).__name__)`,
-      { timeoutSecs: 60 },
+      { timeoutMs: 60_000 },
     );
   assert.equal((await ask(123)).stdout.trim(), "udp:time");
   assert.match((await ask(124)).stdout.trim(), /ConnectionRefusedError|timeout|TimeoutError/);
@@ -266,7 +266,7 @@ test("denials are events with the rule to add", { skip }, async () => {
   await resolveIn(sandbox, "wanted.test");
   const { value: event } = await first;
   stop.abort();
-  assert.equal(event?.sandbox_id, sandbox.id);
+  assert.equal(event?.sandboxId, sandbox.id);
   assert.equal(event?.network?.name, "wanted.test");
   assert.match(event?.network?.suggestion ?? "", /^allow .*wanted\.test/);
   await until("the audit log has the denial", async () => {
@@ -287,10 +287,10 @@ test("a key's ceiling holds whatever its sandboxes ask for", { skip }, async () 
     secrets: [],
   });
   const limited = await startDaemonClient(key);
-  const sandbox = await limited.forkOne("python", { network: { mode: "open", rules: ["allow other.test"] } });
+  const sandbox = await limited.create("python", { network: { mode: "open", rules: ["allow other.test"] } });
   const { ceilings } = await sandbox.network.info();
   assert.deepEqual(ceilings, [{ from: "key", mode: "filtered", rules: ["allow example.test:80"] }]);
   assert.equal(await resolveIn(sandbox, "other.test"), "gaierror");
   assert.equal((await fetchIn(sandbox, "http://example.test/")).status, 200);
-  await rejectsWith(limited.forkOne("python", { secrets: ["NEVER_SET"] }), "forbidden");
+  await rejectsWith(limited.create("python", { secrets: ["NEVER_SET"] }), "forbidden");
 });

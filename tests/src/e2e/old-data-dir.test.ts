@@ -38,7 +38,7 @@ test("snapshots, sandboxes, keys and kept answers of forkd 0.1.0 are there and w
     await writeFile(join(dataDir, "daemon.json"), oldText("daemon.json"), { mode: 0o600 });
 
     let daemon = await start(tcp);
-    const source = await daemon.forkd.forkOne("tiny");
+    const source = await daemon.forkd.create("tiny");
     await sh(source, "echo disk > /root/marker; echo memory > /dev/shm/marker; sync");
     await source.branch({ tag: "layer" });
     await source.kill();
@@ -48,8 +48,8 @@ test("snapshots, sandboxes, keys and kept answers of forkd 0.1.0 are there and w
 
     daemon = await start(tcp);
     const request = { labels: { job: "x" }, env: { A: "1" }, idempotencyKey: "one" };
-    const running = await (await asRunner(dataDir)).forkOne("layer", request);
-    const paused = await daemon.forkd.forkOne("layer", { ttlSecs: 7200 });
+    const running = await (await asRunner(dataDir)).create("layer", request);
+    const paused = await daemon.forkd.create("layer", { ttlMs: 7_200_000 });
     await paused.pause();
     await endDaemon(daemon, "SIGKILL");
     await makeOld(join(sandboxes, running.id, "sandbox.json"), "running.json");
@@ -68,13 +68,13 @@ test("snapshots, sandboxes, keys and kept answers of forkd 0.1.0 are there and w
     await resumed.resume();
     assert.equal(await sh(resumed, check), "disk\nmemory");
     // The kept answer, not another sandbox.
-    assert.equal((await (await asRunner(dataDir)).forkOne("layer", request)).id, running.id);
+    assert.equal((await (await asRunner(dataDir)).create("layer", request)).id, running.id);
 
     for (const tag of ["tiny", "layer"]) await forkd.snapshots.info(tag, { verify: true });
     await (await forkd.sandboxes.get(running.id)).branch({ tag: "newer" });
     await forkd.snapshots.compact("layer", "flat");
     for (const tag of ["layer", "newer", "flat"]) {
-      assert.equal(await sh(await forkd.forkOne(tag), check), "disk\nmemory");
+      assert.equal(await sh(await forkd.create(tag), check), "disk\nmemory");
     }
     await resumed.rewind("layer");
     assert.equal(await sh(resumed, check), "disk\nmemory");

@@ -252,7 +252,7 @@ test("doctor boots a real guest when a daemon runs, and works without a daemon",
 
 test("FORKD_NICE changes the priority of the daemon only", async () => {
   await using daemon = await startDaemon({ snapshots: ["tiny"], env: { FORKD_NICE: "-5" } });
-  const child = await daemon.forkd.forkOne("tiny");
+  const child = await daemon.forkd.create("tiny");
   const niceOf = async (path: string): Promise<number> => {
     const afterName = (await readFile(path, "latin1")).split(") ").at(-1)?.split(" ") ?? [];
     return Number(afterName[16]);

@@ -19,15 +19,14 @@ afterEach(() => daemon.forkd.call("killAll", {}));
 after(() => daemon[Symbol.asyncDispose]());
 
 test("a paused sandbox has no process, and resume() continues where it was", async () => {
-  const sandbox = await daemon.forkd.forkOne("python", { env: { MINE: "yes" }, labels: { kept: "1" } });
+  const sandbox = await daemon.forkd.create("python", { env: { MINE: "yes" }, labels: { kept: "1" } });
   await sandbox.eval(
     "import os, time\nx = {'deep': [1, 2]}; file = open('/root/open', 'w'); file.write('before '); None",
   );
-  const { exec_id: execId } = await sandbox.commands.background([
-    "sh",
-    "-c",
+  const { execId } = await sandbox.commands.run(
     "i=0; while [ ! -e /root/stop ]; do i=$((i+1)); echo tick $i; sleep 0.02; done",
-  ]);
+    { background: true },
+  );
   const identity = await identityOf(sandbox);
   const { pid } = sandbox.info;
   const paused = await sandbox.pause();
@@ -53,7 +52,7 @@ test("a paused sandbox has no process, and resume() continues where it was", asy
   const seen = await sandbox.eval(
     "file.write('after'); file.close(); [x, os.environ['MINE'], open('/root/open').read()]",
   );
-  assert.deepEqual(seen.result_json, [{ deep: [1, 2] }, "yes", "before after"]);
+  assert.deepEqual(seen.resultJson, [{ deep: [1, 2] }, "yes", "before after"]);
   const ticks = new Lines(await sandbox.commands.attach(execId));
   await ticks.more(10);
   await sandbox.files.write("/root/stop", "");
@@ -65,10 +64,10 @@ test("a paused sandbox has no process, and resume() continues where it was", asy
   await sandbox.pause();
   await sandbox.resume();
   const branch = await sandbox.branch({ tag: "of-resumed", n: 1 });
-  assert.equal(branch.parent_tag, "python");
+  assert.equal(branch.parentTag, "python");
   await sandbox.kill();
   const [child] = branch.children as Sandbox[];
-  assert.deepEqual((await child?.eval("[x, y, open('/root/open').read()]"))?.result_json, [
+  assert.deepEqual((await child?.eval("[x, y, open('/root/open').read()]"))?.resultJson, [
     { deep: [1, 2] },
     "second",
     "before after",
@@ -78,8 +77,8 @@ test("a paused sandbox has no process, and resume() continues where it was", asy
 });
 
 test("rewind() restores a sandbox from its base or its own branches only", async () => {
-  const sandbox = await daemon.forkd.forkOne("tiny");
-  const stranger = await daemon.forkd.forkOne("tiny");
+  const sandbox = await daemon.forkd.create("tiny");
+  const stranger = await daemon.forkd.create("tiny");
   await stranger.branch({ tag: "foreign" });
   await stranger.kill();
   const [hostname, machineId] = await identityOf(sandbox);
@@ -95,7 +94,7 @@ test("rewind() restores a sandbox from its base or its own branches only", async
     ["tiny", "none"],
   ] as const) {
     const info = await sandbox.rewind(tag);
-    assert.deepEqual([info.id, info.state, info.snapshot_tag], [sandbox.id, "running", tag]);
+    assert.deepEqual([info.id, info.state, info.snapshotTag], [sandbox.id, "running", tag]);
     assert.equal(await sh(sandbox, "cat /root/state 2>/dev/null || echo none"), state);
     assert.deepEqual((await identityOf(sandbox)).slice(0, 2), [hostname, machineId]);
     await sh(sandbox, "echo spoiled > /root/state");
@@ -121,17 +120,17 @@ async function stateOf(forkd: Forkd, id: string): Promise<string> {
 test("a paused sandbox outlives its daemon, and a lost machine can be resumed from the saved state", async () => {
   await withDaemons(["python"], async (start, dataDir) => {
     let at = await start();
-    const { id } = await at.forkd.forkOne("python").then(async (sandbox) => {
+    const { id } = await at.forkd.create("python").then(async (sandbox) => {
       await sandbox.eval("n = 1");
       return sandbox.pause();
     });
-    const lost = await at.forkd.forkOne("python");
+    const lost = await at.forkd.create("python");
     for (const signal of ["SIGTERM", "SIGKILL"] as const) {
       await endDaemon(at, signal);
       at = await start();
       assert.equal(await stateOf(at.forkd, id), "paused");
       assert.deepEqual(
-        (await at.forkd.sandboxes.list()).map((each) => each.id),
+        (await at.forkd.sandboxes.list().all()).map((each) => each.id),
         [id],
       );
     }
@@ -139,7 +138,7 @@ test("a paused sandbox outlives its daemon, and a lost machine can be resumed fr
 
     const sandbox = await at.forkd.sandboxes.get(id);
     const { pid = 0 } = await sandbox.resume();
-    assert.equal((await sandbox.eval("n += 1; n")).result_json, 2);
+    assert.equal((await sandbox.eval("n += 1; n")).resultJson, 2);
     await endDaemon(at, "SIGKILL");
     process.kill(pid, "SIGKILL");
     await until("its machine is gone", () => !processExists(pid));
@@ -147,14 +146,14 @@ test("a paused sandbox outlives its daemon, and a lost machine can be resumed fr
     const again = await at.forkd.sandboxes.get(id);
     assert.equal(again.info.state, "paused");
     await again.resume();
-    assert.equal((await again.eval("n")).result_json, 1);
+    assert.equal((await again.eval("n")).resultJson, 1);
 
     // The same after a machine exits while the daemon runs.
     process.kill(again.info.pid ?? 0, "SIGKILL");
     await until("the sandbox is reported as paused", async () => (await stateOf(at.forkd, id)) === "paused");
     assert.match((await at.forkd.sandboxes.get(id)).info.reason ?? "", /SIGKILL.*resumed from the state/);
     await again.resume();
-    assert.equal((await again.eval("n")).result_json, 1);
+    assert.equal((await again.eval("n")).resultJson, 1);
     await again.kill();
     assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
   });
@@ -164,10 +163,7 @@ test("a workspace is suspended on request or at shutdown, and stale if its machi
   await withDaemons(["tiny"], async (start, dataDir) => {
     let at = await start();
     const made = await at.forkd.workspaces.create("desk", "tiny", { env: { A: "b" } });
-    assert.deepEqual(
-      [made.status, made.source_snapshot_tag, made.live_sandbox_id],
-      ["running", "tiny", made.id],
-    );
+    assert.deepEqual([made.status, made.sourceSnapshotTag, made.liveSandboxId], ["running", "tiny", made.id]);
     await rejectsWith(at.forkd.workspaces.create("desk", "tiny"), "already_exists", /desk/);
     const sandbox = await at.forkd.workspaces.sandbox("desk");
     await sh(sandbox, "echo one > /root/notes; echo $A >> /root/notes");
@@ -184,7 +180,7 @@ test("a workspace is suspended on request or at shutdown, and stale if its machi
     await endDaemon(at, "SIGTERM");
     at = await start();
     const statuses = Object.fromEntries(
-      (await at.forkd.workspaces.list()).map(({ name, status }) => [name, status]),
+      (await at.forkd.workspaces.list().all()).map(({ name, status }) => [name, status]),
     );
     assert.deepEqual(statuses, { asked: "suspended", desk: "suspended", fresh: "suspended" });
     await at.forkd.workspaces.resume("desk");
@@ -205,7 +201,7 @@ test("a workspace is suspended on request or at shutdown, and stale if its machi
     const never = await at.forkd.workspaces.sandbox("never");
     assert.equal(await sh(never, "cat /root/notes 2>/dev/null || echo nothing"), "nothing");
     assert.equal(never.info.workspace, "never");
-    for (const { name } of await at.forkd.workspaces.list()) await at.forkd.workspaces.remove(name);
+    for (const { name } of await at.forkd.workspaces.list().all()) await at.forkd.workspaces.remove(name);
     assert.deepEqual(readdirSync(join(dataDir, "sandboxes")), []);
   });
 });

@@ -32,7 +32,7 @@ async function addressOf({ dataDir }: TestDaemon): Promise<{ url: string; token:
 before(async () => {
   daemon = await startDaemon({ snapshots: ["python"], env: { FORKD_LISTEN: "127.0.0.1:0" } });
   ({ url, token } = await addressOf(daemon));
-  sandbox = await daemon.forkd.forkOne("python");
+  sandbox = await daemon.forkd.create("python");
   await startServers(sandbox);
 });
 after(() => daemon[Symbol.asyncDispose]());
@@ -312,7 +312,7 @@ test("a request resumes a paused sandbox that has auto-resume, and its ports sta
 });
 
 test("requests keep a sandbox from its idle timeout, and a silent connection does not", async () => {
-  const idle = await daemon.forkd.forkOne("python", { idleTimeoutSecs: 4, onTimeout: "pause" });
+  const idle = await daemon.forkd.create("python", { idleTimeoutMs: 4000, onTimeout: "pause" });
   await startServers(idle);
   const { url: address } = await idle.ports.open(guestPorts.http, { public: true });
   const waiting = http.get(`${url}/wait`, { headers: { host: hostOf({ url: address }) }, agent: false });
@@ -331,7 +331,7 @@ test("requests keep a sandbox from its idle timeout, and a silent connection doe
 });
 
 test("a killed sandbox takes its open connections with it", async () => {
-  const other = await daemon.forkd.forkOne("python");
+  const other = await daemon.forkd.create("python");
   await startServers(other);
   const { url: address } = await other.ports.open(guestPorts.http, { public: true });
   const headers = { host: hostOf({ url: address }) };
@@ -349,10 +349,10 @@ test("a restarted daemon keeps ports and tokens, and a port closes when its time
   await withDaemons(["python"], async (start) => {
     const env = { FORKD_LISTEN: "127.0.0.1:0", FORKD_ON_STOP: "keep" };
     const first = await start(env);
-    const kept = await first.forkd.forkOne("python");
+    const kept = await first.forkd.create("python");
     await startServers(kept);
     const opened: OpenedPort = await kept.ports.open(guestPorts.http);
-    await kept.ports.open(guestPorts.echo, { ttlSecs: 3 });
+    await kept.ports.open(guestPorts.echo, { ttlMs: 3000 });
     await endDaemon(first, "SIGKILL");
     const second = await start({ ...env, FORKD_ON_STOP: "stop" });
     const { url: base } = await addressOf(second);

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { isErrno } from "@forkd/base";
 import { connect } from "@forkd/sdk/node";
-import type { AppError, Sandbox } from "@forkd/sdk";
+import type { ForkdError, Sandbox } from "@forkd/sdk";
 import { assertNoDrafts } from "../support/branches.ts";
 import { endDaemon, startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { rejectsWith, until } from "@forkd/test-support";
@@ -46,18 +46,18 @@ test("forks and workspaces on a full disk fail without leftovers, and work again
   await using disk = await ownDisk(dir.path, { tmpfs: "120m" }, ["tiny"]);
   await using daemon = await startDaemon({ dataDir: disk.dataDir, env: { FORKD_DISK_RESERVE_MIB: "0" } });
   const { forkd } = daemon;
-  await using kept = await forkd.forkOne("tiny");
+  await using kept = await forkd.create("tiny");
   await sh(kept, "echo kept > /root/kept; sync");
   for (const leave of [0, 64 * kib, 1024 * kib, 1100 * kib]) {
     const filler = await fillUp(disk.dataDir, leave);
     for (const work of [
-      () => forkd.forkOne("tiny"),
+      () => forkd.create("tiny"),
       () => forkd.workspaces.create("w", "tiny"),
       () => forkd.call("fork", { snapshot_tag: "tiny", n: 3 }),
     ]) {
       const failures = await work().then(
         (made) => (Array.isArray(made) ? made.filter((entry) => "code" in entry) : []),
-        (reason: unknown) => [reason as AppError],
+        (reason: unknown) => [reason as ForkdError],
       );
       // With a little space left, the work may succeed.
       if (leave === 0) assert.ok(failures.length > 0);
@@ -68,9 +68,10 @@ test("forks and workspaces on a full disk fail without leftovers, and work again
         );
     }
     await rm(filler);
-    for (const { id } of await forkd.sandboxes.list()) if (id !== kept.id) await forkd.sandboxes.kill(id);
+    for (const { id } of await forkd.sandboxes.list().all())
+      if (id !== kept.id) await forkd.sandboxes.kill(id);
     assert.deepEqual(namesIn(disk.dataDir), [kept.id], `${leave} bytes left`);
-    assert.deepEqual(await forkd.workspaces.list(), []);
+    assert.deepEqual(await forkd.workspaces.list().all(), []);
     assert.equal(await sh(kept, "cat /root/kept"), "kept");
   }
   const workspace = await forkd.workspaces.create("w", "tiny");
@@ -100,7 +101,7 @@ test("a daemon that starts on a full disk adopts its sandboxes and can free spac
   const again = { idempotencyKey: "one" };
   const made = await first.forkd.call("fork", asked, again);
   const { id } = made[0] as { id: string };
-  const paused = await first.forkd.forkOne("tiny");
+  const paused = await first.forkd.create("tiny");
   await paused.pause();
   await endDaemon(first, "SIGKILL");
   const filler = await fillWhole(dataDir);
@@ -128,7 +129,7 @@ test("a daemon that starts on a full disk adopts its sandboxes and can free spac
       const { pid } = JSON.parse(readFileSync(join(dataDir, "daemon.json"), "utf8")) as { pid: number };
       return pid === second.process.pid;
     });
-    await (await forkd.forkOne("tiny")).kill();
+    await (await forkd.create("tiny")).kill();
     await forkd.sandboxes.kill(id);
     assert.deepEqual(namesIn(dataDir), []);
   } finally {
@@ -168,7 +169,7 @@ async function processesIn(sandbox: Sandbox): Promise<number> {
 test("slow, stuck and disconnected clients do not affect the daemon", async (t) => {
   await using daemon = await startDaemon({ snapshots: ["tiny"] });
   const { forkd } = daemon;
-  await using source = await forkd.forkOne("tiny");
+  await using source = await forkd.create("tiny");
 
   await t.test("a hundred clients that send half a request, or nothing, do not block others", async () => {
     const halves = ["", "GET /v1/sta", "POST /v1/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"];
@@ -227,15 +228,15 @@ test("slow, stuck and disconnected clients do not affect the daemon", async (t) 
       if (!wasAnswered) continue;
       // A fast host had finished before the client disconnected. Then remove what it made.
       await until("all work is done or undone", async () => {
-        for (const { name } of await forkd.workspaces.list())
+        for (const { name } of await forkd.workspaces.list().all())
           await forkd.workspaces.remove(name).catch(() => undefined);
-        for (const { id } of await forkd.sandboxes.list())
+        for (const { id } of await forkd.sandboxes.list().all())
           if (id !== source.id) await forkd.sandboxes.kill(id).catch(() => undefined);
         return namesIn(daemon.dataDir).join() === source.id;
       });
     }
     await until("only the source is left", () => namesIn(daemon.dataDir).join() === source.id);
-    await until("the calls are over", async () => (await forkd.sandboxes.list()).length === 1);
+    await until("the calls are over", async () => (await forkd.sandboxes.list().all()).length === 1);
     await assertNoDrafts(forkd, daemon.dataDir);
     assert.equal(await sh(source, "echo served"), "served");
   });
@@ -270,7 +271,7 @@ test("stopped VMMs end the calls into them in time and cost no other sandbox its
   const { forkd } = daemon;
   const [healthy, branched, paused, followed, read] = await forkAll(forkd, "tiny", 5);
   assert.ok(healthy && branched && paused && followed && read);
-  const evaluated = await forkd.forkOne("python");
+  const evaluated = await forkd.create("python");
   const silent = [branched, paused, followed, read, evaluated];
   const stream = await followed.commands.start(["sleep", "1000"]);
   for (const { info } of silent) process.kill(info.pid ?? 0, "SIGSTOP");
@@ -282,7 +283,7 @@ test("stopped VMMs end the calls into them in time and cost no other sandbox its
     rejectsWith(paused.pause(), "sandbox_dead", vmmLate),
     rejectsWith(stream.wait(), "agent_unreachable", guestLate),
     rejectsWith(read.files.read("/etc/hostname"), "agent_unreachable", guestLate),
-    rejectsWith(evaluated.eval("1", { timeoutSecs: 0 }), "agent_unreachable", guestLate),
+    rejectsWith(evaluated.eval("1", { timeoutMs: 0 }), "agent_unreachable", guestLate),
   ];
   // Meanwhile the others work.
   const branch = await healthy.branch({ tag: "healthy", n: 1 });

@@ -93,7 +93,7 @@ test("each machine of an ordinary user is in its own namespaces, without privile
 
 test("branches of all modes, files, rewinds and pauses work without root", { skip }, async () => {
   await using daemon = await startAsUser(["python"], { FORKD_POOL_SIZE: "1" });
-  const source = await daemon.forkd.forkOne("python");
+  const source = await daemon.forkd.create("python");
   await source.eval("x = 41");
   await sh(source, "echo first > /root/note");
   for (const consistency of ["instant", "live"] as const) {
@@ -123,7 +123,7 @@ test("with QEMU's own stack a sandbox reaches only what its rules allow", { skip
   await using daemon = await startAsUser(["python"]);
   await outside.forget();
   outside.queries.length = 0;
-  const closed = await daemon.forkd.forkOne("python");
+  const closed = await daemon.forkd.create("python");
   assert.equal(await resolveIn(closed, "example.test"), "gaierror");
   assert.deepEqual(outside.queries, []);
   // The stack sends what is for its own addresses to the loopback, which must be that of the namespace.
@@ -144,7 +144,7 @@ test("with QEMU's own stack a sandbox reaches only what its rules allow", { skip
   assert.deepEqual(await outside.seen(), []);
 
   const rules = ["allow example.test:80", "allow example.test:443", "allow udp example.test:123"];
-  const open = await daemon.forkd.forkOne("python", { network: { rules } });
+  const open = await daemon.forkd.create("python", { network: { rules } });
   assert.match(await resolveIn(open, "example.test"), /^198\.1[89]\./);
   assert.equal(await resolveIn(open, "other.test"), "gaierror");
   assert.equal((await fetchIn(open, "http://example.test/plain")).status, 200);
@@ -193,7 +193,7 @@ test("secrets work with QEMU's own stack, by interception and by the gateway", {
   const { forkd } = daemon;
   const value = "sk-live-without-root";
   await forkd.secrets.set("API_KEY", { value, hosts: ["api.example.test"] });
-  const sandbox = await forkd.forkOne("python", {
+  const sandbox = await forkd.create("python", {
     network: { rules: ["allow api.example.test:443"] },
     secrets: ["API_KEY"],
   });
@@ -209,7 +209,7 @@ test("secrets work with QEMU's own stack, by interception and by the gateway", {
 
 test("a branch with QEMU's own stack resets connections in the child only", { skip }, async () => {
   await using daemon = await startAsUser(["python"]);
-  const source = await daemon.forkd.forkOne("python", { network: { rules: ["allow example.test:9000"] } });
+  const source = await daemon.forkd.create("python", { network: { rules: ["allow example.test:9000"] } });
   await outside.forget();
   await source.eval(`
 import socket
@@ -242,7 +242,7 @@ test(
       ["python", "tiny"],
       async (start, dataDir) => {
         const first = await start(env);
-        const sandbox = await first.forkd.forkOne("python", {
+        const sandbox = await first.forkd.create("python", {
           network: { rules: ["allow example.test:80"] },
         });
         await sandbox.eval("x = 7");
@@ -280,7 +280,7 @@ test("a snapshot that an ordinary user branched works for root with a tap, and b
   const rules = ["allow example.test:80"];
   {
     await using daemon = await startAsUser(["python"]);
-    const source = await daemon.forkd.forkOne("python", { network: { rules } });
+    const source = await daemon.forkd.create("python", { network: { rules } });
     await source.eval("x = 1");
     assert.equal((await fetchIn(source, "http://example.test/")).status, 200);
     await source.branch({ tag: "by-user" });
@@ -290,7 +290,7 @@ test("a snapshot that an ordinary user branched works for root with a tap, and b
   await giveTo(root, dataDir);
   {
     await using daemon = await startDaemon({ dataDir, env });
-    const child = await daemon.forkd.forkOne("by-user");
+    const child = await daemon.forkd.create("by-user");
     assert.deepEqual([child.info.jail, child.info.network?.device], ["root", "tap"]);
     assert.equal((await child.eval("print(x)")).stdout.trim(), "1");
     assert.equal((await fetchIn(child, "http://example.test/")).status, 200);
@@ -303,7 +303,7 @@ test("a snapshot that an ordinary user branched works for root with a tap, and b
   await giveTo(user, dir.path);
   await chmod(dir.path, 0o755);
   await using daemon = await startDaemon({ dataDir, env, user });
-  const child = await daemon.forkd.forkOne("by-root");
+  const child = await daemon.forkd.create("by-root");
   assert.deepEqual([child.info.jail, child.info.network?.device], ["user", "slirp"]);
   assert.equal((await child.eval("print(x)")).stdout.trim(), "2");
   assert.equal((await fetchIn(child, "http://example.test/")).status, 200);
@@ -316,7 +316,7 @@ test("an ordinary user who may open /dev/net/tun has tap devices", { skip: skipT
     user: { ...user, hasTun: true },
     env: { FORKD_NETWORK_RESOLVER: outside.resolver },
   });
-  const source = await daemon.forkd.forkOne("python", { network: { rules: ["allow example.test:80"] } });
+  const source = await daemon.forkd.create("python", { network: { rules: ["allow example.test:80"] } });
   assert.deepEqual([source.info.jail, source.info.network?.device], ["user", "tap"]);
   const child = await childOf(source);
   for (const sandbox of [source, child]) {
@@ -330,7 +330,7 @@ test("an ordinary user who may open /dev/net/tun has tap devices", { skip: skipT
 test("without a jail sandboxes work but have no network, and asking for one fails", { skip }, async () => {
   await using daemon = await startAsUser(["python"], { FORKD_JAIL: "off" });
   const { forkd } = daemon;
-  const source = await forkd.forkOne("python");
+  const source = await forkd.create("python");
   assert.deepEqual([source.info.jail, source.info.network?.device], ["none", "none"]);
   assert.match(source.info.network?.note ?? "", /switched off/);
   await source.eval("x = 1");
@@ -342,15 +342,15 @@ test("without a jail sandboxes work but have no network, and asking for one fail
   assert.equal(await resolveIn(child, "example.test"), "gaierror");
   assert.notEqual(await dialIn(child, "10.0.2.2", hostPort), "the host answered");
   for (const refused of [
-    () => forkd.forkOne("python", { network: { rules: ["allow example.test"] } }),
-    () => forkd.forkOne("python", { network: { mode: "open" } }),
-    () => forkd.forkOne("python", { secrets: ["API_KEY"] }),
+    () => forkd.create("python", { network: { rules: ["allow example.test"] } }),
+    () => forkd.create("python", { network: { mode: "open" } }),
+    () => forkd.create("python", { secrets: ["API_KEY"] }),
     () => source.branch({ n: 1, network: { mode: "filtered" } }),
     () => source.network.allow("example.test"),
   ])
     await rejectsWith(refused(), "unsupported", /network/);
   // Asking for no network is not asking for one.
-  await forkd.forkOne("python", { network: { mode: "none" } });
+  await forkd.create("python", { network: { mode: "none" } });
   const found = await findings(forkd);
   assert.match(found.get("jail")?.detail ?? "", /switched off by the settings/);
   assert.equal(found.get("jail")?.outcome, "warn");
@@ -366,7 +366,7 @@ test(
       ["python"],
       async (start) => {
         const off = await start({ ...env, FORKD_JAIL: "off" });
-        const bare = await off.forkd.forkOne("python");
+        const bare = await off.forkd.create("python");
         await bare.eval("x = 3");
         await endDaemon(off, "SIGKILL");
         const on = await start(env);

@@ -46,7 +46,7 @@ test(
     const secret = await forkd.secrets.set("API_KEY", { value, hosts: ["api.example.test"] });
     assert.equal(JSON.stringify(secret).includes(value), false);
     const rules = ["allow api.example.test:443", "allow example.test:80", "allow example.test:443"];
-    const sandbox = await forkd.forkOne("python", { network: { rules }, secrets: ["API_KEY"] });
+    const sandbox = await forkd.create("python", { network: { rules }, secrets: ["API_KEY"] });
     const placeholder = await sh(sandbox, "echo $API_KEY");
     assert.match(placeholder, /^forkd-secret-[0-9a-f]{32}$/);
     assert.deepEqual(sandbox.info.secrets, ["API_KEY"]);
@@ -78,7 +78,7 @@ test(
       sandbox.info,
       await sandbox.network.info(),
       await forkd.secrets.list(),
-      await forkd.sandboxes.list(),
+      await forkd.sandboxes.list().all(),
     ];
     assert.equal(JSON.stringify(answers).includes(value), false);
     for await (const entry of sandbox.network.log())
@@ -106,7 +106,7 @@ test(
       header: "X-Second",
     });
     const network = { rules: ["allow api.example.test:443"] };
-    const source = await forkd.forkOne("python", { network, secrets: ["FIRST", "SECOND"] });
+    const source = await forkd.create("python", { network, secrets: ["FIRST", "SECOND"] });
     const ask = async (sandbox: typeof source) => {
       await outside.forget();
       const first = await sh(source, "echo $FIRST");
@@ -143,6 +143,6 @@ test(
       after.some(({ headers }) => String(headers["x-first"]).includes("first-value")),
       false,
     );
-    await rejectsWith(forkd.forkOne("python", { secrets: ["FIRST"] }), "secret_not_found");
+    await rejectsWith(forkd.create("python", { secrets: ["FIRST"] }), "secret_not_found");
   },
 );

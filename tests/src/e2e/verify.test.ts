@@ -32,9 +32,9 @@ function detailOf({ hazards }: VerifyReport, id: HazardId): string {
 
 /** Only the given snapshots and no sandboxes: a verification removes what it made. */
 async function assertNothingLeft(...tags: string[]): Promise<void> {
-  assert.deepEqual(await daemon.forkd.sandboxes.list(), []);
+  assert.deepEqual(await daemon.forkd.sandboxes.list().all(), []);
   const known = new Set(["node", "python", "tiny", ...tags]);
-  const found = (await daemon.forkd.snapshots.list()).map(({ tag }) => tag);
+  const found = (await daemon.forkd.snapshots.list().all()).map(({ tag }) => tag);
   assert.deepEqual(
     found.filter((tag) => !known.has(tag)),
     [],
@@ -44,8 +44,8 @@ async function assertNothingLeft(...tags: string[]): Promise<void> {
 
 /** Whether guests have a network device, which depends on how their snapshot was made. */
 async function hasDevice(tag: string): Promise<boolean> {
-  await using sandbox = await daemon.forkd.forkOne(tag);
-  return (await sandbox.commands.run(["test", "-e", "/sys/class/net/eth0"])).exit_code === 0;
+  await using sandbox = await daemon.forkd.create(tag);
+  return (await sandbox.commands.run(["test", "-e", "/sys/class/net/eth0"])).exitCode === 0;
 }
 
 for (const tag of ["python", "node"]) {
@@ -89,7 +89,7 @@ test("verify() says what it could not check in an image without interpreters", a
 });
 
 test("verify() finds an interpreter that is not re-seeded, and generators of the user", async () => {
-  await using source = await daemon.forkd.forkOne("python");
+  await using source = await daemon.forkd.create("python");
   await source.eval("import random; own = random.Random(7); numpy.random.seed(7)");
   await source.branch({ tag: "own-generator" });
   const warned = await daemon.forkd.snapshots.verify("own-generator", { only: ["prng"], n: 2 });
@@ -104,7 +104,7 @@ test("verify() finds an interpreter that is not re-seeded, and generators of the
 });
 
 test("verify() finds equal numbers of the kernel, equal identities and host keys", async () => {
-  await using source = await daemon.forkd.forkOne("python");
+  await using source = await daemon.forkd.create("python");
   await sh(source, "mkdir -p /etc/ssh; echo key > /etc/ssh/ssh_host_rsa_key");
   await source.branch({ tag: "host-key" });
   const warned = await daemon.forkd.snapshots.verify("host-key", { only: ["identity"], n: 2 });
@@ -120,7 +120,7 @@ test("verify() finds equal numbers of the kernel, equal identities and host keys
 });
 
 test("verify() warns of secrets in files and environments, and never shows them", async () => {
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   const token = "q7Zt1vX9bN3mK5wR8yL2";
   await source.files.write("/root/api-token", `${token}\n`);
   await source.commands.start(["sleep", "600"], { env: { DB_PASSWORD: token, API_KEY: "changeme" } });
@@ -148,7 +148,7 @@ fcntl.ioctl(control, 0x8914, request(b'eth0', struct.pack('h', 0x41)))
 `;
 
 test("the checks of the network run where the guest has a device", async () => {
-  await using source = await daemon.forkd.forkOne("python");
+  await using source = await daemon.forkd.create("python");
   if (!(await hasDevice("python"))) await source.commands.run(["python3", "-c", makeDevice], { check: true });
   await source.branch({ tag: "device" });
   const only: HazardId[] = ["network", "connections"];
@@ -164,12 +164,15 @@ test("verify() leaves nothing when its caller disconnects", async () => {
     onHazard: () => abort.abort(),
   });
   await rejectsWith(done, "cancelled");
-  await until("the children are removed", async () => (await daemon.forkd.sandboxes.list()).length === 0);
+  await until(
+    "the children are removed",
+    async () => (await daemon.forkd.sandboxes.list().all()).length === 0,
+  );
   await until(
     "the branch is removed",
     async () => (await readdir(join(daemon.dataDir, "verified/runs"))).length === 0,
   );
-  assert.ok((await daemon.forkd.snapshots.list()).every(({ tag }) => !tag.startsWith("verify-")));
+  assert.ok((await daemon.forkd.snapshots.list().all()).every(({ tag }) => !tag.startsWith("verify-")));
 });
 
 /** Uses the root file system of the snapshot "python", which is in the cache of images. */
@@ -190,17 +193,17 @@ test("a recipe that requires checks is forked only with their result", async () 
   const { id, require, verification } = await forkd.snapshots.info("strict");
   assert.deepEqual(require, ["entropy", "identity", "disk", "network"]);
   assert.deepEqual(verification?.hazards.map((hazard) => hazard.id).sort(), [...require].sort());
-  await using sandbox = await forkd.forkOne("strict");
+  await using sandbox = await forkd.create("strict");
   const { children } = await sandbox.branch({ tag: "strict-branch", n: 1 });
   assert.equal(children.length, 1);
   const path = join(daemon.dataDir, "verified", `${id}.json`);
   await writeFile(path, (await readFile(path, "utf8")).replace('"pass"', '"paws"'));
-  await rejectsWith(forkd.forkOne("strict"), "unsafe_snapshot", /cannot be used/);
+  await rejectsWith(forkd.create("strict"), "unsafe_snapshot", /cannot be used/);
   await rm(path);
-  await rejectsWith(forkd.forkOne("strict"), "unsafe_snapshot", /no result/);
-  await rejectsWith(forkd.forkOne("strict-branch"), "unsafe_snapshot", /no result/);
+  await rejectsWith(forkd.create("strict"), "unsafe_snapshot", /no result/);
+  await rejectsWith(forkd.create("strict-branch"), "unsafe_snapshot", /no result/);
   await forkd.snapshots.verify("strict", { n: 2 });
-  await using again = await forkd.forkOne("strict-branch");
+  await using again = await forkd.create("strict-branch");
   assert.equal(again.info.state, "running");
 });
 
@@ -210,11 +213,11 @@ test("a build whose required check does not pass fails, and its snapshot cannot 
   const recipe = await makeRecipe("leaky", { require: ["secrets"], env });
   const built = forkd.snapshots.build({ tag: "leaky", recipe });
   await rejectsWith(built, "unsafe_snapshot", /variable API_TOKEN of the snapshot/);
-  await rejectsWith(forkd.forkOne("leaky"), "unsafe_snapshot", /secrets/);
+  await rejectsWith(forkd.create("leaky"), "unsafe_snapshot", /secrets/);
 });
 
 test("forkd verify prints the report and exits with 10 if a check fails", async () => {
-  await using source = await daemon.forkd.forkOne("tiny");
+  await using source = await daemon.forkd.create("tiny");
   await sh(source, "echo 8c7b2f3e-0000-4000-8000-000000000001 > /root/same");
   await sh(source, "busybox mount -o bind /root/same /proc/sys/kernel/random/uuid");
   await source.branch({ tag: "unsafe" });

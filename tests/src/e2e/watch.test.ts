@@ -12,7 +12,7 @@ let daemon: TestDaemon;
 let sandbox: Sandbox;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["tiny"] });
-  sandbox = await daemon.forkd.forkOne("tiny");
+  sandbox = await daemon.forkd.create("tiny");
 });
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -101,7 +101,7 @@ test("a reader that stalls gets an overflow instead of a gap", async () => {
   using answer = await watch({ path: "/tmp/o" });
   answer.stream.pause();
   const flood = `cd /tmp/o; n=$(printf 'n%.0s' $(seq 200)); i=0; while [ $i -lt 15000 ]; do : > $n$((i % 7)); rm $n$((i % 7)); i=$((i+1)); done`;
-  await sandbox.commands.run(["sh", "-c", flood], { timeoutSecs: 600, check: true });
+  await sandbox.commands.run(["sh", "-c", flood], { timeoutMs: 600_000, check: true });
   answer.stream.resume();
   await sh(sandbox, "touch /tmp/o/end");
   const types = new Set<unknown>();
@@ -141,7 +141,7 @@ test("a client that goes, a pause and a branch leave no watch behind", async () 
   await until("the watch of the client has ended", async () => (await watching()) === 0);
   using answer = await watch({ path: "/tmp" });
   await sandbox.branch({ tag: "watched" });
-  const child = await daemon.forkd.forkOne("watched");
+  const child = await daemon.forkd.create("watched");
   assert.equal(
     await sh(child, "ls -d /proc/[0-9]*/fd/* | xargs -n1 readlink 2>/dev/null | grep -c inotify || true"),
     "0",

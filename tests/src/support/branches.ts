@@ -31,7 +31,6 @@ export class Lines {
 
   async #read(handle: CommandHandle): Promise<void> {
     for await (const event of handle) {
-      if (event.type === "error") throw new Error(event.error);
       if (event.type !== "stdout") continue;
       const parts = (this.#rest + event.data).split("\n");
       this.#rest = parts.pop() ?? "";
@@ -66,7 +65,7 @@ export async function assertNoDrafts(forkd: Forkd, dataDir: string): Promise<voi
     ...readdirSync(join(dataDir, "cache/memory")).filter((name) => name.startsWith(".")),
   ];
   await until("drafts are removed and nothing is being written", async () => {
-    const list = await forkd.snapshots.list();
+    const list = await forkd.snapshots.list().all();
     return hidden().length === 0 && list.every(({ status }) => status !== "writing");
   });
 }
@@ -105,10 +104,10 @@ export async function identityOf(sandbox: Sandbox): Promise<string[]> {
 
 /** Asserts that a ready snapshot works and a failed one has a reason. Removes it; returns its status. */
 export async function assertStatusIsTrue(forkd: Forkd, tag: string): Promise<string> {
-  const listed = (await forkd.snapshots.list()).find((each) => each.tag === tag);
+  const listed = (await forkd.snapshots.list().all()).find((each) => each.tag === tag);
   if (!listed) return "absent";
   if (listed.status === "ready") {
-    const child = await forkd.forkOne(tag);
+    const child = await forkd.create(tag);
     assert.equal(await sh(child, "cat /root/marker"), "marked");
     await child.kill();
   } else {

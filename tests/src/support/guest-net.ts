@@ -30,7 +30,7 @@ def resolve(name):
 /** The value of a Python expression, as JSON. */
 export async function python(sandbox: Sandbox, expression: string): Promise<unknown> {
   const code = `import builtins\nif not hasattr(builtins, "_net"):\n    builtins._net = {}\n    exec(${JSON.stringify(prelude)}, builtins._net)\nprint(builtins._net["json"].dumps(eval(${JSON.stringify(expression)}, builtins._net)))`;
-  const { stdout, error } = await sandbox.eval(code, { timeoutSecs: 120 });
+  const { stdout, error } = await sandbox.eval(code, { timeoutMs: 120_000 });
   if (error) throw new Error(`${expression}: ${JSON.stringify(error)}`);
   return JSON.parse(stdout);
 }

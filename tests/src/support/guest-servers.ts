@@ -91,7 +91,7 @@ serve(${guestPorts.files}, http.server.SimpleHTTPRequestHandler, http.server.Thr
 export async function startServers(sandbox: Sandbox): Promise<void> {
   await sandbox.files.write("/root/servers.py", script);
   await sandbox.files.write("/srv/file.txt", "content of a file\n");
-  await sandbox.commands.background(["python3", "/root/servers.py"]);
+  await sandbox.commands.run(["python3", "/root/servers.py"], { background: true });
   for (const port of Object.values(guestPorts)) {
     await until(`port ${port} accepts connections`, async () => {
       try {

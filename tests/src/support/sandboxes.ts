@@ -3,16 +3,16 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { isErrno } from "@forkd/base";
 import { identify } from "@forkd/machine";
-import { Sandbox, type Forkd } from "@forkd/sdk";
+import { Sandbox, type Forkd, type ForkOptions } from "@forkd/sdk";
 
 /** Forks n children and asserts that every entry is a sandbox. */
 export async function forkAll(
   forkd: Forkd,
   tag: string,
   n: number,
-  options: object = {},
+  options: ForkOptions = {},
 ): Promise<Sandbox[]> {
-  const entries = await forkd.fork(tag, { n, ...options });
+  const entries = await forkd.fork(tag, n, options);
   for (const entry of entries) if (!(entry instanceof Sandbox)) throw entry;
   assert.equal(entries.length, n);
   return entries as Sandbox[];

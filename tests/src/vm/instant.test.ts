@@ -27,7 +27,7 @@ before(async () => {
     tag: "two",
     rootfs: join(daemon.dataDir, "snapshots/tiny/rootfs.ext4"),
     vcpus: 2,
-    memory_mib: 192,
+    memoryMib: 192,
   });
 });
 after(() => daemon[Symbol.asyncDispose]());
@@ -36,7 +36,7 @@ async function startProgram(): Promise<{ sandbox: Sandbox; beats: Lines }> {
   const path = join(daemon.dir, "instant");
   const source = join(repository, "tests/src/vm/instant.c");
   await runProgram("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source]);
-  const sandbox = await daemon.forkd.forkOne("two");
+  const sandbox = await daemon.forkd.create("two");
   await sandbox.files.write(program, await readFile(path), { mode: "0755" });
   const beats = new Lines(await sandbox.commands.start([program, "run"]));
   await beats.more(20);
@@ -50,8 +50,8 @@ async function check(sandbox: Sandbox): Promise<Finding> {
   const {
     stdout,
     stderr,
-    exit_code: code,
-  } = await sandbox.commands.run([program, "check"], { timeoutSecs: 600 });
+    exitCode: code,
+  } = await sandbox.commands.run([program, "check"], { timeoutMs: 600_000 });
   const numbers = Object.fromEntries(
     Array.from(stdout.matchAll(/(\w+)=([\d,]+)/g), ([, name = "", values = ""]) => [
       name,
@@ -99,7 +99,7 @@ test("instant.c finds every kind of inconsistency", async () => {
     ["ahead", /slot \d+ ha[sd] record/],
     ["log", /the log has \d+ lines|line \d+ of the log/],
   ] as const) {
-    const sandbox = await daemon.forkd.forkOne("sound");
+    const sandbox = await daemon.forkd.create("sound");
     assert.ok((await check(sandbox)).ok);
     await sandbox.commands.run([program, "corrupt", what], { check: true });
     const finding = await check(sandbox);
@@ -118,8 +118,8 @@ test("every branch is one instant of memory, CPUs and disk, and the source loses
       const tag = `${mode}-${round}`;
       const branch = await source.branch({ tag, mode });
       // At least the pages that the writers always change were captured.
-      assert.ok(branch.diff_logical_bytes > 2 * 512 * 4096, `${branch.diff_logical_bytes} bytes`);
-      const child = await daemon.forkd.forkOne(tag);
+      assert.ok(branch.diffLogicalBytes > 2 * 512 * 4096, `${branch.diffLogicalBytes} bytes`);
+      const child = await daemon.forkd.create(tag);
       const first = await check(child);
       assert.ok(first.ok, `${tag}: ${first.text}`);
       assertNotBehind(first, previous);

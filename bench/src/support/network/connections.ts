@@ -60,8 +60,8 @@ export async function measureConnections(
 ): Promise<void> {
   const name = `server.${domain}`;
   const rule = `allow *.${domain}:${serverPorts.http},${serverPorts.raw}`;
-  await using few = await forkd.forkOne(tag, { network: { mode: "filtered", rules: [rule] } });
-  await using many = await forkd.forkOne(tag, { network: { mode: "filtered", rules: [rule] } });
+  await using few = await forkd.create(tag, { network: { mode: "filtered", rules: [rule] } });
+  await using many = await forkd.create(tag, { network: { mode: "filtered", rules: [rule] } });
   // The limit of rules counts this one too.
   const rules = [...manyRules(sizes.rules - 1), rule];
   const setMs = await timed(() => many.network.set({ rules }));

@@ -17,7 +17,7 @@ export async function killAll(sandboxes: readonly Sandbox[]): Promise<void> {
 /** Forks, and asks each child for a first answer. */
 async function forkAndAsk(forkd: Forkd, tag: string, n: number): Promise<[number, number, Sandbox[]]> {
   const begun = performance.now();
-  const entries = await forkd.fork(tag, { n });
+  const entries = await forkd.fork(tag, n);
   const forkMs = performance.now() - begun;
   const sandboxes = allOf(entries, n);
   await Promise.all(sandboxes.map(ask));
@@ -56,8 +56,8 @@ export async function measureExecs(
   tag: string,
   { calls, rounds }: { calls: number; rounds: number },
 ): Promise<void> {
-  await using full = await pair.full.forkd.forkOne(tag);
-  await using bare = await pair.bare.forkd.forkOne(tag);
+  await using full = await pair.full.forkd.create(tag);
+  await using bare = await pair.bare.forkd.create(tag);
   const execs = (sandbox: Sandbox) => async () => {
     const times: number[] = [];
     for (let call = 0; call < calls; call++)

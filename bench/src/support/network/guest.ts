@@ -124,7 +124,7 @@ export class GuestClient {
   }
 
   async #run(code: string): Promise<string> {
-    const { stdout, error } = await this.#sandbox.eval(code, { timeoutSecs: limits.call });
+    const { stdout, error } = await this.#sandbox.eval(code, { timeoutMs: limits.call * 1000 });
     if (error !== null) throw new Error(`The guest failed: ${JSON.stringify(error)}`);
     return stdout;
   }
@@ -138,7 +138,7 @@ export async function startGuestServers(sandbox: Sandbox, client: GuestClient): 
     ["0.0.0.0", guestPorts.everywhere],
     ["127.0.0.1", guestPorts.loopback],
   ] as const) {
-    await sandbox.commands.background(["python3", path, address, String(port)]);
+    await sandbox.commands.run(["python3", path, address, String(port)], { background: true });
     await poll(`port ${port} of the guest`, () => client.accepts(port));
   }
 }

@@ -45,7 +45,7 @@ export async function measurePorts(
   { requests, rounds }: { requests: number; rounds: number },
 ): Promise<void> {
   await using scope = new Scope();
-  const sandbox = scope.use(await daemon.forkd.forkOne(tag));
+  const sandbox = scope.use(await daemon.forkd.create(tag));
   await startGuestServers(sandbox, await GuestClient.open(sandbox));
   const gate = scope.use(await Gate.start(nativeTool("forkd-gate"), nullLogger()));
   const vmm = identify(sandbox.info.pid ?? 0);

@@ -53,7 +53,7 @@ export async function measureTransfers(
 ): Promise<void> {
   const name = `server.${domain}`;
   const rules = [`allow ${name}:${serverPorts.http},${serverPorts.raw}`];
-  await using sandbox = await daemon.forkd.forkOne(tag, { network: { mode: "filtered", rules } });
+  await using sandbox = await daemon.forkd.create(tag, { network: { mode: "filtered", rules } });
   const client = await GuestClient.open(sandbox);
   const address = await client.resolve(name);
   const call = (way: string, bytes: number) =>

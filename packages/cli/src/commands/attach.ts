@@ -1,6 +1,6 @@
 import { advice, AppError } from "@forkd/contract/wire";
 import type { ExecInfo } from "@forkd/contract";
-import type { CommandHandle, Sandbox } from "@forkd/sdk";
+import { wireOf, type CommandHandle, type CommandInfo, type Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -36,11 +36,11 @@ async function attach(
 ): Promise<number> {
   const sandbox = await cli.sandbox(prefix);
   const command = await findCommand(cli, sandbox, wanted);
-  const written = { stdout: command.stdout_bytes, stderr: command.stderr_bytes };
+  const written = { stdout: command.stdoutBytes, stderr: command.stderrBytes };
   const from = tail === undefined ? { stdout: 0, stderr: 0 } : firstKept(written);
   const inputLost = new AbortController();
   const detached = new AbortController();
-  const handle = await sandbox.commands.attach(command.exec_id, {
+  const handle = await sandbox.commands.attach(command.execId, {
     stdoutOffset: from.stdout,
     stderrOffset: from.stderr,
     signal: AbortSignal.any([cli.signal, inputLost.signal, detached.signal]),
@@ -48,7 +48,7 @@ async function attach(
   const tty = command.pty === true;
   const isRunning = command.state === "running";
   const connection = {
-    takesInput: stdin && isRunning && (tty ? process.stdin.isTTY : command.stdin_open === true),
+    takesInput: stdin && isRunning && (tty ? process.stdin.isTTY : command.stdinOpen === true),
     tty: tty && isRunning,
     inputLost,
     detachKeys: new DetachKeys(() => detached.abort()),
@@ -64,16 +64,16 @@ async function attach(
     return await followCommand(cli, handle, connection);
   } catch (error) {
     if (!detached.signal.aborted) throw error;
-    cli.out.note(`Detached from command ${command.exec_id}, which keeps running.`);
+    cli.out.note(`Detached from command ${command.execId}, which keeps running.`);
     return exitCode;
   }
 }
 
 /** The command with this number. Without one, the only command that runs. */
-async function findCommand(cli: Cli, sandbox: Sandbox, wanted: number | undefined): Promise<ExecInfo> {
+async function findCommand(cli: Cli, sandbox: Sandbox, wanted: number | undefined): Promise<CommandInfo> {
   const all = await sandbox.commands.list({ signal: cli.signal });
   const running = all.filter(({ state }) => state === "running");
-  const found = wanted === undefined ? running : all.filter(({ exec_id }) => exec_id === wanted);
+  const found = wanted === undefined ? running : all.filter(({ execId }) => execId === wanted);
   const [command, another] = found;
   if (command !== undefined && another === undefined) return command;
   if (wanted !== undefined || command === undefined) {
@@ -83,10 +83,10 @@ async function findCommand(cli: Cli, sandbox: Sandbox, wanted: number | undefine
       remedy: { action: "list_commands", id: sandbox.id },
     });
   }
-  if (!cli.out.json) cli.out.report(cli.out.table(commandColumns, running).trimEnd());
+  if (!cli.out.json) cli.out.report(cli.out.table(commandColumns, wireOf<ExecInfo[]>(running)).trimEnd());
   const message = `Cannot choose a command of ${sandbox.id}: ${running.length} commands run`;
   throw new AppError("invalid_request", message, {
-    details: { id: sandbox.id, matches: running.map(({ exec_id }) => exec_id) },
+    details: { id: sandbox.id, matches: running.map(({ execId }) => execId) },
     remedy: advice(`Run \`forkd attach ${sandbox.id} COMMAND-ID\` with one of them.`),
   });
 }

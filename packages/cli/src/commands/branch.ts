@@ -55,6 +55,7 @@ async function branch(cli: Cli, options: Options, prefix: string): Promise<numbe
     ...(!wait && { wait }),
     ...(n !== undefined && { n }),
     ...(await readChildSettings(options)),
+    idempotencyKey: options.idempotencyKey,
   };
-  return branchSandbox(cli, prefix, request, options.idempotencyKey);
+  return branchSandbox(cli, prefix, request);
 }

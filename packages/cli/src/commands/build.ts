@@ -30,7 +30,7 @@ async function build(cli: Cli, options: Options, text: string): Promise<void> {
     tag,
     recipe: recipe.dir,
     force: options.force === true,
-    ...(!options.cache && { no_cache: true }),
+    ...(!options.cache && { noCache: true }),
   });
   if (!cli.out.json) cli.out.line(tag);
 }

@@ -1,5 +1,6 @@
 import type { CleanupReport } from "@forkd/contract";
 import { plural } from "@forkd/contract/wire";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addTableOption, examples } from "../options/help.ts";
@@ -21,10 +22,10 @@ export function define(command: Command, toAction: ToAction): void {
 async function cleanup(cli: Cli, options: { dryRun?: true }): Promise<void> {
   const forkd = await cli.daemon();
   using _progress = cli.progress("Looking for leftovers");
-  const report = await forkd.call("cleanup", { dry_run: options.dryRun === true }, { signal: cli.signal });
-  if (cli.out.json) return cli.out.document(report);
+  const report = await forkd.cleanup({ dryRun: options.dryRun === true, signal: cli.signal });
+  if (cli.out.json) return cli.out.document(wireOf(report));
   if (report.removed.length > 0) await cli.out.bytes(cli.out.table(columns, report.removed));
-  const verb = report.dry_run ? "Would remove" : "Removed";
+  const verb = report.dryRun ? "Would remove" : "Removed";
   const { length } = report.removed;
   cli.out.note(length === 0 ? "Nothing to remove." : `${verb} ${plural(length, "leftover")}.`);
 }

@@ -1,3 +1,4 @@
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
@@ -15,7 +16,7 @@ async function compact(cli: Cli, { from, to }: { from: string; to: string }): Pr
   using progress = cli.progress(`Copying ${from} to ${to}`);
   const snapshot = await forkd.snapshots.compact(from, to, { signal: cli.signal });
   progress[Symbol.dispose]();
-  if (cli.out.json) return cli.out.document(snapshot);
+  if (cli.out.json) return cli.out.document(wireOf(snapshot));
   cli.out.line(snapshot.tag);
   cli.out.note(`Copied ${from} to ${snapshot.tag}, which has no parent.`);
 }

@@ -1,6 +1,5 @@
 /** Prints candidates for the word under the cursor, one per line. Starts no daemon and never fails. */
-import type { SandboxInfo } from "@forkd/contract";
-import type { Forkd } from "@forkd/sdk";
+import type { Forkd, SandboxInfo } from "@forkd/sdk";
 import { Command, type Option } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { matchSandbox } from "../options/arguments.ts";
@@ -100,20 +99,20 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // without a daemon there are no names
   if (forkd === undefined) return [];
   const options = { signal: cli.signal };
-  if (kind === "tags") return (await forkd.snapshots.list(options)).map(({ tag }) => tag);
+  if (kind === "tags") return (await forkd.snapshots.list({}, options).all()).map(({ tag }) => tag);
   if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
   if (kind === "secrets") return (await forkd.secrets.list(options)).map(({ name }) => name);
   if (kind === "presets" || kind === "rules") {
     const presets = await forkd.network.presets.list(options);
     return presets.map(({ name }) => (kind === "rules" ? `preset:${name}` : name));
   }
-  if (kind === "workspaces") return (await forkd.workspaces.list(options)).map(({ name }) => name);
-  const sandboxes = await forkd.sandboxes.list({}, options);
+  if (kind === "workspaces") return (await forkd.workspaces.list({}, options).all()).map(({ name }) => name);
+  const sandboxes = (await forkd.sandboxes.list({}, options).all()).map(({ info }) => info);
   if (kind === "commands" || kind === "contexts" || kind === "services" || kind === "ports")
     return inGuest(forkd, { kind, sandboxes, target }).catch(() => []);
   const names = sandboxes.flatMap(({ id, workspace }) => (workspace === undefined ? [id] : [id, workspace]));
   if (kind === "sandboxes") return names;
-  return [...(await forkd.snapshots.list(options)).map(({ tag }) => tag), ...names];
+  return [...(await forkd.snapshots.list({}, options).all()).map(({ tag }) => tag), ...names];
 }
 
 type InGuest = {
@@ -130,6 +129,6 @@ async function inGuest(forkd: Forkd, { kind, sandboxes, target }: InGuest): Prom
   const sandbox = await forkd.sandboxes.get(info.id);
   if (kind === "ports") return (await sandbox.ports.list()).map(({ port }) => String(port));
   if (info.state !== "running") return [];
-  if (kind === "commands") return (await sandbox.commands.list()).map(({ exec_id }) => String(exec_id));
-  return (await (kind === "contexts" ? sandbox.contexts() : sandbox.services())).map(({ name }) => name);
+  if (kind === "commands") return (await sandbox.commands.list()).map(({ execId }) => String(execId));
+  return (await (kind === "contexts" ? sandbox.contexts.list() : sandbox.services())).map(({ name }) => name);
 }

@@ -157,7 +157,7 @@ async function runningValues(cli: Cli): Promise<Running | undefined> {
   try {
     const forkd = await findDaemon(cli.signal);
     if (forkd === undefined) return undefined;
-    const { pid, settings } = await forkd.call("config", {}, { signal: cli.signal });
+    const { pid, settings } = await forkd.config({ signal: cli.signal });
     return { pid, settings: new Map(settings.map((setting) => [setting.name, setting])) };
   } catch (error) {
     if (

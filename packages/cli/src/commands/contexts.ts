@@ -1,4 +1,5 @@
 import type { Language } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { collectText, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -34,11 +35,11 @@ async function contexts(cli: Cli, options: Options, prefix: string): Promise<num
   const sandbox = await cli.sandbox(prefix);
   if (drop !== undefined) {
     return forEach(cli.out, { items: drop, name: "name", done: "dropped", inTurn: true }, (name) =>
-      sandbox.dropContext(name, language, { signal: cli.signal }),
+      sandbox.contexts.drop(name, { language, signal: cli.signal }),
     );
   }
-  const all = await sandbox.contexts({ signal: cli.signal });
+  const all = await sandbox.contexts.list({ signal: cli.signal });
   const found = all.filter((each) => language === undefined || each.language === language);
-  cli.out.list(found, { columns, name: ({ name }) => name });
+  cli.out.list(wireOf<typeof found>(found), { columns, name: ({ name }) => name });
   if (found.length === 0) cli.out.note("No contexts. Run `forkd eval ID CODE` to evaluate code.");
 }

@@ -1,5 +1,5 @@
 import { AppError } from "@forkd/contract/wire";
-import { CommandError, outputBytes, type OutputEvent } from "@forkd/sdk";
+import { CommandError, outputBytes, type OutputEvent, wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { collectEnv, parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -39,7 +39,6 @@ async function derive(cli: Cli, options: Options, command: string[]): Promise<vo
   const { from, tag, exec, env, timeout } = options;
   if ((exec === undefined) === (command.length === 0)) throw usage("Give a command after --, or --exec LINE");
   const network = readNetwork(options);
-  const argv = exec === undefined ? command : ["/bin/sh", "-c", exec];
   const forkd = await cli.daemon();
   using progress = cli.progress(`Deriving ${tag} from ${from}`);
   // The first interrupt stops the command; further ones are ignored until the sandbox is killed.
@@ -50,9 +49,9 @@ async function derive(cli: Cli, options: Options, command: string[]): Promise<vo
     .derive({
       from,
       tag,
-      argv,
+      command: exec ?? command,
       env,
-      timeoutSecs: timeout,
+      commandTimeoutMs: timeout === undefined ? undefined : timeout * 1000,
       ...network,
       signal: cli.signal,
       onOutput: (event) => show(event),
@@ -61,14 +60,14 @@ async function derive(cli: Cli, options: Options, command: string[]): Promise<vo
       throw error instanceof CommandError ? withoutTail(error) : error;
     });
   progress[Symbol.dispose]();
-  if (cli.out.json) return cli.out.event({ type: "snapshot", snapshot: branch });
+  if (cli.out.json) return cli.out.event({ type: "snapshot", snapshot: wireOf(branch) });
   cli.out.line(branch.tag);
-  cli.out.note(`Derived ${branch.tag} from ${from}: ${formatBytes(branch.diff_logical_bytes)} diverged.`);
+  cli.out.note(`Derived ${branch.tag} from ${from}: ${formatBytes(branch.diffLogicalBytes)} diverged.`);
 
   function show(event: OutputEvent): Promise<void> {
     // Output of the command replaces the line of progress, which would be in the way.
     progress[Symbol.dispose]();
-    return cli.out.json ? cli.out.event(event) : cli.out.bytes(outputBytes(event), "stderr");
+    return cli.out.json ? cli.out.event(wireOf(event)) : cli.out.bytes(outputBytes(event), "stderr");
   }
 }
 

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { AppError, errorCodes } from "@forkd/contract/wire";
 import type { EvalResult, Language } from "@forkd/contract";
-import type { Sandbox } from "@forkd/sdk";
+import { wireOf, type Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseDuration, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -52,20 +52,20 @@ async function evaluate(
   const settings = {
     ...(options.language && { language: options.language }),
     ...(options.context !== undefined && { context: options.context }),
-    ...(options.timeout !== undefined && { timeoutSecs: options.timeout }),
+    ...(options.timeout !== undefined && { timeoutMs: options.timeout * 1000 }),
     signal: cli.signal,
   };
   const write = displayWriter(cli, options.save);
   using interrupt = interruptOnce(cli, sandbox, options.language);
   if (cli.out.json) {
-    const result = await sandbox.eval(code, settings);
+    const result = wireOf<EvalResult>(await sandbox.eval(code, settings));
     if (options.save !== undefined) for (const display of result.results) await write(display);
     cli.out.document(result);
     return exitCodeOfResult(result, interrupt.received);
   }
-  for await (const event of sandbox.evalStream(code, settings)) {
-    if (event.type === "display") await write(event.display);
-    if (event.type === "result") return showResult(cli, event.result, interrupt.received);
+  for await (const event of sandbox.eval(code, settings)) {
+    if (event.type === "display") await write(wireOf(event.display));
+    if (event.type === "result") return showResult(cli, wireOf(event.result), interrupt.received);
     if (event.type === "stdout" || event.type === "stderr")
       await cli.out.bytes(Buffer.from(event.data, event.encoding), "stderr");
   }
@@ -88,7 +88,7 @@ function interruptOnce(cli: Cli, sandbox: Sandbox, language: Language | undefine
   const taken = cli.interrupts.takeOver((name) => {
     if (interrupt.received !== undefined) return cli.interrupts.abort(name);
     interrupt.received = name;
-    sandbox.interrupt(language).catch(() => cli.interrupts.abort(name));
+    sandbox.interrupt({ language }).catch(() => cli.interrupts.abort(name));
   });
   return Object.assign(interrupt, taken);
 }

@@ -1,5 +1,6 @@
 import { eventTypes } from "@forkd/contract/wire";
 import type { EventType, ForkdEvent } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import { InvalidArgumentError, type Command } from "commander";
 import { collectLabelFilter, collectText } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -47,8 +48,8 @@ async function follow(cli: Cli, { type, sandbox, tag, label, after }: Options): 
   const [id] = sandbox === undefined ? [] : await cli.sandboxIds(forkd, [sandbox]);
   const stream = forkd.events({ types: type, sandbox: id, tag, labels: label, after, signal: cli.signal });
   for await (const event of stream) {
-    if (cli.out.json) await cli.out.event(event);
-    else cli.out.line(describe(cli.out, event));
+    if (cli.out.json) await cli.out.event(wireOf(event));
+    else cli.out.line(describe(cli.out, wireOf(event)));
   }
 }
 

@@ -1,5 +1,5 @@
 import { AppError } from "@forkd/contract/wire";
-import type { Sandbox } from "@forkd/sdk";
+import { wireOf, type Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { collectEnv, collectLabelFilter, parseDuration, usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -79,15 +79,15 @@ async function execInAll(cli: Cli, options: Options, operands: string[]): Promis
   if (operands.length === 0) throw usage("Missing required argument 'command'");
   const forkd = await cli.daemon();
   const filter = { ...(label !== undefined && { label }), ...(tag !== undefined && { tag }) };
-  const found = await forkd.sandboxes.list(filter, { signal: cli.signal });
+  const found = (await forkd.sandboxes.list(filter, { signal: cli.signal }).all()).map(({ info }) => info);
   const usable = found.filter(
-    ({ state, auto_resume }) => state === "running" || (state === "paused" && auto_resume),
+    ({ state, autoResume }) => state === "running" || (state === "paused" && autoResume),
   );
   if (usable.length === 0) {
     const message = "Cannot run the command: no running sandbox matches";
     throw new AppError("sandbox_not_found", message, { details: { ...filter } });
   }
-  const paused = found.filter((info) => info.state === "paused" && !info.auto_resume).length;
+  const paused = found.filter((info) => info.state === "paused" && !info.autoResume).length;
   if (paused > 0) cli.out.note(`Left out ${paused} paused. Run \`forkd resume ID\` to resume a sandbox.`);
   const { runInAll } = await import("../guest/command-group.ts");
   return runInAll(cli, { forkd, sandboxes: usable, args: operands, options, parallel });
@@ -98,15 +98,16 @@ async function startInBackground(
   sandbox: Sandbox,
   { args, options }: { args: string[]; options: Options },
 ): Promise<number> {
-  const started = await sandbox.commands.background(args, {
+  const started = await sandbox.commands.run(args, {
+    background: true,
     ...commandSettings(cli, options),
     ...(options.interactive && { stdinOpen: true }),
     ...(options.tty && { pty: terminalSize() }),
     signal: cli.signal,
   });
-  if (cli.out.json) cli.out.document(started);
-  else cli.out.line(String(started.exec_id));
+  if (cli.out.json) cli.out.document(wireOf(started));
+  else cli.out.line(String(started.execId));
   if (process.stderr.isTTY && !cli.out.json)
-    cli.out.note(`Run \`forkd attach ${sandbox.id} ${started.exec_id}\` to follow it.`);
+    cli.out.note(`Run \`forkd attach ${sandbox.id} ${started.execId}\` to follow it.`);
   return 0;
 }

@@ -1,5 +1,6 @@
-import type { RequestOf } from "@forkd/contract";
+import type { ForkEntry } from "@forkd/contract";
 import { plural } from "@forkd/contract/wire";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
 import { addChildOptions, readChildSettings, showChildren, type ChildOptions } from "../options/children.ts";
@@ -30,18 +31,13 @@ async function fork(cli: Cli, options: Options, operand: string | undefined): Pr
   const tag = options.tag ?? operand;
   if (tag === undefined) throw usage("Give the tag of a snapshot");
   if (operand !== undefined && operand !== tag) throw usage("Give only one snapshot");
-  const request: RequestOf<"fork"> = {
-    snapshot_tag: tag,
-    n: options.n,
-    ...(await readChildSettings(options)),
-  };
+  const settings = await readChildSettings(options);
   const forkd = await cli.daemon();
   using progress = cli.progress(`Forking ${plural(options.n, "child", "children")} from ${tag}`);
-  const entries = await forkd.call("fork", request, {
-    signal: cli.signal,
-    idempotencyKey: options.idempotencyKey,
-  });
+  const { idempotencyKey } = options;
+  const children = await forkd.fork(tag, options.n, { ...settings, idempotencyKey, signal: cli.signal });
   progress[Symbol.dispose]();
+  const entries = wireOf<ForkEntry[]>(children);
   if (cli.out.json) cli.out.document(entries);
   return showChildren(cli, entries);
 }

@@ -1,4 +1,5 @@
 import type { GcReport } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseDuration, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -40,19 +41,19 @@ async function gc(cli: Cli, options: Options): Promise<void> {
     dryRun: options.dryRun === true,
     ...(images && { images }),
     ...(branches && { branches }),
-    ...(olderThan !== undefined && { olderThanSecs: Math.ceil(olderThan) }),
+    ...(olderThan !== undefined && { olderThanMs: olderThan * 1000 }),
     ...(keepLast !== undefined && { keepLast }),
     signal: cli.signal,
   });
   progress[Symbol.dispose]();
-  if (cli.out.json) return cli.out.document(report);
+  if (cli.out.json) return cli.out.document(wireOf(report));
   if (report.removed.length > 0) await cli.out.bytes(cli.out.table(columns, report.removed));
-  const verb = report.dry_run ? "Would free" : "Freed";
+  const verb = report.dryRun ? "Would free" : "Freed";
   cli.out.note(
-    report.removed.length === 0 ? "Nothing to remove." : `${verb} ${formatBytes(report.freed_bytes)}.`,
+    report.removed.length === 0 ? "Nothing to remove." : `${verb} ${formatBytes(report.freedBytes)}.`,
   );
-  if (report.kept_image_bytes !== undefined)
+  if (report.keptImageBytes !== undefined)
     cli.out.note(
-      `Unused images take ${formatBytes(report.kept_image_bytes)}. \`forkd gc --images\` removes them; a later build makes them again.`,
+      `Unused images take ${formatBytes(report.keptImageBytes)}. \`forkd gc --images\` removes them; a later build makes them again.`,
     );
 }

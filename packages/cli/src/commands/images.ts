@@ -1,4 +1,5 @@
 import type { SnapshotInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -77,8 +78,9 @@ async function images(cli: Cli, { state, parent, fromSandbox, sort, limit }: Opt
   const [sandbox] = fromSandbox === undefined ? [] : await cli.sandboxIds(forkd, [fromSandbox]);
   // The daemon applies a limit by tag, so another order needs all of them.
   const asked = sort === "tag" ? limit : undefined;
-  const filter = { state, parent, branched_from: sandbox, limit: asked, signal: cli.signal };
-  const found = await forkd.snapshots.list(filter);
+  const filter = { state, parent, branchedFrom: sandbox, limit: asked };
+  const all = await forkd.snapshots.list(filter, { signal: cli.signal }).all();
+  const found = wireOf<SnapshotInfo[]>(all);
   const snapshots = found.toSorted((a, b) => orders[sort](a, b) || orders.tag(a, b)).slice(0, limit);
   cli.out.list(snapshots, { columns, name: ({ tag }) => tag });
   if (snapshots.length === 0) cli.out.note("No snapshots. Run `forkd build python-numpy` to build one.");

@@ -1,6 +1,6 @@
 import { AppError, sandboxIdPattern } from "@forkd/contract/wire";
-import type { WorkspaceInfo } from "@forkd/contract";
-import type { Forkd } from "@forkd/sdk";
+import type { ExecInfo, SandboxInfo, SandboxStats, SnapshotDetail, WorkspaceInfo } from "@forkd/contract";
+import { wireOf, type Forkd } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -59,10 +59,10 @@ type Asked = { name: string; verify: true | undefined; mayBeOther: boolean };
 async function showSnapshot(cli: Cli, forkd: Forkd, { name, verify, mayBeOther }: Asked): Promise<boolean> {
   const { signal } = cli;
   try {
-    const detail = await forkd.snapshots.info(name, { verify, signal });
+    const detail = wireOf<SnapshotDetail>(await forkd.snapshots.info(name, { verify, signal }));
     if (cli.out.json) cli.out.document(detail);
     else printFacts(cli.out, describeSnapshot(detail));
-    if (mayBeOther && (await forkd.workspaces.list({ signal })).some((each) => each.name === name))
+    if (mayBeOther && (await forkd.workspaces.list({}, { signal }).all()).some((each) => each.name === name))
       cli.out.note(`A workspace has that name too. Run \`forkd info ${name} --type workspace\` to see it.`);
     return true;
   } catch (error) {
@@ -86,24 +86,24 @@ async function sandboxDetail(
   { name, type }: { name: string; type: Kind | undefined },
 ): Promise<SandboxDetail> {
   const { signal } = cli;
-  const workspace = type === "workspace" ? await forkd.workspaces.get(name, { signal }) : undefined;
+  const workspace = type === "workspace" ? await workspaceOf(forkd, name, signal) : undefined;
   const [id = name] = workspace ? [workspace.id] : await cli.sandboxIds(forkd, [name]);
   const sandbox = await forkd.sandboxes.get(id, { signal });
-  const own = sandbox.info;
+  const own = wireOf<SandboxInfo>(sandbox);
   const [stats, ancestors, branches, commands] = await Promise.all([
-    forkd.stats({ tag: own.snapshot_tag }, { signal }),
+    forkd.stats({ tag: own.snapshot_tag, signal }),
     ancestorsOf(forkd, own.snapshot_tag, signal),
-    forkd.snapshots.list({ branched_from: id, signal }),
+    forkd.snapshots.list({ branchedFrom: id }, { signal }).all(),
     // A list of commands would resume a paused sandbox.
     own.state === "running" ? sandbox.commands.list({ signal }) : null,
   ]);
   return {
     ...own,
     workspace_info: workspace ?? (await workspaceOf(forkd, own.workspace, signal)),
-    stats: stats.sandboxes.find((each) => each.id === id) ?? null,
+    stats: wireOf<SandboxStats | undefined>(stats.sandboxes.find((each) => each.id === id)) ?? null,
     ancestors,
     branches: branches.map(({ tag }) => tag),
-    commands,
+    commands: wireOf<ExecInfo[] | null>(commands),
   };
 }
 
@@ -112,7 +112,7 @@ async function workspaceOf(
   name: string | undefined,
   signal: AbortSignal,
 ): Promise<WorkspaceInfo | null> {
-  return name === undefined ? null : forkd.workspaces.get(name, { signal });
+  return name === undefined ? null : wireOf(await forkd.workspaces.get(name, { signal }));
 }
 
 async function ancestorsOf(forkd: Forkd, tag: string, signal: AbortSignal): Promise<string[] | null> {

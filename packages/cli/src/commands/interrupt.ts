@@ -21,7 +21,7 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function interrupt(cli: Cli, { language, context }: Options, prefix: string): Promise<void> {
   const sandbox = await cli.sandbox(prefix);
-  await sandbox.interrupt(language, { context, signal: cli.signal });
+  await sandbox.interrupt({ language, context, signal: cli.signal });
   if (cli.out.json) return cli.out.document({ id: sandbox.id, interrupted: true });
   cli.out.line(sandbox.id);
 }

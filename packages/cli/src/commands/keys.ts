@@ -1,5 +1,6 @@
-import type { KeyInfo, Scope } from "@forkd/contract";
+import type { CreatedKey, KeyInfo, Scope } from "@forkd/contract";
 import { plural } from "@forkd/contract/wire";
+import { wireOf } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { collectText, parseExpiry, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -94,7 +95,7 @@ async function create(cli: Cli, options: CreateOptions, name: string): Promise<v
   const ceilings = { maxSandboxes, maxMemoryMib, network: readPolicy(options), secrets };
   const request = { scope, expiresAt: expires, ...ceilings, signal: cli.signal };
   const forkd = await cli.daemon();
-  const created = await forkd.keys.create(name, request);
+  const created = wireOf<CreatedKey>(await forkd.keys.create(name, request));
   if (cli.out.json) return cli.out.document(created);
   cli.out.line(created.key);
   const until = created.expires_at_unix === undefined ? "" : `, until ${describeExpiry(created)}`;
@@ -103,7 +104,7 @@ async function create(cli: Cli, options: CreateOptions, name: string): Promise<v
 
 async function ls(cli: Cli): Promise<void> {
   const forkd = await cli.daemon();
-  const keys = await forkd.keys.list({ signal: cli.signal });
+  const keys = wireOf<KeyInfo[]>(await forkd.keys.list({ signal: cli.signal }));
   cli.out.list(keys, { columns, name: ({ name }) => name });
   if (keys.length === 0) cli.out.note("No keys. Run `forkd keys create NAME` to create one.");
 }

@@ -27,14 +27,14 @@ async function kill(cli: Cli, options: Options, prefixes: string[]): Promise<num
   using _progress = cli.progress("Killing sandboxes");
   if (prefixes.length === 0) return killMatching(cli, forkd, options);
   return forEachSandbox(cli, forkd, { prefixes, done: "killed" }, (id) =>
-    forkd.call("kill", { id }, { signal: cli.signal }),
+    forkd.sandboxes.kill(id, { signal: cli.signal }),
   );
 }
 
 /** One call for all of them; with --all it also stops the VMMs in the pool. */
 async function killMatching(cli: Cli, forkd: Forkd, { tag, label }: Options): Promise<number> {
   const filter = { ...(tag !== undefined && { tag }), ...(label !== undefined && { label }) };
-  const { killed } = await forkd.call("killAll", filter, { signal: cli.signal });
+  const killed = await forkd.sandboxes.killAll(filter, { signal: cli.signal });
   if (killed.length === 0) cli.out.note("No sandboxes match.");
   return forEach(cli.out, { items: killed, name: "id", done: "killed" }, async () => undefined);
 }

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { advice, AppError } from "@forkd/contract/wire";
 import { defaultDataDir } from "@forkd/sdk/node";
 import type { ServiceInfo } from "@forkd/contract";
-import type { Sandbox } from "@forkd/sdk";
+import { wireOf, type Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -103,7 +103,7 @@ const serviceColumns: readonly Column<ServiceInfo>[] = [
 async function listServices(cli: Cli, sandbox: Sandbox, options: Options): Promise<void> {
   if (options.service !== undefined || options.follow || options.tail !== undefined || options.raw)
     throw usage("--services lists services; give it without other options");
-  const services = await sandbox.services({ signal: cli.signal });
+  const services = wireOf<ServiceInfo[]>(await sandbox.services({ signal: cli.signal }));
   if (services.length > 0 || cli.out.json)
     cli.out.list(services, { columns: serviceColumns, name: ({ name }) => name });
   else cli.out.note("No services: the recipe of its snapshot starts none.");

@@ -1,4 +1,5 @@
 import type { SandboxInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { collectLabelFilter, usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -63,7 +64,8 @@ export async function listSandboxes(
     return untilInterrupted(cli.interrupts, () => watchSandboxes(cli, forkd, { filter, isShown }));
   }
   // Applies the limit after hiding dead sandboxes; the daemon would apply it before.
-  const found = await forkd.sandboxes.list(filter, { signal: cli.signal });
+  const listed = await forkd.sandboxes.list(filter, { signal: cli.signal }).all();
+  const found = wireOf<SandboxInfo[]>(listed);
   const sandboxes = found.filter(isShown).slice(0, limit);
   const columns = [...sandboxColumns(), ...(wide ? wideColumns() : []), ...reasonColumns(sandboxes)];
   cli.out.list(sandboxes, { columns, name: ({ id }) => id, wide });

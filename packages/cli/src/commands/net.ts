@@ -1,6 +1,6 @@
 import type { NetworkInfo, NetworkMode, PresetInfo } from "@forkd/contract";
 import { AppError, plural, similarNames } from "@forkd/contract/wire";
-import type { Sandbox } from "@forkd/sdk";
+import { wireOf, type Sandbox } from "@forkd/sdk";
 import { Argument, type Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { usage, wholeNumber } from "../options/arguments.ts";
@@ -99,10 +99,12 @@ async function network(
   }
   const change = action === undefined ? undefined : checked(action, words);
   const sandbox = await cli.sandbox(prefix);
-  show(cli, await (change?.(sandbox, cli.signal) ?? sandbox.network.info({ signal: cli.signal })));
+  const info = await (change?.(sandbox, cli.signal) ?? sandbox.network.info({ signal: cli.signal }));
+  show(cli, wireOf(info));
 }
 
-type Change = (sandbox: Sandbox, signal: AbortSignal) => Promise<NetworkInfo>;
+type Change = (sandbox: Sandbox, signal: AbortSignal) => Promise<Answer>;
+type Answer = Awaited<ReturnType<Sandbox["network"]["info"]>>;
 
 /** Refuses wrong words before the daemon is called. */
 function checked(action: Exclude<Action, "log">, words: readonly string[]): Change {
@@ -114,10 +116,10 @@ function checked(action: Exclude<Action, "log">, words: readonly string[]): Chan
   if (words.length === 0) throw usage(`Give at least one rule to ${action === "rm" ? "remove" : action}`);
   if (action === "rm") {
     const rules = readRules(words);
-    return (sandbox) => remove(sandbox, rules);
+    return (sandbox, signal) => remove(sandbox, rules, signal);
   }
   const destinations = readDestinations(words);
-  return (sandbox) => sandbox.network[action](...destinations);
+  return (sandbox, signal) => sandbox.network[action](destinations, { signal });
 }
 
 function isMode(word: string): word is NetworkMode {
@@ -125,15 +127,15 @@ function isMode(word: string): word is NetworkMode {
 }
 
 /** A rule without its action means the one that the sandbox has, be it allow or deny. */
-async function remove(sandbox: Sandbox, rules: readonly RuleWords[]): Promise<NetworkInfo> {
-  const { rules: all } = await sandbox.network.info();
+async function remove(sandbox: Sandbox, rules: readonly RuleWords[], signal: AbortSignal): Promise<Answer> {
+  const { rules: all } = await sandbox.network.info({ signal });
   const own = all.filter(({ from }) => from === "sandbox").map(({ rule }) => rule);
   const found = rules.map(({ action, destination }) => {
     const denied = `deny ${destination}`;
     return `${action ?? (own.includes(denied) ? "deny" : "allow")} ${destination}`;
   });
   const missing = found.find((rule) => !own.includes(rule));
-  if (missing === undefined) return sandbox.network.remove(...found);
+  if (missing === undefined) return sandbox.network.remove(found, { signal });
   const inherited = all.find(({ rule, from }) => rule === missing && from !== "sandbox");
   if (inherited !== undefined)
     throw new AppError(
@@ -170,8 +172,8 @@ async function printLog(cli: Cli, { follow, tail }: Options, prefix: string): Pr
   for await (const entry of sandbox.network.log({ follow, tail, signal: cli.signal })) {
     isEmpty = false;
     suggestion = entry.suggestion ?? suggestion;
-    if (cli.out.json) await cli.out.event(entry);
-    else await cli.out.bytes(`${describeEntry(entry)}\n`);
+    if (cli.out.json) await cli.out.event(wireOf(entry));
+    else await cli.out.bytes(`${describeEntry(wireOf(entry))}\n`);
   }
   if (cli.out.json) return;
   if (isEmpty) cli.out.note("No connections and no look-ups since its machine started.");
@@ -181,13 +183,13 @@ async function printLog(cli: Cli, { follow, tail }: Options, prefix: string): Pr
 
 async function listPresets(cli: Cli): Promise<void> {
   const forkd = await cli.daemon();
-  const presets = await forkd.network.presets.list({ signal: cli.signal });
+  const presets = wireOf<PresetInfo[]>(await forkd.network.presets.list({ signal: cli.signal }));
   cli.out.list(presets, { columns: presetColumns, name: ({ name }) => name });
 }
 
 async function showPreset(cli: Cli, _options: unknown, name: string): Promise<void> {
   const forkd = await cli.daemon();
-  const presets = await forkd.network.presets.list({ signal: cli.signal });
+  const presets = wireOf<PresetInfo[]>(await forkd.network.presets.list({ signal: cli.signal }));
   const preset = presets.find((each) => each.name === name);
   if (preset === undefined)
     throw new AppError("not_found", `There is no preset "${name}"`, {
@@ -205,7 +207,7 @@ async function setPreset(cli: Cli, _options: unknown, name: string, words: strin
   const rules = readRules(words).map(({ action = "allow", destination }) => `${action} ${destination}`);
   const forkd = await cli.daemon();
   const preset = await forkd.network.presets.set(name, rules, { signal: cli.signal });
-  if (cli.out.json) return cli.out.document(preset);
+  if (cli.out.json) return cli.out.document(wireOf(preset));
   cli.out.line(preset.name);
   cli.out.note(`Preset ${preset.name} has ${plural(preset.rules.length, "rule")}.`);
 }

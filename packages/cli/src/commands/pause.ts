@@ -13,7 +13,7 @@ export function define(command: Command, toAction: ToAction): void {
 async function pause(cli: Cli, _options: unknown, prefixes: string[]): Promise<number> {
   const forkd = await cli.daemon();
   using _progress = cli.progress("Saving sandboxes to disk");
-  return forEachSandbox(cli, forkd, { prefixes, done: "paused" }, (id) =>
-    forkd.call("pause", { id }, { signal: cli.signal }),
+  return forEachSandbox(cli, forkd, { prefixes, done: "paused" }, async (id) =>
+    (await forkd.sandboxes.get(id, { signal: cli.signal })).pause({ signal: cli.signal }),
   );
 }

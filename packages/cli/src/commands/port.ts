@@ -1,4 +1,5 @@
 import type { OpenedPort } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseLifetime, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -47,7 +48,8 @@ async function openPort(cli: Cli, options: Options, prefix: string, port?: numbe
     await sandbox.ports.close(port, { signal });
     return cli.out.note(`Closed port ${port} of ${cli.out.id(sandbox.id)}.`);
   }
-  const opened = await sandbox.ports.open(port, { public: isPublic, ttlSecs: ttl, signal });
+  const ttlMs = ttl === undefined ? undefined : ttl * 1000;
+  const opened = wireOf<OpenedPort>(await sandbox.ports.open(port, { public: isPublic, ttlMs, signal }));
   if (cli.out.json) return cli.out.document(opened);
   cli.out.line(addressOf(opened));
   if (opened.url === undefined)

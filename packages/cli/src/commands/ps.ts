@@ -1,3 +1,5 @@
+import type { ExecInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import { Command } from "commander";
 import { usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -26,7 +28,7 @@ async function ps(cli: Cli, options: Options, prefix: string | undefined): Promi
   if (Object.keys(own).length > 0)
     throw usage("Give either the id of a sandbox, or options for the list of sandboxes");
   const sandbox = await cli.sandbox(prefix);
-  const commands = await sandbox.commands.list({ signal: cli.signal });
+  const commands = wireOf<ExecInfo[]>(await sandbox.commands.list({ signal: cli.signal }));
   cli.out.list(commands, { columns: commandColumns, name: ({ exec_id }) => String(exec_id) });
   if (commands.length === 0)
     cli.out.note(`No commands. Run \`forkd exec ${sandbox.id} -d -- COMMAND\` to start one.`);

@@ -51,7 +51,7 @@ async function quickstart(cli: Cli, { n, ...options }: NetworkOptions & { n: num
 
   using progress = cli.progress(`Forking ${plural(n, "child", "children")} from ${recipeName}`);
   const startedAt = performance.now();
-  const entries = await forkd.fork(recipeName, { n, ...network, signal: cli.signal });
+  const entries = await forkd.fork(recipeName, n, { ...network, signal: cli.signal });
   const forkMs = performance.now() - startedAt;
   progress.update(`Evaluating ${code} in ${plural(n, "child", "children")}`);
   const sandboxes = entries.filter((entry) => entry instanceof Sandbox);
@@ -106,7 +106,7 @@ function rounded(ms: number): number {
 }
 
 async function requireSnapshot(cli: Cli, forkd: Forkd): Promise<void> {
-  const snapshots = await forkd.snapshots.list({ signal: cli.signal });
+  const snapshots = await forkd.snapshots.list({}, { signal: cli.signal }).all();
   if (snapshots.some(({ tag, bootable }) => tag === recipeName && bootable)) return;
   cli.out.note(`Building ${recipeName}; later runs reuse it.`);
   const { dir } = await findRecipe(recipeName, cli.environment.recipesDir);
@@ -120,14 +120,14 @@ async function evaluate(cli: Cli, sandbox: Sandbox): Promise<Child> {
     (error: unknown) => ({ result: errorMessage(error), ok: false }),
   );
   const eval_ms = rounded(performance.now() - startedAt);
-  return { id: sandbox.id, ready_ms: sandbox.info.ready_ms, eval_ms, ...outcome };
+  return { id: sandbox.id, ready_ms: sandbox.info.readyMs, eval_ms, ...outcome };
 }
 
 async function measure(cli: Cli, forkd: Forkd, children: readonly Child[]): Promise<MeasuredChild[]> {
-  const { sandboxes } = await forkd.stats({ tag: recipeName }, { signal: cli.signal });
+  const { sandboxes } = await forkd.stats({ tag: recipeName, signal: cli.signal });
   const byId = new Map(sandboxes.map((each) => [each.id, each]));
   return children.map((child) => {
-    const { private_bytes, shared_bytes } = byId.get(child.id) ?? {};
+    const { privateBytes: private_bytes, sharedBytes: shared_bytes } = byId.get(child.id) ?? {};
     return { ...child, private_bytes, shared_bytes };
   });
 }

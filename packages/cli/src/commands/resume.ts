@@ -13,7 +13,7 @@ export function define(command: Command, toAction: ToAction): void {
 async function resume(cli: Cli, _options: unknown, prefixes: string[]): Promise<number> {
   const forkd = await cli.daemon();
   using _progress = cli.progress("Resuming sandboxes");
-  return forEachSandbox(cli, forkd, { prefixes, done: "resumed" }, (id) =>
-    forkd.call("resume", { id }, { signal: cli.signal }),
+  return forEachSandbox(cli, forkd, { prefixes, done: "resumed" }, async (id) =>
+    (await forkd.sandboxes.get(id, { signal: cli.signal })).resume({ signal: cli.signal }),
   );
 }

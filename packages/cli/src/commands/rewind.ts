@@ -1,3 +1,4 @@
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
@@ -16,12 +17,11 @@ export function define(command: Command, toAction: ToAction): void {
 }
 
 async function rewind(cli: Cli, { to }: { to: string }, prefix: string): Promise<void> {
-  const forkd = await cli.daemon();
-  const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
-  using progress = cli.progress(`Rewinding ${id} to ${to}`);
-  const info = await forkd.call("rewind", { id, to }, { signal: cli.signal });
+  const sandbox = await cli.sandbox(prefix);
+  using progress = cli.progress(`Rewinding ${sandbox.id} to ${to}`);
+  const info = await sandbox.rewind(to, { signal: cli.signal });
   progress[Symbol.dispose]();
-  if (cli.out.json) return cli.out.document(info);
+  if (cli.out.json) return cli.out.document(wireOf(info));
   cli.out.line(info.id);
-  cli.out.note(`Rewound ${info.id} to ${to} in ${info.ready_ms.toFixed(1)} ms.`);
+  cli.out.note(`Rewound ${info.id} to ${to} in ${info.readyMs.toFixed(1)} ms.`);
 }

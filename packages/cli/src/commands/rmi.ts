@@ -1,4 +1,4 @@
-import type { RemovedSnapshots } from "@forkd/contract";
+import type { RemovedSnapshots } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -32,10 +32,10 @@ async function rmi(cli: Cli, { cascade, force, dryRun }: Options, tags: string[]
     name: "tag",
     done: dryRun ? "would_be_removed" : "removed",
     inTurn: true,
-    show: ({ removed, freed_bytes }: RemovedSnapshots) => {
-      freed += freed_bytes;
+    show: ({ removed, freedBytes }: RemovedSnapshots) => {
+      freed += freedBytes;
       const snapshots = removed.map(({ tag }) => tag);
-      return { lines: snapshots, json: { snapshots, freed_bytes } };
+      return { lines: snapshots, json: { snapshots, freed_bytes: freedBytes } };
     },
   } as const;
   const code = await forEach(cli.out, batch, (tag) =>

@@ -1,3 +1,5 @@
+import { AppError } from "@forkd/contract/wire";
+import { Sandbox } from "@forkd/sdk";
 import type { Command } from "commander";
 import { parseDuration, usage } from "../options/arguments.ts";
 import { addSandboxOptions, readChildSettings, type ChildOptions } from "../options/children.ts";
@@ -8,7 +10,7 @@ import { examples } from "../options/help.ts";
 type Options = CommandOptions & ChildOptions;
 
 /** If this client vanishes, the sandbox lives at most this much longer than its command. */
-const graceSecs = 3600;
+const graceMs = 3_600_000;
 
 export function define(command: Command, toAction: ToAction): void {
   addSandboxOptions(command)
@@ -37,20 +39,10 @@ async function run(cli: Cli, options: Options, tag: string, args: string[]): Pro
   const settings = await readChildSettings(options);
   const forkd = await cli.daemon();
   const { timeout } = options;
-  const grace = timeout !== undefined && timeout > 0 ? Math.ceil(timeout) + graceSecs : undefined;
-  const sandbox = await forkd.forkOne(tag, {
-    env: settings.env,
-    labels: settings.labels,
-    vary: settings.vary,
-    ttlSecs: settings.ttl_secs ?? grace,
-    idleTimeoutSecs: settings.idle_timeout_secs,
-    onTimeout: settings.on_timeout,
-    autoResume: settings.auto_resume,
-    limits: settings.limits,
-    network: settings.network,
-    secrets: settings.secrets,
-    signal: cli.signal,
-  });
+  const grace = timeout !== undefined && timeout > 0 ? timeout * 1000 + graceMs : undefined;
+  const [sandbox] = await forkd.fork(tag, 1, { ttlMs: grace, ...settings, signal: cli.signal });
+  if (!(sandbox instanceof Sandbox))
+    throw sandbox ?? new AppError("internal", `The daemon answered a fork of "${tag}" with no child`);
   try {
     return await runCommand(cli, sandbox, args, options);
   } finally {

@@ -1,4 +1,5 @@
 import type { SecretInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { collectText, usage } from "../options/arguments.ts";
@@ -63,7 +64,7 @@ async function set(cli: Cli, options: SetOptions, name: string): Promise<void> {
   const value = await readSecret({ file: fromFile, prompt, interrupts: cli.interrupts });
   const forkd = await cli.daemon();
   const secret = await forkd.secrets.set(name, { value, hosts, header, format, signal: cli.signal });
-  if (cli.out.json) return cli.out.document(secret);
+  if (cli.out.json) return cli.out.document(wireOf(secret));
   cli.out.line(secret.name);
   cli.out.note(
     `Secret ${secret.name} is for ${secret.hosts.join(", ")} in the header ${secret.header}. Guests see ${secret.placeholder}.`,
@@ -72,7 +73,7 @@ async function set(cli: Cli, options: SetOptions, name: string): Promise<void> {
 
 async function ls(cli: Cli): Promise<void> {
   const forkd = await cli.daemon();
-  const secrets = await forkd.secrets.list({ signal: cli.signal });
+  const secrets = wireOf<SecretInfo[]>(await forkd.secrets.list({ signal: cli.signal }));
   cli.out.list(secrets, { columns, name: ({ name }) => name });
   if (secrets.length === 0) cli.out.note("No secrets. Run `forkd secrets set NAME --host HOST` to set one.");
 }

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import type { RequestOf } from "@forkd/contract";
+import type { BuildRequest } from "@forkd/sdk";
 import type { Command } from "commander";
 import {
   collectEnv,
@@ -25,7 +25,7 @@ type BuildOptions = {
   diskMib?: number;
   env?: Record<string, string>;
   run?: string[];
-  language?: NonNullable<RequestOf<"createSnapshot">["languages"]>;
+  language?: NonNullable<BuildRequest["languages"]>;
   bootWait?: number;
   force?: true;
 };
@@ -104,19 +104,19 @@ async function branch(cli: Cli, options: Options, prefix: string): Promise<numbe
   });
 }
 
-function toRequest(options: BuildOptions, tag: string, rootfs: string): RequestOf<"createSnapshot"> {
+function toRequest(options: BuildOptions, tag: string, rootfs: string): BuildRequest {
   return {
     tag,
     rootfs: resolve(rootfs),
     kernel: options.kernel === undefined ? undefined : resolve(options.kernel),
     modules: options.modules === undefined ? undefined : resolve(options.modules),
-    memory_mib: options.memoryMib,
+    memoryMib: options.memoryMib,
     vcpus: options.vcpus,
-    disk_mib: options.diskMib,
+    diskMib: options.diskMib,
     env: options.env,
     run: options.run?.map((line) => ["/bin/sh", "-c", line]),
     languages: options.language,
-    boot_wait_secs: options.bootWait,
+    bootWaitMs: options.bootWait === undefined ? undefined : options.bootWait * 1000,
     force: options.force === true,
   };
 }

@@ -1,3 +1,5 @@
+import type { SandboxInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { parseLifetime, usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -31,23 +33,17 @@ function parseTime(text: string): Time {
   return text === "none" ? 0 : parseLifetime(text);
 }
 
+function toMs(time: Time | undefined): number | null | undefined {
+  return time === undefined ? undefined : time * 1000 || null;
+}
+
 async function timeouts(cli: Cli, options: Options, prefix: string): Promise<void> {
   const { ttl, idle, onTimeout, autoResume } = options;
   if ([ttl, idle, onTimeout, autoResume].every((value) => value === undefined))
     throw usage("Give at least one of --ttl, --idle, --on-timeout, --auto-resume and --no-auto-resume");
-  const forkd = await cli.daemon();
-  const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
-  const info = await forkd.call(
-    "setTimeouts",
-    {
-      id,
-      ...(ttl !== undefined && { ttl_secs: ttl || null }),
-      ...(idle !== undefined && { idle_timeout_secs: idle || null }),
-      ...(onTimeout !== undefined && { on_timeout: onTimeout }),
-      ...(autoResume !== undefined && { auto_resume: autoResume }),
-    },
-    { signal: cli.signal },
-  );
+  const sandbox = await cli.sandbox(prefix);
+  const changes = { ttlMs: toMs(ttl), idleTimeoutMs: toMs(idle), onTimeout, autoResume };
+  const info = wireOf<SandboxInfo>(await sandbox.setTimeouts(changes, { signal: cli.signal }));
   if (cli.out.json) return cli.out.document(info);
   cli.out.rows([...sandboxColumns(), ...wideColumns()], [info], { wide: true });
 }

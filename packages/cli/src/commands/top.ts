@@ -1,4 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
+import type { Stats } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { collectLabelFilter } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -38,7 +40,7 @@ async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void
   const forkd = await cli.daemon();
   const { signal } = cli;
   const filter = { ...(tag !== undefined && { tag }), ...(label !== undefined && { label }) };
-  const measure = () => forkd.stats(filter, { signal });
+  const measure = async () => wireOf<Stats>(await forkd.stats({ ...filter, signal }));
   const isLive = process.stdout.isTTY && !cli.out.json && !once && !cli.environment.dumbTerminal;
   const isOnce = once === true || (!isLive && !cli.out.json);
   let before = await measure();

@@ -1,5 +1,6 @@
 import { AppError, similarNames } from "@forkd/contract/wire";
 import type { Tree } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { addTableOption, examples } from "../options/help.ts";
@@ -14,7 +15,7 @@ export function define(command: Command, toAction: ToAction): void {
 
 async function tree(cli: Cli, _options: unknown, tag: string | undefined): Promise<void> {
   const forkd = await cli.daemon();
-  const all = await forkd.tree({ signal: cli.signal });
+  const all = wireOf<Tree>(await forkd.tree({ signal: cli.signal }));
   const lineage = tag === undefined ? all : requireLineage(all, tag);
   if (cli.out.json) return cli.out.document(lineage);
   const { quiet, width } = cli.out;

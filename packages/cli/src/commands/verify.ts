@@ -1,5 +1,6 @@
 import { errorCodes, hazardIds, plural } from "@forkd/contract/wire";
 import type { HazardId, HazardOutcome, HazardResult, VerifyReport } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage, wholeNumber } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -64,8 +65,8 @@ async function verify(cli: Cli, { n, only, keep }: Options, tag: string): Promis
     onHazard: ({ id, outcome }) => progress.update(`${tag}: ${++done} checked, ${id}: ${words[outcome]}`),
   });
   progress[Symbol.dispose]();
-  if (cli.out.json) cli.out.document(report);
-  else await showReport(cli.out, report);
+  if (cli.out.json) cli.out.document(wireOf(report));
+  else await showReport(cli.out, wireOf(report));
   return report.outcome === "fail" ? errorCodes.unsafe_snapshot.exit : 0;
 }
 

@@ -1,3 +1,4 @@
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import type { Cli, ToAction } from "../cli.ts";
 import { examples } from "../options/help.ts";
@@ -12,8 +13,8 @@ async function version(cli: Cli): Promise<void> {
   const { findDaemon } = await import("../daemon/client.ts");
   const own = await ownVersion();
   const forkd = await findDaemon(cli.signal);
-  const daemon = forkd && (await forkd.call("version", {}, { signal: cli.signal }));
-  if (cli.out.json) return cli.out.document({ cli: own, daemon: daemon ?? null });
+  const daemon = forkd && (await forkd.version({ signal: cli.signal }));
+  if (cli.out.json) return cli.out.document({ cli: own, daemon: wireOf(daemon ?? null) });
   cli.out.line(`forkd ${own}`);
   cli.out.line(daemon === undefined ? "daemon not running" : `daemon ${daemon.version} (pid ${daemon.pid})`);
 }

@@ -1,4 +1,5 @@
 import type { WorkspaceInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
@@ -70,15 +71,18 @@ async function create(cli: Cli, options: CreateOptions, name: string): Promise<v
   const settings = { ...readLimits(options), ...readNetwork(options) };
   const forkd = await cli.daemon();
   using progress = cli.progress(`Forking ${name} from ${snapshot}`);
-  const request = { name, snapshot_tag: snapshot, env, labels: label, ttl_secs: ttl, ...settings };
-  const workspace = await forkd.call("createWorkspace", request, { idempotencyKey, signal: cli.signal });
+  const workspace = await forkd.workspaces.create(name, snapshot, {
+    ...{ env, labels: label, ttlMs: ttl === undefined ? undefined : ttl * 1000, ...settings },
+    ...{ idempotencyKey, signal: cli.signal },
+  });
   progress[Symbol.dispose]();
-  show(cli, workspace);
+  show(cli, wireOf(workspace));
 }
 
 async function ls(cli: Cli): Promise<void> {
   const forkd = await cli.daemon();
-  const workspaces = await forkd.workspaces.list({ signal: cli.signal });
+  const found = await forkd.workspaces.list({}, { signal: cli.signal }).all();
+  const workspaces = wireOf<WorkspaceInfo[]>(found);
   cli.out.list(workspaces, { columns, name: ({ name }) => name });
   if (workspaces.length === 0)
     cli.out.note("No workspaces. Run `forkd workspace create NAME --snapshot TAG` to create one.");
@@ -89,7 +93,7 @@ async function suspend(cli: Cli, _options: unknown, name: string): Promise<void>
   using progress = cli.progress(`Saving ${name} to disk`);
   const workspace = await forkd.workspaces.suspend(name, { signal: cli.signal });
   progress[Symbol.dispose]();
-  show(cli, workspace);
+  show(cli, wireOf(workspace));
 }
 
 async function resume(cli: Cli, _options: unknown, name: string): Promise<void> {
@@ -97,7 +101,7 @@ async function resume(cli: Cli, _options: unknown, name: string): Promise<void> 
   using progress = cli.progress(`Resuming ${name}`);
   const workspace = await forkd.workspaces.resume(name, { signal: cli.signal });
   progress[Symbol.dispose]();
-  show(cli, workspace);
+  show(cli, wireOf(workspace));
 }
 
 async function remove(cli: Cli, _options: unknown, name: string): Promise<number> {

@@ -1,7 +1,7 @@
 /** One command in many sandboxes: a few at a time, with an outcome for each. */
 import { AppError, errorCodes, toErrorBody } from "@forkd/contract/wire";
-import type { ErrorBody, ExecEvent, SandboxInfo } from "@forkd/contract";
-import type { CommandHandle, Forkd } from "@forkd/sdk";
+import type { ErrorBody, ExecEvent, ExecResult } from "@forkd/contract";
+import { wireOf, type CommandHandle, type Forkd, type SandboxInfo } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import { exitCodeOf, inCliWords } from "../terminal/exit-code.ts";
 import { signalExitCode } from "../terminal/interrupts.ts";
@@ -99,7 +99,7 @@ async function runInOne(cli: Cli, { forkd, args, options }: Group, one: One): Pr
 }
 
 async function collect(handle: CommandHandle, keep: number): Promise<Result> {
-  const { exec_id: _, stdout, stderr, truncated, ...exit } = await handle.wait();
+  const { exec_id: _, stdout, stderr, truncated, ...exit } = wireOf<ExecResult>(await handle.wait());
   const isCut = truncated || stdout.length > keep || stderr.length > keep;
   return { ...exit, stdout: stdout.slice(0, keep), stderr: stderr.slice(0, keep), truncated: isCut };
 }
@@ -115,7 +115,7 @@ async function show(cli: Cli, handle: CommandHandle, name: string): Promise<Resu
     for await (const event of handle) {
       if (event.type === "stdout" || event.type === "stderr")
         await lines[event.type].push(Buffer.from(event.data, event.encoding));
-      else if (event.type === "exit") exit = event;
+      else if (event.type === "exit") exit = wireOf<Exit>(event);
     }
   } finally {
     await lines.stdout.end();

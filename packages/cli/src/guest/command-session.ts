@@ -3,8 +3,7 @@
  * Shared by `exec`, `run` and `attach`.
  */
 import { advice, AppError, errorCodes } from "@forkd/contract/wire";
-import type { ExecEvent } from "@forkd/contract";
-import type { CommandHandle, Sandbox } from "@forkd/sdk";
+import { wireOf, type CommandEvent, type CommandHandle, type Sandbox } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import type { DetachKeys } from "../terminal/detach-keys.ts";
 import { openRawTerminal, terminalSize, watchTerminalSize } from "../terminal/terminal.ts";
@@ -45,7 +44,7 @@ export type Connection = {
   /** Aborts the handle when input was lost. */
   readonly inputLost: AbortController;
   /** What is shown in place of all events of the command. */
-  readonly events?: AsyncIterable<ExecEvent>;
+  readonly events?: AsyncIterable<CommandEvent>;
   /** Keys that end the connection and not the command. */
   readonly detachKeys?: DetachKeys;
 };
@@ -89,7 +88,7 @@ export function commandSettings(cli: Cli, options: CommandOptions) {
     env: { ...term, ...options.env },
     ...(options.workdir !== undefined && { cwd: options.workdir }),
     ...(options.user !== undefined && { user: options.user }),
-    ...(options.timeout !== undefined && { timeoutSecs: options.timeout }),
+    ...(options.timeout !== undefined && { timeoutMs: options.timeout * 1000 }),
   };
 }
 
@@ -138,21 +137,20 @@ function isLoss(error: unknown): error is AppError {
 /** A command may close its stdin or exit at any time; the exit event reports it. */
 function ignoreEnd(_error: unknown): void {}
 
-async function showOutput(cli: Cli, events: AsyncIterable<ExecEvent>): Promise<number> {
+async function showOutput(cli: Cli, events: AsyncIterable<CommandEvent>): Promise<number> {
   let exitCode = 1;
   for await (const event of events) {
-    if (cli.out.json) await cli.out.event(event);
+    if (cli.out.json) await cli.out.event(wireOf(event));
     else await showEvent(cli, event);
-    if (event.type === "exit")
-      exitCode = event.timed_out ? errorCodes.deadline_exceeded.exit : event.exit_code;
+    if (event.type === "exit") exitCode = event.timedOut ? errorCodes.deadline_exceeded.exit : event.exitCode;
   }
   return exitCode;
 }
 
-async function showEvent(cli: Cli, event: ExecEvent): Promise<void> {
+async function showEvent(cli: Cli, event: CommandEvent): Promise<void> {
   if (event.type === "stdout" || event.type === "stderr") {
     await cli.out.bytes(Buffer.from(event.data, event.encoding), event.type);
-  } else if (event.type === "exit" && event.timed_out) {
+  } else if (event.type === "exit" && event.timedOut) {
     cli.out.report("forkd: The command timed out and was killed");
   }
 }

@@ -40,7 +40,7 @@ export async function copyByArchive(
     // Does nothing if it has exited.
     await command.kill().catch(() => undefined);
   }
-  const { exit_code: code, stderr } = await ended;
+  const { exitCode: code, stderr } = await ended;
   if (code === noProgram) return false;
   // Killed here; any other code is what tar itself found wrong.
   if (failure !== undefined && (code === 0 || code === killed)) throw failure;

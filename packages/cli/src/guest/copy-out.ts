@@ -7,7 +7,7 @@ import { constants } from "node:fs";
 import { lstat, mkdir, open, stat, statfs, symlink, type FileHandle } from "node:fs/promises";
 import { dirname, join, posix } from "node:path";
 import { advice, AppError, errorMessage } from "@forkd/contract/wire";
-import type { FileEntry } from "@forkd/contract";
+import type { FileEntry } from "@forkd/sdk";
 import { usage } from "../options/arguments.ts";
 import type { Output } from "../terminal/output.ts";
 import { formatBytes } from "../terminal/table.ts";

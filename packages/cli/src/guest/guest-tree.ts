@@ -4,7 +4,7 @@
  */
 import { posix } from "node:path";
 import { advice, AppError } from "@forkd/contract/wire";
-import type { FileEntry } from "@forkd/contract";
+import type { FileEntry } from "@forkd/sdk";
 import type { CopyRun } from "./copy-report.ts";
 import { inParallel } from "./in-parallel.ts";
 

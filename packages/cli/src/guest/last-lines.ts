@@ -1,7 +1,7 @@
 /** The events of a command from its last lines on, for `attach --tail`. */
-import type { ExecEvent } from "@forkd/contract";
+import type { CommandEvent } from "@forkd/sdk";
 
-type OutputEvent = Extract<ExecEvent, { type: "stdout" | "stderr" }>;
+type OutputEvent = Extract<CommandEvent, { type: "stdout" | "stderr" }>;
 type Counts = { readonly stdout: number; readonly stderr: number };
 
 /** What a guest keeps of each stream of a command. */
@@ -20,9 +20,9 @@ export function firstKept(written: Counts): Counts {
  * output is kept until the stream has reached `written`, or the command has exited.
  */
 export async function* lastLines(
-  events: AsyncIterable<ExecEvent>,
+  events: AsyncIterable<CommandEvent>,
   { count, written }: { count: number; written: Counts },
-): AsyncGenerator<ExecEvent> {
+): AsyncGenerator<CommandEvent> {
   const held = { stdout: new Held(count, written.stdout), stderr: new Held(count, written.stderr) };
   for await (const event of events) {
     if (event.type === "stdout" || event.type === "stderr") yield* held[event.type].pass(event);

@@ -2,7 +2,8 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { AppError, errorMessage, isSandbox } from "@forkd/contract/wire";
-import type { ForkEntry, RequestOf } from "@forkd/contract";
+import type { ForkEntry } from "@forkd/contract";
+import type { ForkOptions, Variation } from "@forkd/sdk";
 import type { Command } from "commander";
 import { collectEnv, collectLabel, parseLifetime } from "./arguments.ts";
 import type { Cli } from "../cli.ts";
@@ -22,7 +23,7 @@ export type ChildOptions = LimitOptions &
     vary?: string;
     idempotencyKey?: string;
   };
-type ChildSettings = Pick<RequestOf<"fork">, "env" | "labels" | "ttl_secs" | "vary"> &
+type ChildSettings = Pick<ForkOptions, "env" | "labels" | "ttlMs" | "vary"> &
   ReturnType<typeof readLimits> &
   ReturnType<typeof readNetwork>;
 
@@ -42,12 +43,12 @@ export function addSandboxOptions(command: Command): Command {
     .option("--vary <file>", "Read {env, values} per child from a JSON file; - is stdin");
 }
 
-/** The fields of a request that the options set. */
+/** What the options set. */
 export async function readChildSettings(options: ChildOptions): Promise<ChildSettings> {
   return {
     ...(options.env && { env: options.env }),
     ...(options.label && { labels: options.label }),
-    ...(options.ttl !== undefined && { ttl_secs: options.ttl }),
+    ...(options.ttl !== undefined && { ttlMs: options.ttl * 1000 }),
     ...readLimits(options),
     ...readNetwork(options),
     ...(options.vary !== undefined && { vary: await readVariations(options.vary) }),
@@ -72,7 +73,7 @@ export async function showChildren(cli: Cli, entries: readonly ForkEntry[]): Pro
   return exitCode;
 }
 
-async function readVariations(source: string): Promise<NonNullable<ChildSettings["vary"]>> {
+async function readVariations(source: string): Promise<Variation[]> {
   const content =
     source === "-" ? await text(process.stdin) : await readFile(source, "utf8").catch(cannotRead(source));
   try {

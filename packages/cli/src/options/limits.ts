@@ -1,5 +1,6 @@
 /** Limits and timeouts of sandboxes: options of `fork`, `branch` and `workspace create`, and their output. */
-import type { RequestOf, SandboxInfo } from "@forkd/contract";
+import type { SandboxInfo } from "@forkd/contract";
+import type { SandboxOptions } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { parseLifetime, wholeNumber } from "./arguments.ts";
 import { formatSeconds } from "../terminal/table.ts";
@@ -40,28 +41,28 @@ export function addLimitOptions(command: Command): Command {
     .option("--auto-resume", "Resume a paused sandbox when a call needs it");
 }
 
-type LimitFields = Pick<RequestOf<"fork">, "limits" | "idle_timeout_secs" | "on_timeout" | "auto_resume">;
+type LimitFields = Pick<SandboxOptions, "limits" | "idleTimeoutMs" | "onTimeout" | "autoResume">;
 
-/** The fields of a request that the options set. */
+/** What the options set. */
 export function readLimits(options: LimitOptions): LimitFields {
   const { ioReadMbps, ioWriteMbps, netMbps, netLimitMib } = options;
   const limits: LimitFields["limits"] = {
-    ...(options.memoryLimitMib !== undefined && { memory_mib: options.memoryLimitMib }),
-    ...(options.cpuPercent !== undefined && { cpu_percent: options.cpuPercent }),
+    ...(options.memoryLimitMib !== undefined && { memoryMib: options.memoryLimitMib }),
+    ...(options.cpuPercent !== undefined && { cpuPercent: options.cpuPercent }),
     ...(options.pids !== undefined && { pids: options.pids }),
-    ...(ioReadMbps !== undefined && { io_read_bps: ioReadMbps * megabyte }),
-    ...(ioWriteMbps !== undefined && { io_write_bps: ioWriteMbps * megabyte }),
-    ...(options.diskLimitMib !== undefined && { disk_mib: options.diskLimitMib }),
-    ...(netMbps !== undefined && { net_bps: netMbps * megabyte }),
-    ...(netLimitMib !== undefined && { net_bytes: netLimitMib * mebibyte }),
-    ...(options.netConnections !== undefined && { net_connections: options.netConnections }),
-    ...(options.bestEffort && { best_effort: true }),
+    ...(ioReadMbps !== undefined && { ioReadBps: ioReadMbps * megabyte }),
+    ...(ioWriteMbps !== undefined && { ioWriteBps: ioWriteMbps * megabyte }),
+    ...(options.diskLimitMib !== undefined && { diskMib: options.diskLimitMib }),
+    ...(netMbps !== undefined && { netBps: netMbps * megabyte }),
+    ...(netLimitMib !== undefined && { netBytes: netLimitMib * mebibyte }),
+    ...(options.netConnections !== undefined && { netConnections: options.netConnections }),
+    ...(options.bestEffort && { bestEffort: true }),
   };
   return {
     ...(Object.keys(limits).length > 0 && { limits }),
-    ...(options.idleTimeout !== undefined && { idle_timeout_secs: options.idleTimeout }),
-    ...(options.onTimeout !== undefined && { on_timeout: options.onTimeout }),
-    ...(options.autoResume && { auto_resume: true }),
+    ...(options.idleTimeout !== undefined && { idleTimeoutMs: options.idleTimeout * 1000 }),
+    ...(options.onTimeout !== undefined && { onTimeout: options.onTimeout }),
+    ...(options.autoResume && { autoResume: true }),
   };
 }
 

@@ -1,20 +1,15 @@
 /** Branches a sandbox and prints the timings; shared by `branch` and `snapshot --from-sandbox`. */
-import type { BranchResult, RequestOf } from "@forkd/contract";
+import type { BranchResult } from "@forkd/contract";
+import { wireOf, type BranchOptions } from "@forkd/sdk";
 import { showChildren } from "../options/children.ts";
 import type { Cli } from "../cli.ts";
 import { formatBytes } from "../terminal/table.ts";
 
 /** Prints the tag and the children to stdout. Resolves to the exit code. */
-export async function branchSandbox(
-  cli: Cli,
-  prefix: string,
-  request: Omit<RequestOf<"branch">, "id">,
-  idempotencyKey?: string,
-): Promise<number> {
-  const forkd = await cli.daemon();
-  const [id = prefix] = await cli.sandboxIds(forkd, [prefix]);
-  using progress = cli.progress(`Branching ${id}`);
-  const result = await forkd.call("branch", { id, ...request }, { signal: cli.signal, idempotencyKey });
+export async function branchSandbox(cli: Cli, prefix: string, options: BranchOptions): Promise<number> {
+  const sandbox = await cli.sandbox(prefix);
+  using progress = cli.progress(`Branching ${sandbox.id}`);
+  const result = wireOf<BranchResult>(await sandbox.branch({ ...options, signal: cli.signal }));
   progress[Symbol.dispose]();
   if (cli.out.json) {
     cli.out.document(result);

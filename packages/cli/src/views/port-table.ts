@@ -1,5 +1,6 @@
 /** The open ports of a sandbox as a table. */
 import type { PortInfo } from "@forkd/contract";
+import { wireOf } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import { formatAge, type Column } from "../terminal/table.ts";
 
@@ -19,7 +20,7 @@ const columns: readonly Column<PortInfo>[] = [
 
 export async function listPorts(cli: Cli, prefix: string): Promise<void> {
   const sandbox = await cli.sandbox(prefix);
-  const ports = await sandbox.ports.list({ signal: cli.signal });
+  const ports = wireOf<PortInfo[]>(await sandbox.ports.list({ signal: cli.signal }));
   cli.out.list(ports, { columns, name: ({ port }) => String(port) });
   if (ports.length === 0) cli.out.note("No open ports. Run `forkd port ID PORT` to open one.");
 }

@@ -3,7 +3,7 @@
  * --json one JSON object per line. Events update the list; it is read again when events may be missing.
  */
 import type { ForkdEvent, SandboxInfo } from "@forkd/contract";
-import type { Forkd } from "@forkd/sdk";
+import { wireOf, type Forkd } from "@forkd/sdk";
 import type { Cli } from "../cli.ts";
 import { liveScreen } from "../terminal/live-screen.ts";
 import { reasonColumns, sandboxColumns } from "./sandbox-table.ts";
@@ -26,7 +26,7 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
     (state === undefined || info.state === state) &&
     (owner === undefined || info.owner === owner);
   const readAgain = async () => {
-    const found = await forkd.sandboxes.list(filter, { signal });
+    const found = wireOf<SandboxInfo[]>(await forkd.sandboxes.list(filter, { signal }).all());
     known.clear();
     for (const info of found.filter(isListed)) known.set(info.id, info);
   };
@@ -40,7 +40,8 @@ export async function watchSandboxes(cli: Cli, forkd: Forkd, { filter, isShown }
     : undefined;
   // An unknown id makes the first event `reset`, so that the stream is open before the list is read.
   const events = forkd.events({ types: ["sandbox.*"], labels: label, signal, after: `${"0".repeat(12)}-0` });
-  for await (const event of events) {
+  for await (const each of events) {
+    const event = wireOf<ForkdEvent>(each);
     if (event.type === "reset") {
       await readAgain();
       if (!isLive) for (const info of known.values()) await report(cli, "listed", info);

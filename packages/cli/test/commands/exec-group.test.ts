@@ -29,7 +29,7 @@ test("exec --label runs in all sandboxes, prefixes lines, and exits with the fir
     "forkd: sb-ab000000: exit code 7",
     "sb-ab000000 | bad",
   ]);
-  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?label=job%3D42&limit=1000");
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?limit=1000&label=job%3D42");
   const bodies = daemon.asked.filter(({ method }) => method === "POST").map(({ body }) => body);
   assert.ok(bodies.every((body) => body.includes('"args":["sh","-c","x"]')));
   assert.equal(bodies.length, 2);

@@ -105,12 +105,12 @@ test("ls and images send filters, and print at most --limit entries", async () =
     daemon,
   );
   assert.equal(stdout, `${idA}\n`);
-  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?label=a%3D1&label=b&state=running&owner=me&limit=1000");
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?limit=1000&label=a%3D1&label=b&state=running&owner=me");
   await runCli(
     ["images", "--state", "ready", "--parent", "py", "--from-sandbox", idA, "--limit", "5"],
     daemon,
   );
-  assert.equal(daemon.asked[1]?.path, `/v1/snapshots?state=ready&parent=py&branched_from=${idA}&limit=5`);
+  assert.equal(daemon.asked[1]?.path, `/v1/snapshots?limit=5&state=ready&parent=py&branched_from=${idA}`);
 });
 
 const stats = (at: number, ...sandboxes: Partial<SandboxStats>[]): Stats => ({

@@ -76,7 +76,8 @@ export type AppErrorOptions = {
  * words.
  */
 export class AppError extends Error {
-  override readonly name: string = "AppError";
+  /** Clients know the class by this name. */
+  override readonly name: string = "ForkdError";
   readonly code: ErrorCode;
   readonly details: Readonly<Record<string, unknown>>;
   declare readonly remedy?: Remedy;

@@ -6,6 +6,7 @@ export { deadlineSignal, type DeadlineSignal } from "./deadline-signal.ts";
 export { defaultDataDir, defaultRuntimeDir, type DirectoryFacts } from "./directories.ts";
 export { eventTypes } from "./event-types.ts";
 export { AppError, errorCodes, errorMessage, fromErrorBody, toAppError, toErrorBody } from "./errors.ts";
+export { opaqueFields, requestFields } from "./fields.gen.ts";
 export { hazardIds } from "./hazards.ts";
 export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";

@@ -186,16 +186,16 @@ test("the SDK makes, lists and removes keys, and uses one", async () => {
   const expiresAt = new Date(Date.now() + 60_000);
   const made = await forkd.keys.create("ci", { scope: "read", expiresAt, maxSandboxes: 2, maxMemoryMib: 64 });
   assert.deepEqual(
-    [made.scope, made.max_sandboxes, made.max_memory_mib, made.expires_at_unix],
-    ["read", 2, 64, Math.floor(expiresAt.getTime() / 1000)],
+    [made.scope, made.maxSandboxes, made.maxMemoryMib, made.expiresAt],
+    ["read", 2, 64, new Date(Math.floor(expiresAt.getTime() / 1000) * 1000)],
   );
   const caller = new Forkd({ transport: nodeTransport({ url: server.url, token: made.key }) });
-  assert.deepEqual(await caller.snapshots.list(), []);
+  assert.deepEqual(await caller.snapshots.list().all(), []);
   await assert.rejects(caller.keys.list(), { code: "forbidden" });
   assert.deepEqual(
     (await forkd.keys.list()).map(({ name }) => name),
     ["ci"],
   );
   await forkd.keys.remove("ci");
-  await assert.rejects(caller.snapshots.list(), { code: "unauthenticated" });
+  await assert.rejects(caller.snapshots.list().all(), { code: "unauthenticated" });
 });

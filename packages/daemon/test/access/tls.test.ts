@@ -63,16 +63,16 @@ test("the SDK talks TLS to a daemon whose certificate it is given, and to no oth
   await using server = await startServer(handlers, nullLogger(), { server: { tls: secure } });
   assert.match(server.url, /^https:/);
   const trusting = await connect({ url: server.url, token, caFile: pair.cert });
-  assert.deepEqual(await trusting.snapshots.list(), []);
+  assert.deepEqual(await trusting.snapshots.list().all(), []);
   const byName = await connect({
     url: server.url.replace("127.0.0.1", "localhost"),
     token,
     caFile: pair.cert,
   });
-  assert.deepEqual(await byName.snapshots.list(), []);
+  assert.deepEqual(await byName.snapshots.list().all(), []);
   for (const caFile of [undefined, other.cert]) {
     const strange = await connect({ url: server.url, token, caFile });
-    await assert.rejects(strange.snapshots.list(), {
+    await assert.rejects(strange.snapshots.list().all(), {
       code: "daemon_unreachable",
       remedy: { action: "trust_certificate" },
     });
@@ -91,7 +91,7 @@ test("TLS below 1.2 and plain HTTP are refused", async () => {
   const old = { minVersion: "TLSv1", maxVersion: "TLSv1.1", ciphers: "ALL:@SECLEVEL=0" } as const;
   await assert.rejects(peerName(server.url, old));
   const plain = await connect({ url: server.url.replace("https", "http"), token });
-  await assert.rejects(plain.snapshots.list(), { code: "daemon_unreachable" });
+  await assert.rejects(plain.snapshots.list().all(), { code: "daemon_unreachable" });
 });
 
 test("a new pair is used when the files change; a pair that does not match leaves the old one in use", async () => {
@@ -174,7 +174,7 @@ test("SIGHUP makes a daemon read certificate and token again and reopen the audi
   assert.deepEqual([record["url"], record["token_file"]], [url, tokenPath]);
   // The client finds the token through the daemon's record.
   const local = await connect({ url, dataDir: join(dir, "data"), caFile: pair.cert });
-  assert.deepEqual(await local.snapshots.list(), []);
+  assert.deepEqual(await local.snapshots.list().all(), []);
 
   await rename(audit, `${audit}.1`);
   await writeFile(pair.cert, await readFile(second.cert));
@@ -186,7 +186,7 @@ test("SIGHUP makes a daemon read certificate and token again and reopen the audi
   while (reloaded["outcome"] !== "ok") reloaded = await next("tls.reload");
   assert.equal(await peerName(url), "second");
   const call = async (bearer: string) =>
-    (await connect({ url, token: bearer, caFile: pair.cert })).snapshots.list();
+    (await connect({ url, token: bearer, caFile: pair.cert })).snapshots.list().all();
   // The token is read after the certificate; until then the old one counts.
   for (;;) {
     const answer = await call(after).catch((error: Error & { code: string }) => error.code);

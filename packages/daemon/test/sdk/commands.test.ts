@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError, type ExecEvent, type ExecResult } from "@forkd/contract";
-import { CommandError } from "@forkd/sdk";
+import { CommandError, wireOf } from "@forkd/sdk";
 import { withSandbox } from "./support.ts";
 import { deferred } from "../support.ts";
 
@@ -20,16 +20,16 @@ test("commands.run() returns the result, and throws with check", async () => {
   await using opened = await withSandbox({
     exec: async (input) => {
       assert.deepEqual([input.args, input.cwd, input.timeout_secs], [["ls", "-l"], "/w", 5]);
-      return { ...result, exit_code: 2, stderr: "bad\n" };
+      return events(started, { type: "stderr", offset: 0, data: "bad\n", encoding: "utf8" }, failed);
     },
   });
-  const options = { cwd: "/w", timeoutSecs: 5 };
-  assert.equal((await opened.sandbox.commands.run(["ls", "-l"], options)).exit_code, 2);
+  const options = { cwd: "/w", timeoutMs: 5000 };
+  assert.equal((await opened.sandbox.commands.run(["ls", "-l"], options)).exitCode, 2);
   await assert.rejects(
     opened.sandbox.commands.run(["ls", "-l"], { ...options, check: true }),
     (error: CommandError) => {
       assert.ok(error instanceof CommandError);
-      assert.equal(error.result.exit_code, 2);
+      assert.equal(error.result.exitCode, 2);
       assert.match(error.message, /exit code 2\nbad/);
       return true;
     },
@@ -42,6 +42,7 @@ function events(...items: ExecEvent[]): AsyncIterable<ExecEvent> {
   })();
 }
 const started: ExecEvent = { type: "started", exec_id: 3, pid: 9 };
+const failed: ExecEvent = { type: "exit", exit_code: 2, timed_out: false, duration_ms: 1 };
 const exit: ExecEvent = { type: "exit", exit_code: 4, timed_out: false, duration_ms: 1 };
 const output: ExecEvent[] = [
   { type: "stdout", offset: 0, data: "a", encoding: "utf8" },
@@ -53,17 +54,17 @@ test("commands.start() gives a handle to wait for, to iterate, or both", async (
   await using opened = await withSandbox({ exec: async () => events(started, ...output, exit) });
   const waited = await (await opened.sandbox.commands.start(["x"])).wait();
   const expected = { ...result, stdout: "ab\0", stderr: "\ufffd", exit_code: 4 };
-  assert.deepEqual(waited, expected);
+  assert.deepEqual(wireOf(waited), expected);
 
   const handle = await opened.sandbox.commands.start(["x"]);
   assert.deepEqual([handle.execId, handle.pid], [3, 9]);
-  const seen: ExecEvent[] = [];
+  const seen: unknown[] = [];
   const both = handle[Symbol.asyncIterator]();
   const late = handle.wait();
   for await (const event of both) seen.push(event);
-  assert.deepEqual(seen, [started, ...output, exit]);
-  assert.deepEqual(await late, expected);
-  assert.deepEqual(await handle.wait(), expected);
+  assert.deepEqual(wireOf(seen), [started, ...output, exit]);
+  assert.deepEqual(wireOf(await late), expected);
+  assert.equal(await handle.wait(), await late);
 });
 
 test("a handle's input arrives in order, and signals and sizes reach the daemon", async () => {
@@ -95,7 +96,7 @@ test("a handle's input arrives in order, and signals and sizes reach the daemon"
   await handle.kill();
   assert.deepEqual(calls, [2, 524_288, 75_712, "eof", [7, 8], "SIGINT", "SIGKILL"]);
   over.resolve();
-  assert.equal((await handle.wait()).exit_code, 4);
+  assert.equal((await handle.wait()).exitCode, 4);
 });
 
 test("a handle that is left or aborted ends the command's request", async () => {
@@ -144,7 +145,7 @@ test("a failure in a stream is thrown by the iteration and by wait()", async () 
   await assert.rejects(handle.wait(), { code: "sandbox_dead" });
   await assert.rejects(
     async () => {
-      for await (const event of opened.sandbox.evalStream("x")) assert.equal(event.type, "stdout");
+      for await (const event of opened.sandbox.eval("x")) assert.equal(event.type, "stdout");
     },
     { code: "kernel_failed" },
   );
@@ -165,8 +166,9 @@ test("background() and attach() use the same command, which may be silent", asyn
       })();
     },
   });
-  const { exec_id } = await opened.sandbox.commands.background(["sleep", "1"]);
-  const handle = await opened.sandbox.commands.attach(exec_id, { stdoutOffset: 1 });
+  const background = await opened.sandbox.commands.run(["sleep", "1"], { background: true });
+  assert.deepEqual([background.execId, background.pid], [3, 9]);
+  const handle = await opened.sandbox.commands.attach(background, { stdoutOffset: 1 });
   attached.resolve();
   assert.deepEqual([handle.execId, handle.pid], [3, undefined]);
   assert.equal((await handle.wait()).stdout, "b\0");

@@ -8,7 +8,7 @@ import {
   type VerifyEvent,
   type VerifyReport,
 } from "@forkd/contract";
-import { fetchTransport, ForkError, Forkd, Sandbox } from "@forkd/sdk";
+import { fetchTransport, ForkError, Forkd, Sandbox, wireOf } from "@forkd/sdk";
 import { connect } from "@forkd/sdk/node";
 import { buildEvents } from "../../src/handlers/build-events.ts";
 import { workEvents } from "../../src/handlers/work-events.ts";
@@ -46,26 +46,25 @@ test("fork() gives sandboxes and errors, over the unix socket and over fetch", a
     new Forkd({ transport: fetchTransport({ url: server.url, token }) }),
   ]) {
     const options = {
-      n: 2,
       env: { A: "1" },
       labels: { l: "v" },
       vary: [{ values: { seed: 1 } }],
-      ttlSecs: 60,
+      ttlMs: 60_000,
     };
-    const [first, second] = await forkd.fork("py", options);
+    const [first, second] = await forkd.fork("py", 2, options);
     assert.ok(first instanceof Sandbox);
-    assert.deepEqual(first.info, info);
+    assert.deepEqual(wireOf(first), info);
     assert.ok(second instanceof ForkError && second instanceof AppError);
     assert.deepEqual([second.code, second.index, second.message], ["capacity_exhausted", 1, "no room"]);
   }
 });
 
-test("forkOne() throws what the child's entry says", async () => {
+test("create() throws what the child's entry says", async () => {
   await using server = await startServer({
     fork: async () => [{ index: 0, error: "no room", code: "capacity_exhausted", details: {} }],
   });
   const forkd = await connect({ socket: server.socket });
-  await assert.rejects(forkd.forkOne("py"), { code: "capacity_exhausted" });
+  await assert.rejects(forkd.create("py"), { code: "capacity_exhausted" });
 });
 
 test("a wrong token is unauthenticated; errors carry the request id", async () => {
@@ -103,11 +102,15 @@ test("eval() passes its options and gives the result", async () => {
         [input.code, input.language, input.context, input.timeout_secs],
         ["1+1", "python", "c", 3],
       );
-      return value;
+      return (async function* () {
+        yield { type: "stdout" as const, offset: 0, data: "said", encoding: "utf8" as const };
+        yield { type: "result" as const, result: value };
+      })();
     },
   });
-  const options = { language: "python", context: "c", timeoutSecs: 3 } as const;
-  assert.deepEqual(await opened.sandbox.eval("1+1", options), value);
+  const options = { language: "python", context: "c", timeoutMs: 3000 } as const;
+  const result = await opened.sandbox.eval("1+1", options);
+  assert.deepEqual(wireOf(result), { ...value, stdout: "said" });
 });
 
 test("files go both ways byte by byte", async () => {
@@ -169,7 +172,7 @@ test("snapshots.build() reports progress; failures come as errors before and aft
   const { snapshots } = opened.forkd;
   const steps: string[] = [];
   const onProgress = (progress: { step: string }) => void steps.push(progress.step);
-  assert.deepEqual(await snapshots.build({ tag: "py", recipe: "/r" }, { onProgress }), snapshot);
+  assert.deepEqual(wireOf(await snapshots.build({ tag: "py", recipe: "/r" }, { onProgress })), snapshot);
   assert.deepEqual(steps, ["boot"]);
   await assert.rejects(snapshots.build({ tag: "taken", recipe: "/r" }), { code: "snapshot_exists" });
   await assert.rejects(snapshots.build({ tag: "bad", recipe: "/r" }), { code: "engine_failed" });
@@ -217,7 +220,7 @@ test("snapshots.verify() reports progress and hazards, and resolves with the rep
     onProgress: ({ message }) => seen.push(message),
     onHazard: ({ id, outcome }) => seen.push(`${id} ${outcome}`),
   });
-  assert.deepEqual(found, report);
+  assert.deepEqual(wireOf(found), report);
   assert.deepEqual(seen, ["forking", "entropy fail"]);
   await assert.rejects(snapshots.verify("none"), { code: "snapshot_not_found" });
   await assert.rejects(snapshots.verify("py", { n: 1 }), { code: "invalid_request" });
@@ -230,7 +233,7 @@ test("a sandbox is killed at the end of its block, once", async () => {
       if (kills++ > 0) throw new AppError("sandbox_not_found", "Gone");
       return undefined;
     },
-    setTtl: (input) => ({ ...info, expires_at_unix: input.ttl_secs ?? 0 }),
+    setTimeouts: (input) => ({ ...info, expires_at_unix: input.ttl_secs ?? 0 }),
     logs: async (input) => {
       assert.deepEqual([input.follow, input.tail], [true, 5]);
       return (async function* () {
@@ -240,8 +243,8 @@ test("a sandbox is killed at the end of its block, once", async () => {
   });
   {
     await using sandbox = await opened.forkd.sandboxes.get(sandboxId);
-    await sandbox.setTtl(9);
-    assert.equal(sandbox.info.expires_at_unix, 9);
+    await sandbox.setTimeouts({ ttlMs: 9000 });
+    assert.deepEqual(sandbox.info.expiresAt, new Date(9000));
     for await (const chunk of sandbox.logs({ follow: true, tail: 5 })) assert.equal(String(chunk), "line\n");
     await sandbox.kill();
   }

@@ -138,7 +138,7 @@ test("ensureInitramfs() reports how to build the agent", async (t) => {
   const dir = await temporaryDirectory(t);
   const input = { agentPath: join(dir, "none"), modulesDir: null };
   await assert.rejects(ensureInitramfs(dir, input), {
-    name: "AppError",
+    name: "ForkdError",
     code: "host_not_ready",
     message: `Cannot find the guest agent at "${input.agentPath}"`,
     remedy: { action: "advice", text: "Build it with `make -C guest`." },

@@ -141,7 +141,7 @@ test("VmmProcess.start() names a missing program", async (t) => {
   const dir = await temporaryDirectory(t);
   const options = { args: [], logPath: join(dir, "log"), consolePath: join(dir, "console") };
   await assert.rejects(VmmProcess.start({ ...options, program: join(dir, "no-qemu") }), {
-    name: "AppError",
+    name: "ForkdError",
     code: "host_not_ready",
     message: /Cannot start .*no-qemu: .*ENOENT/,
     remedy: { action: "run_doctor" },

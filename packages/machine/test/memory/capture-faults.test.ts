@@ -164,7 +164,7 @@ test("arm() refuses a file that is not mapped, has another size or is mapped sha
 });
 
 const full = {
-  name: "AppError",
+  name: "ForkdError",
   code: "disk_full",
   message: /^No space is left on the disk: ENOSPC/,
   remedy: { action: "free_disk" },

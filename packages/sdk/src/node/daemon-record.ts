@@ -5,7 +5,17 @@ import { join, resolve } from "node:path";
 import { AppError } from "@forkd/contract/wire";
 import type { Transport, TransportRequest } from "../transport.ts";
 
-export type DaemonRecord = { pid?: number; socket?: string; url?: string; token_file?: string };
+/** What a running daemon writes into its data directory: where it listens, and where its token is. */
+export type DaemonRecord = {
+  /** Process id of the daemon. */
+  pid?: number;
+  /** Its unix socket. */
+  socket?: string;
+  /** Its address on TCP. */
+  url?: string;
+  /** File with its token. */
+  token_file?: string;
+};
 
 const maxRecordBytes = 64 * 1024;
 

@@ -141,9 +141,9 @@ export class Reader implements AsyncDisposable {
     const socket = join(this.#dir, "run/forkd.sock");
     if (!existsSync(socket)) return;
     const forkd = await connect({ socket });
-    const [any] = await forkd.snapshots.list({ limit: 1 });
+    const [any] = await forkd.snapshots.list({ limit: 1 }).all();
     if (any === undefined) return;
-    const sandbox = await forkd.forkOne(any.tag, { labels: { job: "42" } });
+    const sandbox = await forkd.create(any.tag, { labels: { job: "42" } });
     const { pid } = sandbox.info;
     assert.ok(pid !== undefined);
     process.kill(pid, "SIGKILL");

@@ -20,7 +20,9 @@ export function programOf(blocks: readonly Block[]): string {
 /** Checks and compiles the program; returns the path of the output. */
 export function compile(program: string, dir: string): string {
   writeFileSync(join(dir, "package.json"), '{ "type": "module" }');
-  writeFileSync(join(dir, "page.ts"), program);
+  // A page names the published package, whose entries are those of the SDK.
+  const own = program.replaceAll('from "forkd"', 'from "@forkd/sdk/node"');
+  writeFileSync(join(dir, "page.ts"), own.replaceAll('from "forkd/browser"', 'from "@forkd/sdk"'));
   const compilerOptions = {
     target: "es2022",
     module: "nodenext",

@@ -3,7 +3,7 @@
  * which of them it is after a fault, and fails on any other.
  */
 import assert from "node:assert/strict";
-import { AppError, type Sandbox } from "@forkd/sdk";
+import { ForkdError, type Sandbox } from "@forkd/sdk";
 import { until } from "@forkd/test-support";
 import { emptyChain, look, type Chain } from "./ledger.ts";
 import { baseTag, type Moment, type World } from "./world.ts";
@@ -74,7 +74,7 @@ export class LaneState {
   }
 
   async #settleSandboxes(moment: Moment): Promise<void> {
-    const listed = await this.#world.forkd.sandboxes.list({ label: `lane=${this.#name}` });
+    const listed = await this.#world.forkd.sandboxes.list({ label: `lane=${this.#name}` }).all();
     for (const { id } of listed) if (!this.sandboxes.has(id)) await this.#world.forkd.sandboxes.kill(id);
     for (const known of [...this.sandboxes.values()]) await this.#settleSandbox(known, moment);
   }
@@ -83,7 +83,7 @@ export class LaneState {
     const info = await this.get(known).then(
       (sandbox) => sandbox.info,
       (error: unknown) => {
-        const isGone = error instanceof AppError && error.code === "sandbox_not_found";
+        const isGone = error instanceof ForkdError && error.code === "sandbox_not_found";
         if (!isGone || !known.may.has("gone")) throw error as Error;
         return undefined;
       },
@@ -115,7 +115,7 @@ export class LaneState {
       known.since = moment;
     } catch (error) {
       if (!hadTrouble || this.#world.daemonWasKilled(moment)) throw error;
-      if (error instanceof AppError && !this.#world.excuses(error, known.since)) throw error;
+      if (error instanceof ForkdError && !this.#world.excuses(error, known.since)) throw error;
       this.#world.note("guest disk failed", known.id);
       await this.drop(known);
     }
@@ -128,7 +128,7 @@ export class LaneState {
   }
 
   async #settleTags(): Promise<void> {
-    const listed = await this.#world.forkd.snapshots.list();
+    const listed = await this.#world.forkd.snapshots.list().all();
     const mine = listed.filter(({ tag }) => tag.startsWith(`${this.#name}-`));
     for (const [tag, { isSure }] of this.tags) {
       const found = mine.find((each) => each.tag === tag);
@@ -146,12 +146,12 @@ export class LaneState {
     try {
       await this.#world.forkd.snapshots.remove(tag);
     } catch (error) {
-      if (!(error instanceof AppError && error.code === "snapshot_not_found")) throw error;
+      if (!(error instanceof ForkdError && error.code === "snapshot_not_found")) throw error;
     }
   }
 
   async #isWritten(tag: string): Promise<boolean> {
-    const found = (await this.#world.forkd.snapshots.list()).find((each) => each.tag === tag);
+    const found = (await this.#world.forkd.snapshots.list().all()).find((each) => each.tag === tag);
     return found?.status !== "writing";
   }
 }

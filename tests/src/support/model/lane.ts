@@ -6,7 +6,7 @@
  * the world ended the operation, the daemon is asked which outcome it was.
  */
 import assert from "node:assert/strict";
-import { AppError } from "@forkd/sdk";
+import { ForkdError } from "@forkd/sdk";
 import { until } from "@forkd/test-support";
 import type { Random } from "../random.ts";
 import { processExists } from "../sandboxes.ts";
@@ -44,7 +44,10 @@ export class Lane {
       if (!this.#world.diskWasFull(moment) && !this.#world.daemonWasKilled(moment)) return;
     } catch (error) {
       if (!this.#world.excuses(error, moment)) throw new Error(`${this.#name}: ${name}`, { cause: error });
-      this.#world.note("excused", `${this.#name} ${error instanceof AppError ? error.code : String(error)}`);
+      this.#world.note(
+        "excused",
+        `${this.#name} ${error instanceof ForkdError ? error.code : String(error)}`,
+      );
     }
     await this.#state.settle();
   }
@@ -108,7 +111,7 @@ export class Lane {
     const tag = this.#pickTag();
     const states = this.#state.statesOf(tag);
     const moment = this.#world.now;
-    const child = await this.#forkd.forkOne(tag, { labels: { lane: this.#name } });
+    const child = await this.#forkd.create(tag, { labels: { lane: this.#name } });
     const known: Known = {
       id: child.id,
       phase: "running",
@@ -197,7 +200,7 @@ export class Lane {
       await (await this.#state.get(known)).rewind(tag);
     } catch (error) {
       // Neither an ancestor nor a branch of it.
-      if (!(error instanceof AppError) || !["invalid_request", "wrong_state"].includes(error.code))
+      if (!(error instanceof ForkdError) || !["invalid_request", "wrong_state"].includes(error.code))
         throw error;
       known.states = before;
       known.mayLackSaved = couldLackSaved;
@@ -224,7 +227,7 @@ export class Lane {
       await this.#forkd.snapshots.remove(tag);
       this.#state.tags.delete(tag);
     } catch (error) {
-      if (!(error instanceof AppError) || error.code !== "snapshot_in_use") throw error;
+      if (!(error instanceof ForkdError) || error.code !== "snapshot_in_use") throw error;
       outcome.isSure = true;
       // Its users are in the way of it for ever otherwise.
       const known = this.#random.pick([...this.#state.sandboxes.values()]);
@@ -265,7 +268,7 @@ export class Lane {
     await this.#killMachine(known);
     const error = await branching;
     const codes = ["engine_failed", "agent_unreachable", "sandbox_dead", "sandbox_paused", "wrong_state"];
-    if (error !== undefined && !(error instanceof AppError && codes.includes(error.code)))
+    if (error !== undefined && !(error instanceof ForkdError && codes.includes(error.code)))
       throw error as Error;
     await until(
       "the daemon has noticed",
@@ -287,7 +290,7 @@ export class Lane {
     const offset = (this.#random.below(5) - 2) * daySecs;
     const time = Math.floor(Date.now() / 1000) + offset;
     const sandbox = await this.#state.get(known);
-    await sandbox.commands.run(["date", "-s", `@${time}`], { check: true, timeoutSecs: 60 });
+    await sandbox.commands.run(["date", "-s", `@${time}`], { check: true, timeoutMs: 60_000 });
     await this.#put(known);
   }
 

@@ -41,7 +41,7 @@ export async function makeLedger(
   const flags = ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-o", path, source];
   const sqlite = hasSqlite() ? ["-DLEDGER_SQLITE", "-lsqlite3", "-lm", "-lpthread", "-ldl"] : [];
   await runProgram("gcc", [...flags, ...sqlite]);
-  await using sandbox = await forkd.forkOne(options.base);
+  await using sandbox = await forkd.create(options.base);
   await sandbox.files.write(program, await readFile(path), { mode: "0755" });
   await sandbox.commands.run([program, "serve"], { check: true });
   await look(sandbox);
@@ -49,7 +49,7 @@ export async function makeLedger(
 }
 
 async function ask(sandbox: Sandbox, ...args: string[]): Promise<Chain> {
-  const { stdout, exit_code: code } = await sandbox.commands.run([program, ...args], { timeoutSecs: 60 });
+  const { stdout, exitCode: code } = await sandbox.commands.run([program, ...args], { timeoutMs: 60_000 });
   if (code === 0) return stdout.trim();
   const text = `${sandbox.id}: ledger ${args[0]} exited with ${code}: ${stdout.trim()}`;
   throw code === 1 ? new TornState(text) : new GuestDiskFailed(text);

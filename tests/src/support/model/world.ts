@@ -5,7 +5,7 @@
 import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { runProgram, Scope } from "@forkd/base";
-import { AppError, type Forkd } from "@forkd/sdk";
+import { ForkdError, type Forkd } from "@forkd/sdk";
 import { until } from "@forkd/test-support";
 import { endDaemon, startDaemon, type TestDaemon } from "../daemon.ts";
 import { repository } from "../places.ts";
@@ -79,7 +79,7 @@ export class World implements AsyncDisposable {
   }
 
   get forkd(): Forkd {
-    if (!this.#daemon) throw new AppError("daemon_unreachable", "No daemon runs");
+    if (!this.#daemon) throw new ForkdError("daemon_unreachable", "No daemon runs");
     return this.#daemon.forkd;
   }
 
@@ -102,7 +102,7 @@ export class World implements AsyncDisposable {
   /** A fault since `moment` explains this failure. */
   excuses(error: unknown, moment: Moment): boolean {
     if (this.diskWasFull(moment) && error instanceof GuestDiskFailed) return true;
-    if (!(error instanceof AppError)) return false;
+    if (!(error instanceof ForkdError)) return false;
     if (this.#kills !== moment.kills && lostDaemon.has(error.code)) return true;
     return this.diskWasFull(moment) && fullDisk.has(error.code);
   }
