@@ -15,7 +15,8 @@ const allowed = {
   egress: ["contract", "base"],
   image: ["contract", "base"],
   runtime: ["contract", "base", "store", "machine", "egress", "image"],
-  daemon: ["contract", "base", "runtime"],
+  e2b: ["contract", "base", "runtime"],
+  daemon: ["contract", "base", "runtime", "e2b"],
   sdk: ["contract"],
   cli: ["contract", "sdk"],
 };
@@ -46,7 +47,7 @@ for (const [name, may] of Object.entries(allowed)) {
       const target = match[1];
       if (file.startsWith("packages/contract/src/wire/") && !/^\.\/[^/]+$/.test(target))
         problems.push(`${file}: wire/ needs no schema library and must not import ${target}`);
-      const own = /^@forkd\/([a-z]+)(\/.*)?$/.exec(target);
+      const own = /^@forkd\/([a-z0-9]+)(\/.*)?$/.exec(target);
       if (own) {
         if (![...may, ...(exceptions[file] ?? [])].includes(own[1]))
           problems.push(`${file}: ${name} must not import ${target}`);

@@ -286,6 +286,12 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/keys.ts"),
   },
   {
+    name: "e2b",
+    summary: "Print what the SDKs of E2B need to use this daemon",
+    subcommands: { env: undefined },
+    load: () => import("./commands/e2b.ts"),
+  },
+  {
     name: "completion",
     summary: "Print a completion script for a shell",
     completes: "shells",

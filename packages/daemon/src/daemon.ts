@@ -16,11 +16,13 @@ import { requestListener, upgradeListener, type ExchangeOptions } from "./http/e
 import type { Handlers } from "./http/handlers.ts";
 import { openServer } from "./http/server.ts";
 import { publishDaemonRecord } from "./host/daemon-record.ts";
+import type { E2bServer } from "./e2b/e2b-server.ts";
 import type { PortServer } from "./ports/port-server.ts";
 
 export type OpenedHandlers = AsyncDisposable & {
   readonly handlers: Handlers;
   readonly ports?: PortServer;
+  readonly e2b?: E2bServer;
   /** called before the server closes the remaining connections */
   readonly beforeCut?: () => void;
   readonly observe?: ExchangeOptions["observe"];
@@ -59,10 +61,10 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   });
   const stopping = stopRequest(options.signal);
   const opened = scope.use(await options.open(stopping.stop, access));
-  const { handlers, ports, observe, watch } = opened;
+  const { handlers, ports, e2b, observe, watch } = opened;
   const idempotency = scope.use(await Idempotency.open(join(settings.data_dir, "idempotency.jsonl"), log));
   const { gate, audit } = access;
-  const exchange = { handlers, ports, version, gate, audit, log, idempotency, observe, watch };
+  const exchange = { handlers, ports, e2b, version, gate, audit, log, idempotency, observe, watch };
   const listener = requestListener(exchange);
   const onUpgrade = upgradeListener(exchange);
   const onExpect = (incoming: IncomingMessage) => ports?.takesExpect(incoming) ?? false;

@@ -1,8 +1,16 @@
 /** The daemon as a process: settings, signals, exit code. */
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
-import { closeInheritedDescriptors, createLogger, LogFile, prioritise, type Logger } from "@forkd/base";
+import {
+  closeInheritedDescriptors,
+  createLogger,
+  LogFile,
+  prioritise,
+  Scope,
+  type Logger,
+} from "@forkd/base";
 import { errorCodes, toAppError } from "@forkd/contract";
+import { openE2b, type E2b } from "@forkd/e2b";
 import { forkdVersion as version, openRuntime, runtimeConfig } from "@forkd/runtime";
 import { loadConfig, type Flags, type Settings } from "./settings/load.ts";
 import { allHandlers } from "./handlers/all.ts";
@@ -10,6 +18,7 @@ import { LoopWatch } from "./host/loop-watch.ts";
 import { HttpMetrics } from "./http/metrics.ts";
 import type { Observed } from "./http/exchange.ts";
 import { unusableFile } from "./host/unusable-file.ts";
+import { E2bServer } from "./e2b/e2b-server.ts";
 import { openPorts } from "./ports/open-ports.ts";
 import { runDaemon, type Access, type OpenedHandlers } from "./daemon.ts";
 
@@ -55,7 +64,8 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
   process.on("SIGTERM", onSignal);
   try {
     const open = async (requestStop: () => void, access: Access): Promise<OpenedHandlers> => {
-      const runtime = await openRuntime(runtimeConfig(values), log);
+      await using building = new Scope();
+      const runtime = building.use(await openRuntime(runtimeConfig(values), log));
       // A daemon that fails to start, for example because its port is in use, must not stop sandboxes.
       const { onStop } = runtime.work;
       runtime.work.onStop = "keep";
@@ -66,20 +76,25 @@ export async function serve(options: ServeOptions = {}): Promise<number> {
       };
       const http = new HttpMetrics();
       const loop = new LoopWatch(log);
-      const ports = openPorts(runtime, { domains: values.ports_domain, gate: access.gate });
+      building.defer(() => loop[Symbol.dispose]());
+      let opened: E2b | undefined;
+      const openByDefault = (id: string) => opened?.plane.records.portsOf(id);
+      const { gate } = access;
+      const ports = openPorts(runtime, { domains: values.ports_domain, gate, openByDefault });
+      const { e2b_templates: templates } = values;
+      opened = building.use(await openE2b({ runtime, templates, domain: () => ports.domain }));
+      const scope = building.keep();
       const own = { runtime, version, config, stop: requestStop, http, loop, ports };
       return {
         handlers: allHandlers({ ...own, ...access }),
         ports,
+        e2b: new E2bServer({ e2b: opened, ports, gate }),
         observe: (request: Observed) => http.seen(request),
         watch: (route: string) => loop.begin(route),
         started: () => void (runtime.work.onStop = onStop),
         stopping: () => runtime.events.close(),
         beforeCut: () => runtime.work.detachCallers(),
-        [Symbol.asyncDispose]: () => {
-          loop[Symbol.dispose]();
-          return runtime[Symbol.asyncDispose]();
-        },
+        [Symbol.asyncDispose]: () => scope[Symbol.asyncDispose](),
       };
     };
     const onReady: ServeOptions["onReady"] = (where) => {

@@ -10,7 +10,7 @@ export {
   type Setting,
   type SettingTable,
 } from "./setting.ts";
-export type { Caller } from "./context.ts";
+export type { Caller, Context } from "./context.ts";
 export { openRuntime } from "./open-runtime.ts";
 export type { Runtime } from "./runtime.ts";
 export { closeSandboxes, saveWorkspaces } from "./sandbox/shutdown.ts";

@@ -64,9 +64,14 @@ export class Gate {
 
   /**
    * Throws `forbidden`, `unauthenticated` or `rate_limited`. Returns undefined if the route asks for no
-   * caller.
+   * caller. `given` is the token or key of the request.
    */
-  identify(incoming: IncomingMessage, via: Via, scope: Route["scope"]): Principal | undefined {
+  identify(
+    incoming: IncomingMessage,
+    via: Via,
+    scope: Route["scope"],
+    given = bearerOf(incoming.headers.authorization),
+  ): Principal | undefined {
     if (via === "unix") return anyone("local");
     try {
       checkBrowserTraps(incoming, this.#options.allowedHosts ?? []);
@@ -74,7 +79,7 @@ export class Gate {
       throw this.#refused(incoming, error);
     }
     if (scope === "open") return undefined;
-    const principal = this.#tokenDigest === undefined ? anyone("anonymous") : this.#bearer(incoming);
+    const principal = this.#tokenDigest === undefined ? anyone("anonymous") : this.#bearer(incoming, given);
     this.limit(via, principal.name);
     return principal;
   }
@@ -99,8 +104,7 @@ export class Gate {
     return this.#options.keys.find(digest) !== undefined || isToken;
   }
 
-  #bearer(incoming: IncomingMessage): Principal {
-    const given = bearerOf(incoming.headers.authorization);
+  #bearer(incoming: IncomingMessage, given: string | undefined): Principal {
     const digest = digestOf(given ?? "");
     const isToken = this.#tokenDigest !== undefined && timingSafeEqual(digest, this.#tokenDigest);
     const key = this.#options.keys.find(digest);

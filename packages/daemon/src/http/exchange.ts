@@ -8,6 +8,7 @@ import { markIdentified } from "../access/strangers.ts";
 import type { Audit, Trail } from "../audit/audit.ts";
 import { Idempotency } from "../idempotency/idempotency.ts";
 import { keyOf } from "../idempotency/key.ts";
+import type { E2bServer } from "../e2b/e2b-server.ts";
 import type { PortServer } from "../ports/port-server.ts";
 import { closeSoon } from "./answer/close-soon.ts";
 import { sendError } from "./answer/error.ts";
@@ -35,6 +36,8 @@ export type ExchangeOptions = {
   readonly idempotency?: Idempotency | undefined;
   /** serves ports of sandboxes */
   readonly ports?: PortServer | undefined;
+  /** serves E2B's API */
+  readonly e2b?: E2bServer | undefined;
   /** how slowly bodies may arrive */
   readonly pace?: BodyPace | undefined;
   /** called when a request begins; what it returns, when it is over */
@@ -61,6 +64,8 @@ export function requestListener(given: ExchangeOptions): (via: Via) => RequestLi
   const options = { ...given, idempotency: given.idempotency ?? new Idempotency() };
   return (via) => (incoming, outgoing) => {
     const connection = { incoming, outgoing, via };
+    const e2b = hostProblem(incoming) === undefined ? options.e2b?.find(incoming) : undefined;
+    if (e2b && options.e2b) return void exchange(connection, options, options.e2b.planOf(connection, e2b));
     const port = hostProblem(incoming) === undefined ? options.ports?.find(incoming) : undefined;
     if (port && options.ports)
       return void exchange(connection, options, options.ports.planOf(connection, port));

@@ -67,7 +67,8 @@ export function toGuest(raw: RawHeaders, facts: RequestFacts): string[] {
   const result: string[] = [];
   for (const [name, value] of pairsOf(raw)) {
     const key = name.toLowerCase();
-    if (dropped.has(key) || key.startsWith("x-forkd-") || key === portToken.header) continue;
+    if (dropped.has(key) || key.startsWith("x-forkd-") || key === portToken.header || key.startsWith("e2b-"))
+      continue;
     const kept = key === "cookie" ? withoutCookie(value) : value;
     if (kept !== undefined) result.push(name, kept);
   }

@@ -73,6 +73,12 @@ export class PortServer {
     return { ...info, ...(url !== undefined && { url }), path: proxyPath(id, info.port) };
   }
 
+  /** NAME[:PORT] after the label in the host names of ports; undefined if there are none. */
+  get domain(): string | undefined {
+    const url = urlOfPort({ id: "sb", port: 1 }, this.#domains[0], this.url);
+    return url && new URL(url).host.replace(/^[^.]*\./, "");
+  }
+
   /** undefined: the request is for the API. Looks at the target as it came, before dots in it are resolved. */
   find({ headers, url = "" }: IncomingMessage): PortRequest | undefined {
     const host = parseHost(headers.host ?? "")?.name;

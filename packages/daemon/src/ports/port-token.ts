@@ -6,6 +6,9 @@ import { portToken } from "@forkd/contract";
 /** A page of another sandbox may set further cookies of that name; so many are looked at. */
 const maxCookies = 8;
 
+/** Clients of E2B send the token of a port in this header. */
+const e2bTrafficHeader = "e2b-traffic-access-token";
+
 type GivenTokens = {
   readonly query: string | undefined;
   readonly header: string | undefined;
@@ -13,7 +16,7 @@ type GivenTokens = {
 };
 
 export function givenTokens(url: string, headers: IncomingHttpHeaders): GivenTokens {
-  const header = headers[portToken.header];
+  const header = headers[portToken.header] ?? headers[e2bTrafficHeader];
   return {
     query: pairsOf(url).find(({ name }) => name === portToken.query)?.value,
     header: typeof header === "string" ? header : undefined,

@@ -5,6 +5,7 @@
 import { join } from "node:path";
 import { count, path, runtimeSettings, setting, type SettingTable } from "@forkd/runtime";
 import { z } from "zod";
+import { aliasOf } from "@forkd/e2b";
 import { parseHost } from "../access/browser-guard.ts";
 import { parsePortsDomain } from "../access/port-name.ts";
 import { listenPattern } from "./exposure.ts";
@@ -27,6 +28,13 @@ const domains = z
   .transform((entries) => entries.filter((entry) => entry !== ""))
   .refine((entries) => entries.every((entry) => parsePortsDomain(entry) !== undefined), {
     error: 'must be a comma-separated list of "name", "name:port" or "https://name"',
+  });
+
+const templates = z
+  .union([z.string().transform((text) => text.split(",").map((entry) => entry.trim())), z.array(z.string())])
+  .transform((entries) => entries.filter((entry) => entry !== ""))
+  .refine((entries) => entries.every((entry) => aliasOf(entry) !== undefined), {
+    error: 'must be a comma-separated list of "name=tag"',
   });
 
 const addressSettings = {
@@ -119,6 +127,13 @@ const accessSettings = {
     meaning:
       "Domains of the host names of ports: PORT-SANDBOX.DOMAIN leads to a port of a sandbox. The first one is in the addresses that the daemon shows, with the scheme and port of the entry if it has them.",
     flag: { value: "names", help: "Serve ports of sandboxes below these domains" },
+  }),
+  e2b_templates: setting({
+    schema: templates,
+    default: [],
+    allowed: "NAME=TAG, comma-separated",
+    meaning:
+      "Names of templates for clients of E2B, and the snapshots that they stand for. Without an entry, base is the snapshot base, and code-interpreter-v1 the snapshot code-interpreter.",
   }),
   tls_cert: setting({
     schema: path.optional(),
