@@ -18,12 +18,14 @@ const allowed = {
   e2b: ["contract", "base", "runtime"],
   daemon: ["contract", "base", "runtime", "e2b"],
   sdk: ["contract"],
+  mcp: ["contract", "sdk"],
   cli: ["contract", "sdk"],
 };
 /** file → packages it may import in addition */
 const exceptions = {
   "packages/cli/src/commands/serve.ts": ["daemon"],
   "packages/cli/src/daemon/local.ts": ["daemon"],
+  "packages/cli/src/commands/mcp.ts": ["mcp"],
 };
 const operations = "packages/runtime/src/operations/";
 const browserSafe = (file) =>

@@ -286,6 +286,11 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/keys.ts"),
   },
   {
+    name: "mcp",
+    summary: "Serve sandboxes to MCP clients, over stdio or HTTP",
+    load: () => import("./commands/mcp.ts"),
+  },
+  {
     name: "e2b",
     summary: "Print what the SDKs of E2B need to use this daemon",
     subcommands: { env: undefined },

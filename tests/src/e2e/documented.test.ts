@@ -29,6 +29,7 @@ const pages: Readonly<Record<string, "python" | "tiny">> = {
   "docs/guide/code-interpreter.md": "python",
   "docs/guide/tree-search.md": "python",
   "docs/guide/own-image.md": "python",
+  "docs/guide/mcp.md": "tiny",
   "docs/guide/network.md": "python",
   "docs/guide/secrets.md": "python",
   "docs/operate/isolation.md": "tiny",
