@@ -19,7 +19,10 @@ import { avoidedWords } from "./vocabulary.mjs";
 const code = [".ts", ".mjs", ".cjs", ".c", ".h", ".py"];
 const vocabularyRoots = [
   { dir: ".", endings: [".md"] },
-  ...["packages", "guest", "native", "tests", "bench", "tools"].map((dir) => ({ dir, endings: code })),
+  ...["packages", "guest", "native", "tests", "bench", "tools", "sdks"].map((dir) => ({
+    dir,
+    endings: code,
+  })),
 ];
 /** Files that contain the avoided words for a reason. */
 const vocabularySkips = ["docs/glossary.md", "tools/vocabulary.mjs", "bench/RESULTS.md"];

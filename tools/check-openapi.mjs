@@ -28,11 +28,24 @@ export const opaqueFields = ${JSON.stringify(opaqueFields(routes))} as const;
 /** The fields of each request and their kind; those that are accepted only for compatibility are left out. */
 export const requestFields = ${JSON.stringify(requestFields(routes))} as const;
 `;
+const python = `"""Generated from the route table by tools/check-openapi.mjs --write."""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+#: Method and path of every route, by its name.
+routes: Dict[str, Tuple[str, str]] = {
+${Object.entries(routes)
+  .map(([name, { method, path }]) => `    "${name}": ("${method.toUpperCase()}", "${path}"),\n`)
+  .join("")}}
+`;
 const pretty = (text) => format(text, { parser: "typescript", printWidth: 110 });
 const generated = {
   "docs/reference/openapi.json": `${JSON.stringify(openapi(version), undefined, 2)}\n`,
   "packages/contract/src/wire/routes.gen.ts": await pretty(wire),
   "packages/contract/src/wire/fields.gen.ts": await pretty(fields),
+  "sdks/python/src/forkd/_routes.py": python,
 };
 
 for (const [name, expected] of Object.entries(generated)) {

@@ -1,0 +1,210 @@
+"""forkd: fork(2) for virtual machines. Sandboxes are forked from warm snapshots in milliseconds.
+
+>>> from forkd import Sandbox
+>>> with Sandbox.create("python-numpy") as sandbox:      # doctest: +SKIP
+...     print(sandbox.commands.run("uname -a").stdout)
+...     print(sandbox.eval("sum(range(10))"))
+
+`Sandbox` and `Forkd` block; `AsyncSandbox` and `AsyncForkd` have the same methods for asyncio.
+"""
+
+from ._async.access import AsyncKeys, AsyncSecrets
+from ._async.commands import AsyncCommands, AsyncPty
+from ._async.daemon import AsyncForkd, AsyncSandboxes
+from ._async.files import AsyncFiles
+from ._async.machine import UNCHANGED, AsyncContexts
+from ._async.network import AsyncNetwork, AsyncPorts, AsyncPresets, AsyncSandboxNetwork
+from ._async.sandbox import AsyncBranch, AsyncSandbox
+from ._async.snapshots import AsyncSnapshots
+from ._async.streams import (
+    AsyncByteStream,
+    AsyncCommandHandle,
+    AsyncEvalRun,
+    AsyncEventStream,
+    AsyncLineStream,
+    AsyncPaginator,
+)
+from ._async.workspaces import AsyncWorkspaces
+from ._sync.access import Keys, Secrets
+from ._sync.commands import Commands, Pty
+from ._sync.daemon import Forkd, Sandboxes
+from ._sync.files import Files
+from ._sync.machine import Contexts
+from ._sync.network import Network, Ports, Presets, SandboxNetwork
+from ._sync.sandbox import Branch, Sandbox
+from ._sync.snapshots import Snapshots
+from ._sync.streams import ByteStream, CommandHandle, EvalRun, EventStream, LineStream, Paginator
+from ._sync.workspaces import Workspaces
+from ._version import __version__
+from .controller import Controller, ControllerError
+from .errors import (
+    AuthenticationError,
+    CapacityError,
+    CodeError,
+    CommandError,
+    ConflictError,
+    DaemonUnreachableError,
+    ForkdError,
+    ForkError,
+    GuestError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    TimeoutError,
+    UnsupportedError,
+)
+from .events import CommandEvent, Displayed, EvalEvent, Evaluated, Exited, Output, Started
+from .models import (
+    CommandInfo,
+    CommandResult,
+    Context,
+    EvalInfo,
+    Event,
+    FileEntry,
+    KeyInfo,
+    NetworkInfo,
+    NetworkLogEntry,
+    NetworkRule,
+    Ping,
+    PortInfo,
+    PresetInfo,
+    SandboxInfo,
+    SecretInfo,
+    ServiceInfo,
+    WatchEvent,
+    WorkspaceInfo,
+)
+from .reports import (
+    BranchInfo,
+    BuildProgress,
+    CleanupReport,
+    Display,
+    DoctorReport,
+    ErrorInfo,
+    EvalResult,
+    GcReport,
+    RemovedSnapshots,
+    SandboxStats,
+    ShutdownResult,
+    SnapshotDetail,
+    SnapshotInfo,
+    Stats,
+    Status,
+    Tree,
+    VerifyProgress,
+    VerifyReport,
+    Version,
+)
+
+#: The client of a daemon, by another name: `connect(url=…)` is `Forkd(url=…)`.
+connect = Forkd
+
+__all__ = [
+    "AsyncBranch",
+    "AsyncByteStream",
+    "AsyncCommandHandle",
+    "AsyncCommands",
+    "AsyncContexts",
+    "AsyncEvalRun",
+    "AsyncEventStream",
+    "AsyncFiles",
+    "AsyncForkd",
+    "AsyncKeys",
+    "AsyncLineStream",
+    "AsyncNetwork",
+    "AsyncPaginator",
+    "AsyncPorts",
+    "AsyncPresets",
+    "AsyncPty",
+    "AsyncSandbox",
+    "AsyncSandboxNetwork",
+    "AsyncSandboxes",
+    "AsyncSecrets",
+    "AsyncSnapshots",
+    "AsyncWorkspaces",
+    "AuthenticationError",
+    "Branch",
+    "BranchInfo",
+    "BuildProgress",
+    "ByteStream",
+    "CapacityError",
+    "CleanupReport",
+    "CodeError",
+    "CommandError",
+    "CommandEvent",
+    "CommandHandle",
+    "CommandInfo",
+    "CommandResult",
+    "Commands",
+    "ConflictError",
+    "Context",
+    "Contexts",
+    "Controller",
+    "ControllerError",
+    "DaemonUnreachableError",
+    "Display",
+    "Displayed",
+    "DoctorReport",
+    "ErrorInfo",
+    "EvalEvent",
+    "EvalInfo",
+    "EvalResult",
+    "EvalRun",
+    "Evaluated",
+    "Event",
+    "EventStream",
+    "Exited",
+    "FileEntry",
+    "Files",
+    "ForkError",
+    "Forkd",
+    "ForkdError",
+    "GcReport",
+    "GuestError",
+    "InternalError",
+    "InvalidRequestError",
+    "KeyInfo",
+    "Keys",
+    "LineStream",
+    "Network",
+    "NetworkInfo",
+    "NetworkLogEntry",
+    "NetworkRule",
+    "NotFoundError",
+    "Output",
+    "Paginator",
+    "Ping",
+    "PortInfo",
+    "Ports",
+    "PresetInfo",
+    "Presets",
+    "Pty",
+    "RemovedSnapshots",
+    "Sandbox",
+    "SandboxInfo",
+    "SandboxNetwork",
+    "SandboxStats",
+    "Sandboxes",
+    "SecretInfo",
+    "Secrets",
+    "ServiceInfo",
+    "ShutdownResult",
+    "SnapshotDetail",
+    "SnapshotInfo",
+    "Snapshots",
+    "Started",
+    "Stats",
+    "Status",
+    "TimeoutError",
+    "Tree",
+    "UNCHANGED",
+    "UnsupportedError",
+    "VerifyProgress",
+    "VerifyReport",
+    "Version",
+    "WatchEvent",
+    "WorkspaceInfo",
+    "Workspaces",
+    "__version__",
+    "connect",
+]

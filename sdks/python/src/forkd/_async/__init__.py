@@ -1,0 +1,1 @@
+"""The SDK for asyncio. tools/make-sync.py makes `_sync` from this package."""

@@ -1,0 +1,1 @@
+"""The blocking SDK, made from `_async` by tools/make-sync.py."""
