@@ -80,7 +80,7 @@ export async function poll(
 export async function command(
   program: string,
   args: readonly string[],
-  options: { cwd?: string; secs?: number } = {},
+  options: { cwd?: string; env?: NodeJS.ProcessEnv; secs?: number } = {},
 ): Promise<ProgramResult> {
   const { secs = limits.command, ...rest } = options;
   const abort = new AbortController();

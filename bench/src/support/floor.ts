@@ -62,7 +62,16 @@ async function askGuest(socket: Socket, { manifest }: StoredSnapshot): Promise<v
   if (text !== answer) throw new Error(`The guest answered "${text}" instead of "${answer}"`);
 }
 
-async function startChild(snapshot: StoredSnapshot, place: string, scope: Scope): Promise<void> {
+type StartedQemu = {
+  /** of the agent; the guest finds what was written before it runs */
+  socket: Socket;
+  /** rejects when QEMU exits */
+  ended: Promise<never>;
+  /** loads the state; the guest runs */
+  go: () => void;
+};
+
+async function startQemu(snapshot: StoredSnapshot, place: string, scope: Scope): Promise<StartedQemu> {
   mkdirSync(place);
   const overlay = join(place, "disk.qcow2");
   await createOverlay(overlay, snapshot.manifest.files.rootfs.bytes);
@@ -80,12 +89,45 @@ async function startChild(snapshot: StoredSnapshot, place: string, scope: Scope)
   const qmp = qemu.stdio[3] as Socket;
   qmp.on("error", () => undefined);
   await deadline("the greeting of QEMU", limits.guest, Promise.race([once(qmp, "data"), ended]));
-  const socket = connect(join(place, "agent.sock"));
-  // The guest finds the requests when it runs.
+  return {
+    socket: connect(join(place, "agent.sock")),
+    ended,
+    go: () => {
+      qmp.resume();
+      qmp.write(
+        '{"execute":"qmp_capabilities"}\n{"execute":"migrate-incoming","arguments":{"uri":"fd:4"}}\n',
+      );
+    },
+  };
+}
+
+async function startChild(snapshot: StoredSnapshot, place: string, scope: Scope): Promise<void> {
+  const { socket, ended, go } = await startQemu(snapshot, place, scope);
   const answered = askGuest(socket, snapshot);
-  qmp.resume();
-  qmp.write('{"execute":"qmp_capabilities"}\n{"execute":"migrate-incoming","arguments":{"uri":"fd:4"}}\n');
+  go();
   await deadline("a guest of the floor to answer an eval", limits.guest, Promise.race([answered, ended]));
+}
+
+/** A guest without a daemon: only the agent's protocol is between it and the work. */
+export async function withBareGuest(
+  snapshotDir: string,
+  work: (agent: AgentClient) => Promise<void>,
+): Promise<void> {
+  const snapshot = await readSnapshot(snapshotDir, "bare");
+  await using scope = new Scope();
+  const dir = mkdtempSync(join(tmpdir(), "forkd-bare-"));
+  scope.defer(() => rmSync(dir, { recursive: true, force: true }));
+  const { socket, ended, go } = await startQemu(snapshot, join(dir, "0"), scope);
+  await using agent = AgentClient.open(socket, { atBoundary: true, helloTimeoutMs: limits.guest * 1000 });
+  const identity = {
+    entropy: randomBytes(64),
+    realtimeNs: BigInt(Date.now()) * 1_000_000n,
+    hostname: "bare",
+  };
+  const prepared = agent.afterFork(identity);
+  go();
+  await deadline("a guest without a daemon to answer", limits.guest, Promise.race([prepared, ended]));
+  await deadline("the work in a guest without a daemon", limits.build, Promise.race([work(agent), ended]));
 }
 
 /** Wall time until all `n` have answered, in ms. */

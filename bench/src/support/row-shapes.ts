@@ -9,6 +9,7 @@ import { z } from "zod";
 export const benchNames = [
   "branch",
   "chain",
+  "clients",
   "hostile",
   "load",
   "network",
@@ -158,6 +159,31 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       compact: { case: "compact", fields: {} },
       depth: { case: /^\d+$/, fields: child },
       compacted: { case: "compacted", fields: child },
+    },
+  },
+  clients: {
+    head: { accelerator, rounds: count, qemu: z.string(), memory_mib: count },
+    kinds: {
+      /** the same request by hand and through an SDK, one connection each */
+      calls: { case: /^call (version|stat|exec), (raw|typescript)$/, fields: many },
+      "calls from Python": { case: /^call (version|stat|exec), (python raw|python)$/, fields: many },
+      /** one file into a guest (up) and out of it (down) */
+      files: {
+        case: /^(up|down), (agent channel|raw|typescript)$/,
+        fields: { bytes: count, mb_per_s: amount },
+      },
+      /** n commands that print at the same time */
+      streams: {
+        case: /^streams, (raw|typescript)$/,
+        fields: { lines: count, lost: z.int(), disordered: count },
+      },
+      /** from the call that makes a sandbox to the result of the first code */
+      "first code": { case: /^first code, forkd$/, fields: {} },
+      "first code of E2B": { case: /^first code, e2b$/, fields: {} },
+      /** until a program has ended */
+      starts: { case: /^start, (node|forkd ls)$/, fields: many },
+      /** until the MCP server has listed its tools */
+      "MCP server": { case: /^start, mcp tools$/, fields: many },
     },
   },
   hostile: {

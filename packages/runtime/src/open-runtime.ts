@@ -18,6 +18,7 @@ import { MemoryEstimates } from "./admission/memory-estimates.ts";
 import { OpenBranches } from "./capture/open-branches.ts";
 import { agentPath, snapshotsDir, type RuntimeConfig } from "./config.ts";
 import { acceleratorFindings } from "./doctor/findings.ts";
+import { requirePlatform } from "./doctor/platform.ts";
 import { probeBoot } from "./doctor/probe.ts";
 import { GuestBytes } from "./guest/guest-bytes.ts";
 import { prepareChild } from "./launch/child.ts";
@@ -77,6 +78,7 @@ export function openStore(
 
 /** The caller owns the data directory: no other daemon uses it. */
 export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Runtime> {
+  requirePlatform();
   const config = { ...given };
   if (config.runtimeDir.length > maxRuntimeDirLength) {
     throw new AppError(

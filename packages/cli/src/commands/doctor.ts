@@ -1,10 +1,11 @@
 import { AppError, errorCodes, plural } from "@forkd/contract/wire";
 import type { Check, DoctorReport } from "@forkd/contract";
-import type { Forkd } from "@forkd/sdk";
+import { wireOf, type Forkd } from "@forkd/sdk";
 import type { Command } from "commander";
 import { usage } from "../options/arguments.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { findDaemon } from "../daemon/client.ts";
+import { installAdvice, missingPackages } from "../daemon/host-packages.ts";
 import { examples } from "../options/help.ts";
 import { fixHost, inspectHost, type Fixed } from "../daemon/local.ts";
 import type { Output } from "../terminal/output.ts";
@@ -50,11 +51,11 @@ async function doctor(cli: Cli, { fix, boot }: Options): Promise<number> {
 /** A key with the scope "read" may not start a guest. */
 async function askDaemon(cli: Cli, forkd: Forkd, boot: boolean): Promise<DoctorReport> {
   try {
-    return await forkd.doctor({ boot, signal: cli.signal });
+    return wireOf(await forkd.doctor({ boot, signal: cli.signal }));
   } catch (error) {
     if (!boot || !(error instanceof AppError) || error.code !== "forbidden") throw error;
     cli.out.note(`The daemon starts no guest: ${error.message}`);
-    return forkd.doctor({ boot: false, signal: cli.signal });
+    return wireOf(await forkd.doctor({ boot: false, signal: cli.signal }));
   }
 }
 
@@ -98,6 +99,8 @@ function showReport(out: Output, report: DoctorReport, fixed: readonly Fixed[]):
   out.line(
     `${count("ok")} ok, ${plural(count("warn"), "warning")}, ${plural(count("fail"), "failure")}; accelerator ${report.accelerator}`,
   );
+  const packages = missingPackages(report.checks);
+  if (packages.length > 0) out.line(`Packages are missing. ${installAdvice(packages)}`);
 }
 
 function showCheck(out: Output, check: Check, width: number): void {

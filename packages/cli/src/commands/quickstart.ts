@@ -1,7 +1,10 @@
 import { advice, AppError, errorMessage, errorCodes, plural } from "@forkd/contract/wire";
-import { ForkError, Sandbox, type Forkd } from "@forkd/sdk";
+import { ForkError, Sandbox, wireOf, type Forkd } from "@forkd/sdk";
+import type { Check, DoctorReport } from "@forkd/contract";
 import type { Command } from "commander";
-import { wholeNumber } from "../options/arguments.ts";
+import { usage, wholeNumber } from "../options/arguments.ts";
+import { findDaemon } from "../daemon/client.ts";
+import { lacksPackages, missingPackages, prepareHost } from "../daemon/host-packages.ts";
 import { buildSnapshot } from "../guest/build-snapshot.ts";
 import type { Cli, ToAction } from "../cli.ts";
 import { exitCodeOf } from "../terminal/exit-code.ts";
@@ -39,15 +42,30 @@ const columns: readonly Column<MeasuredChild>[] = [
 export function define(command: Command, toAction: ToAction): void {
   addNetworkOptions(command)
     .option("-n, --n <count>", "Fork this many children", wholeNumber(1, 1000), 10)
-    .addHelpText("after", examples("forkd quickstart", "forkd quickstart -n 100"))
+    .option("--install", "Install missing Debian packages (root or sudo)")
+    .addHelpText(
+      "after",
+      examples("forkd quickstart", "forkd quickstart -n 100", "forkd quickstart --install"),
+    )
     .action(toAction(quickstart));
 }
 
-async function quickstart(cli: Cli, { n, ...options }: NetworkOptions & { n: number }): Promise<number> {
+type Options = NetworkOptions & { n: number; install?: true };
+
+async function quickstart(cli: Cli, { n, install, ...options }: Options): Promise<number> {
   const network = readNetwork(options);
+  const program = programName(cli.environment.variables);
+  const isLocal = cli.environment.url === undefined;
+  if (install && !isLocal)
+    throw usage("--install installs packages on this host, not on the one of FORKD_URL");
+  if (install || (isLocal && (await findDaemon(cli.signal)) === undefined))
+    await prepareHost(cli, { install: install === true, program });
   const forkd = await cli.daemon();
-  await requireReadyHost(cli, forkd);
-  await requireSnapshot(cli, forkd);
+  const checks = await requireReadyHost(cli, forkd);
+  await requireSnapshot(cli, forkd, () => {
+    const missing = missingPackages(checks);
+    if (missing.length > 0) throw lacksPackages(missing, program);
+  });
 
   using progress = cli.progress(`Forking ${plural(n, "child", "children")} from ${recipeName}`);
   const startedAt = performance.now();
@@ -79,14 +97,19 @@ async function quickstart(cli: Cli, { n, ...options }: NetworkOptions & { n: num
     await cli.out.bytes(cli.out.table(columns, children));
     for (const failure of failures) cli.out.report(`forkd: child ${failure.index}: ${failure.message}`);
     await cli.out.bytes(totals(children, { forkMs, totalMs, n }));
-    cli.out.note(nextSteps(cli.environment.variables["FORKD_COMMAND"] ?? "forkd", children[0]?.id ?? "ID"));
+    cli.out.note(nextSteps(program, children[0]?.id ?? "ID"));
   }
   if (failures[0] !== undefined) return exitCodeOf(failures[0].code);
   return children.every(({ ok }) => ok) ? 0 : errorCodes.internal.exit;
 }
 
-async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
-  const { checks, accelerator } = await forkd.doctor({ signal: cli.signal });
+/** What the user types for this program. */
+function programName(variables: NodeJS.ProcessEnv): string {
+  return variables["FORKD_COMMAND"] ?? (variables["npm_lifecycle_event"] === "npx" ? "npx forkd" : "forkd");
+}
+
+async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<readonly Check[]> {
+  const { checks, accelerator } = wireOf<DoctorReport>(await forkd.doctor({ signal: cli.signal }));
   const failed = checks.filter(({ outcome }) => outcome === "fail");
   if (failed.length > 0) {
     const remedy = failed.map((check) => checkRemedy(check) ?? check.name).join("\n  ");
@@ -99,15 +122,17 @@ async function requireReadyHost(cli: Cli, forkd: Forkd): Promise<void> {
     cli.out.note(`warning: ${check.name}: ${check.detail}`);
   }
   cli.out.note(`The host is ready (${accelerator}).`);
+  return checks;
 }
 
 function rounded(ms: number): number {
   return Math.round(ms * 1000) / 1000;
 }
 
-async function requireSnapshot(cli: Cli, forkd: Forkd): Promise<void> {
+async function requireSnapshot(cli: Cli, forkd: Forkd, requireTools: () => void): Promise<void> {
   const snapshots = await forkd.snapshots.list({}, { signal: cli.signal }).all();
   if (snapshots.some(({ tag, bootable }) => tag === recipeName && bootable)) return;
+  requireTools();
   cli.out.note(`Building ${recipeName}; later runs reuse it.`);
   const { dir } = await findRecipe(recipeName, cli.environment.recipesDir);
   await buildSnapshot(cli, { tag: recipeName, recipe: dir, force: true });
@@ -150,7 +175,6 @@ function mib(bytes: number | undefined): string {
   return bytes === undefined ? "-" : (bytes / 1024 / 1024).toFixed(1);
 }
 
-/** `command` is what the user types for this program. */
 function nextSteps(command: string, id: string): string {
   const short = id.slice(0, 9);
   return `

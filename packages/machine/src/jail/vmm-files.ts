@@ -11,12 +11,16 @@ const listMs = 30_000;
 /** Without option ROMs, microvm loads only this one. */
 const firmware = "bios-microvm.bin";
 
-/** The absolute path of a program, found in PATH if it has no slash. */
+/**
+ * The absolute path of a program, found in PATH if it has no slash. QEMU finds its modules relative to its own
+ * file, and a jail shows no links: the path is that of the file itself.
+ */
 export async function findProgram(program: string): Promise<string> {
-  if (program.includes("/")) return resolve(program);
+  // A path that leads nowhere is reported where the program is started.
+  if (program.includes("/")) return realpath(program).catch(() => resolve(program));
   for (const dir of (process.env["PATH"] ?? "").split(delimiter)) {
     const path = join(dir, program);
-    if (await isExecutable(path)) return path;
+    if (await isExecutable(path)) return realpath(path);
   }
   throw new AppError("host_not_ready", `Cannot find ${program} in PATH`, {
     remedy: { action: "run_doctor" },

@@ -5,12 +5,14 @@ import { sandboxFinding, snapshotFinding } from "./data.ts";
 import { guarded, type Finding } from "./finding.ts";
 import { hostFindings } from "./host.ts";
 import { isolationFindings } from "./isolation.ts";
+import { platformFinding } from "./platform.ts";
 import { programFindings } from "./programs.ts";
 import { storageFindings } from "./storage.ts";
 
 /** The host, its programs and its directories. */
 export async function commonFindings(config: RuntimeConfig): Promise<Finding[]> {
   return [
+    platformFinding(),
     ...(await guarded("host", () => hostFindings(config))),
     ...(await guarded("programs", () => programFindings(config))),
     ...(await guarded("isolation", () => isolationFindings(config))),

@@ -17,7 +17,6 @@ const earliest = Date.UTC(2025, 0, 1);
 
 export async function hostFindings({ maxSandboxes }: { maxSandboxes: number }): Promise<Finding[]> {
   return [
-    platform(),
     kernel(release()),
     await memory(),
     await swap(),
@@ -27,12 +26,6 @@ export async function hostFindings({ maxSandboxes }: { maxSandboxes: number }): 
     await inotify(),
     clock(Date.now()),
   ];
-}
-
-function platform(): Finding {
-  const detail = `${process.platform} ${process.arch}, Node ${process.versions.node}`;
-  if (process.platform === "linux" && process.arch === "x64") return ok("platform", detail);
-  return fail("platform", detail, "Use a host with Linux on x86_64.");
 }
 
 /** Pure. */

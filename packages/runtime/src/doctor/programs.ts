@@ -49,6 +49,9 @@ async function compiled(name: string, path: string, makeDir: string): Promise<Fi
     await access(path, constants.X_OK);
     return ok(name, path);
   } catch {
+    // The published package has the compiled programs and not their sources.
+    if (!(await isReadable(join(makeDir, "Makefile"))))
+      return fail(name, `${path} is missing`, "Install the npm package forkd again.");
     return {
       ...fail(name, `${path} is missing`, `Run \`make -C ${makeDir}\`.`),
       fix: async () => {
@@ -57,6 +60,13 @@ async function compiled(name: string, path: string, makeDir: string): Promise<Fi
       },
     };
   }
+}
+
+function isReadable(path: string): Promise<boolean> {
+  return access(path, constants.R_OK).then(
+    () => true,
+    () => false,
+  );
 }
 
 async function buildTools(): Promise<Finding[]> {
