@@ -50,7 +50,7 @@ export function listFiles(
 }
 
 /** Events of a watch, for one reader. */
-export type WatchedFiles = AsyncIterable<WatchEvent> & {
+type WatchedFiles = AsyncIterable<WatchEvent> & {
   /** Resolves when the reader has got all events of changes that were made before the call. */
   sync(): Promise<void>;
 };

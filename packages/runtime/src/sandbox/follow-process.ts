@@ -34,7 +34,7 @@ export function shareOutput(sandbox: Sandbox, process: AgentProcess): FollowedPr
   return followed;
 }
 
-export type FollowedOutput = {
+type FollowedOutput = {
   readonly process: AgentProcess;
   readonly output: OutputFollower;
   /** Stops reading. The last reader detaches from the process. */

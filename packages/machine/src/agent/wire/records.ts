@@ -8,7 +8,7 @@ export class BadRecord extends Error {
 /** The length of a record as far as its bytes tell it, and whether they are all of it. */
 export type RecordLength = { readonly length: number; readonly isWhole: boolean };
 
-export interface RecordLayout<T> {
+interface RecordLayout<T> {
   readonly maxBytes: number;
   /** The length of the record at `at`, as far as the bytes before `end` tell it. Throws BadRecord. */
   readonly measure: (bytes: Buffer, at: number, end: number) => RecordLength;

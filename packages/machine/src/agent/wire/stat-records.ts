@@ -26,7 +26,7 @@ const typeOf: Readonly<Record<string, FileEntry["type"]>> = {
 };
 
 /** One record. The guest chooses the name: a path below a directory, or the absolute path of one file. */
-export type StatRecord = Omit<FileEntry, "path">;
+type StatRecord = Omit<FileEntry, "path">;
 
 /** Reads stat records from pieces of a stream. */
 export class StatRecordParser extends RecordParser<StatRecord> {

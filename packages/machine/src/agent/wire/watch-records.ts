@@ -21,7 +21,7 @@ const changes = {
   y: "sync",
 } as const;
 
-export interface WatchRecord {
+interface WatchRecord {
   readonly change: (typeof changes)[keyof typeof changes];
   readonly path: string;
   readonly from: string;
