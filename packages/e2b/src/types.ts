@@ -43,6 +43,8 @@ export type SandboxDefaults = {
 };
 
 export type E2bSandboxes = AccessTokens & {
+  /** the other token of the sandbox, which clients send to ports and contexts */
+  trafficTokenOf(id: string): string | undefined;
   /** undefined if the sandbox was not created with E2B's API */
   defaultsOf(id: string): SandboxDefaults | undefined;
 };

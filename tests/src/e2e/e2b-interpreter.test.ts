@@ -91,6 +91,21 @@ test("contexts keep variables and directories apart, restart and go", async () =
   await assert.rejects(sandbox.removeCodeContext("nothing"), NotFoundError);
 });
 
+test("contexts need a token of the sandbox, also to be listed", async () => {
+  const ask = async (method: string, path: string, more: Record<string, string> = {}) => {
+    const headers = { "e2b-sandbox-id": sandbox.sandboxId, "e2b-sandbox-port": "49999", ...more };
+    const { status } = await fetch(`${options.sandboxUrl}/contexts${path}`, { method, headers });
+    return status;
+  };
+  assert.equal(await ask("GET", ""), 401);
+  assert.equal(await ask("POST", ""), 401);
+  assert.equal(await ask("POST", "/python-default/restart"), 401);
+  assert.equal(await ask("DELETE", "/python-default"), 401);
+  const traffic = { "e2b-traffic-access-token": sandbox.trafficAccessToken ?? assert.fail("no token") };
+  assert.equal(await ask("GET", "", traffic), 200);
+  assert.equal(await ask("DELETE", "/%zz", traffic), 404);
+});
+
 test("variables are set for one execution", async () => {
   const code = "import os\nos.environ.get('FORKD_E2B')";
   assert.equal((await sandbox.runCode(code, { envs: { FORKD_E2B: "here" } })).text, "here");

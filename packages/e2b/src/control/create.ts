@@ -48,7 +48,8 @@ export async function createSandbox(plane: Plane, call: Call): Promise<Answer> {
     alias: template.alias,
     // E2B's newer clients do not say it: their sandboxes are always secured.
     token: asked.secure === false ? undefined : newToken(),
-    traffic_token: asked.network?.allowPublicTraffic === false ? newToken() : undefined,
+    traffic_token: newToken(),
+    has_public_ports: asked.network?.allowPublicTraffic !== false,
     metadata: asked.metadata ?? {},
     ...shownNetwork(asked.network, asked.allow_internet_access),
     user: template.user,
@@ -156,8 +157,9 @@ async function recordOf({ records }: Plane, info: SandboxInfo): Promise<E2bRecor
     id: info.id,
     template_id: info.snapshot_tag,
     token: newToken(),
-    // Its ports are open only as forkd's own API says.
     traffic_token: newToken(),
+    // Its ports are open only as forkd's own API says.
+    has_public_ports: false,
     metadata: info.labels,
     network: undefined,
   };

@@ -19,8 +19,9 @@ const recordSchema = z.object({
   alias: z.string().optional(),
   /** absent: commands and files need no token */
   token: z.string().optional(),
-  /** present: requests to ports need it */
+  /** for requests to ports that are not public, and to contexts of code, for which clients send no other one */
   traffic_token: z.string().optional(),
+  has_public_ports: z.boolean().optional(),
   metadata: z.record(z.string(), z.string()),
   /** as given, for the answer of getInfo() */
   network: z.unknown().optional(),
@@ -97,6 +98,10 @@ export class Records implements E2bSandboxes {
     return this.get(id)?.token;
   }
 
+  trafficTokenOf(id: string): string | undefined {
+    return this.get(id)?.traffic_token;
+  }
+
   *all(): Iterable<{ id: string; token: string }> {
     for (const { id, token } of this.#records.values())
       if (token !== undefined && this.#runtime.registry.find(id)) yield { id, token };
@@ -106,8 +111,8 @@ export class Records implements E2bSandboxes {
   portsOf(id: string): { readonly public: boolean; readonly token: string } | undefined {
     const record = this.get(id);
     if (!record) return undefined;
-    const { traffic_token: token } = record;
-    return { public: token === undefined, token: token ?? newToken() };
+    const { traffic_token: token, has_public_ports: isPublic = token === undefined } = record;
+    return { public: isPublic, token: token ?? newToken() };
   }
 
   defaultsOf(id: string): SandboxDefaults | undefined {

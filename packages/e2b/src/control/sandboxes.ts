@@ -99,7 +99,7 @@ export function shownNetwork(
     [
       ["allowOut", network?.allowOut],
       ["denyOut", network?.denyOut],
-      ["allowPublicTraffic", before ? before.traffic_token === undefined : network?.allowPublicTraffic],
+      ["allowPublicTraffic", before ? before.has_public_ports : network?.allowPublicTraffic],
     ].filter(([, value]) => value !== undefined && value !== null),
   ) as Record<string, unknown>;
   return { network: given, allow_internet_access: internet ?? true };

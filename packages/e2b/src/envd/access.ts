@@ -23,6 +23,16 @@ export function requireToken(headers: IncomingHttpHeaders, token: string | undef
     throw new AppError("unauthenticated", 'unauthorized access: the "X-Access-Token" header is wrong');
 }
 
+/** The same for contexts of code, to which clients send only the token of the ports. */
+export function requireEitherToken(
+  headers: IncomingHttpHeaders,
+  { token, trafficToken }: { token: string | undefined; trafficToken: string | undefined },
+): void {
+  const given = headers["e2b-traffic-access-token"];
+  const isTraffic = typeof given === "string" && trafficToken !== undefined && isSame(given, trafficToken);
+  if (!isTraffic) requireToken(headers, token);
+}
+
 type FileAccess = {
   readonly headers: IncomingHttpHeaders;
   readonly query: URLSearchParams;

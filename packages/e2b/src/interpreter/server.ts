@@ -4,7 +4,7 @@ import type { Runtime } from "@forkd/runtime";
 import { z } from "zod";
 import { connectCodeOf, connectStatus } from "../connect/codes.ts";
 import { parseMessage } from "../connect/messages.ts";
-import { requireToken } from "../envd/access.ts";
+import { requireEitherToken, requireToken } from "../envd/access.ts";
 import type { EnvdCall } from "../envd/call.ts";
 import type { GuestUsers } from "../envd/guest-users.ts";
 import { sendEmpty, sendJson, sendText } from "../http/answer.ts";
@@ -34,16 +34,18 @@ export function createInterpreter({
   const contexts = new CodeContexts();
 
   const serveContexts = async (request: E2bRequest, call: EnvdCall, path: string): Promise<void> => {
-    const { method } = request.incoming;
-    const [, id, action] = /^\/contexts(?:\/([^/]+)(\/restart)?)?$/.exec(path) ?? [];
+    const { method, headers } = request.incoming;
+    const tokens = { token: sandboxes.of(call.id), trafficToken: sandboxes.trafficTokenOf(call.id) };
+    requireEitherToken(headers, tokens);
+    const [, written, action] = /^\/contexts(?:\/([^/]+)(\/restart)?)?$/.exec(path) ?? [];
+    const id = written === undefined ? undefined : decoded(written);
     if (id === undefined && method === "GET") return sendJson(request, 200, await contexts.list(call));
     if (id === undefined && method === "POST") {
       const asked = parseMessage(contextSchema, await readBody(request.incoming, maxBodyBytes));
       return sendJson(request, 200, await contexts.create(call, asked));
     }
-    if (id !== undefined && action && method === "POST") await contexts.restart(call, decodeURIComponent(id));
-    else if (id !== undefined && !action && method === "DELETE")
-      await contexts.remove(call, decodeURIComponent(id));
+    if (id !== undefined && action && method === "POST") await contexts.restart(call, id);
+    else if (id !== undefined && !action && method === "DELETE") await contexts.remove(call, id);
     else throw new AppError("not_found", `Cannot ${method} "${path}"`);
     sendEmpty(request, 200);
   };
@@ -90,6 +92,15 @@ export function createInterpreter({
       return failure;
     }
   };
+}
+
+/** What is not percent-encoded UTF-8 is the id of no context. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** A language that a sandbox does not have is an error of the request. */

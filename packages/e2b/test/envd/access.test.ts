@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
-import { basicUser, isSame, requireFileAccess, requireToken } from "../../src/envd/access.ts";
+import {
+  basicUser,
+  isSame,
+  requireEitherToken,
+  requireFileAccess,
+  requireToken,
+} from "../../src/envd/access.ts";
 import { signatureOf } from "../../src/signature.ts";
 
 const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0";
@@ -19,6 +25,19 @@ test("requireToken() accepts the token of the sandbox and nothing else", () => {
   refuses(() => requireToken({ "x-access-token": "" }, token), /wrong/);
   refuses(() => requireToken({ "x-access-token": `${token}x` }, token), /wrong/);
   assert.ok(!isSame("", token));
+});
+
+test("requireEitherToken() accepts one of the two tokens of the sandbox", () => {
+  const both = { token, trafficToken: "traffic" };
+  requireEitherToken({ "x-access-token": token }, both);
+  requireEitherToken({ "e2b-traffic-access-token": "traffic" }, both);
+  requireEitherToken({}, { ...both, token: undefined });
+  refuses(() => requireEitherToken({}, both), /please provide/);
+  refuses(() => requireEitherToken({ "e2b-traffic-access-token": token }, both), /please provide/);
+  refuses(
+    () => requireEitherToken({ "e2b-traffic-access-token": "" }, { token, trafficToken: undefined }),
+    /please provide/,
+  );
 });
 
 test("requireFileAccess() accepts a signature instead of the token", () => {
