@@ -1,7 +1,7 @@
 /** Which requests are E2B's, and which part of it they are for. */
 import type { IncomingMessage } from "node:http";
 import { isControlPath } from "./control/routes.ts";
-import { signatureOf } from "./signature.ts";
+import { findSigner } from "./signature.ts";
 import { envdPort, interpreterPort, type AccessTokens, type Target } from "./types.ts";
 
 /** A request by what it says of itself; whether the sandbox exists is not known yet. */
@@ -49,15 +49,13 @@ function sandboxOfSignature(
   query: URLSearchParams,
   tokens: AccessTokens,
 ): string | undefined {
-  const given = query.get("signature");
   const file = {
     path: query.get("path") ?? "",
     operation: method === "POST" || method === "PUT" ? ("write" as const) : ("read" as const),
     user: query.get("username") ?? "",
     expiration: query.get("signature_expiration") ?? undefined,
   };
-  for (const { id, token } of tokens.all()) if (signatureOf(file, token) === given) return id;
-  return undefined;
+  return findSigner(file, query.get("signature") ?? "", tokens.all())?.id;
 }
 
 /** Whether the data plane serves the port itself. */

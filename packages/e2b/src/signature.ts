@@ -1,5 +1,5 @@
 /** The signature of a file URL. Pure. */
-import { createHash } from "node:crypto";
+import { createHash, timingSafeEqual } from "node:crypto";
 
 type SignedFile = {
   /** exactly as in the query */
@@ -11,7 +11,37 @@ type SignedFile = {
   readonly expiration?: string | undefined;
 };
 
-export function signatureOf({ path, operation, user, expiration }: SignedFile, token: string): string {
-  const text = [path, operation, user, token, ...(expiration === undefined ? [] : [expiration])].join(":");
-  return `v1_${createHash("sha256").update(text).digest("base64").replace(/=+$/, "")}`;
+export function signatureOf(file: SignedFile, token: string): string {
+  return signer(file)(token);
+}
+
+const form = /^v1_[A-Za-z0-9+/]{43}$/;
+/** Unix time in seconds; it is hashed once for each sandbox. */
+const longestExpiration = 20;
+
+/**
+ * Finds the entry whose token makes the signature. What clients may make as long as they like is hashed once,
+ * however many entries there are.
+ */
+export function findSigner<T extends { readonly token: string }>(
+  file: SignedFile,
+  signature: string,
+  entries: Iterable<T>,
+): T | undefined {
+  if (!form.test(signature) || (file.expiration?.length ?? 0) > longestExpiration) return undefined;
+  const sign = signer(file);
+  const given = Buffer.from(signature);
+  for (const entry of entries) if (timingSafeEqual(Buffer.from(sign(entry.token)), given)) return entry;
+  return undefined;
+}
+
+function signer({ path, operation, user, expiration }: SignedFile): (token: string) => string {
+  const head = createHash("sha256").update(`${path}:${operation}:${user}:`);
+  const tail = expiration === undefined ? "" : `:${expiration}`;
+  return (token) =>
+    `v1_${head
+      .copy()
+      .update(token + tail)
+      .digest("base64")
+      .replace(/=+$/, "")}`;
 }
