@@ -47,7 +47,7 @@ test("withoutPatterns() gives the part of a source that the archive has", () => 
 
 test("a build's log is bounded, and is empty past its end", () => {
   const log = new BuildLog();
-  for (let at = 0; at < 20_100; at++) log.add("x".repeat(5000));
+  for (let at = 0; at < 20_100; at++) log.add(at === 0 ? "x".repeat(5000) : "x");
   assert.equal(log.from(0).length, 100);
   assert.equal(log.from(0)[0]?.message.length, 4096);
   assert.match(log.from(20_000)[0]?.message ?? "", /The log is full/);

@@ -2,6 +2,8 @@
 
 const maxEntries = 20_000;
 const maxMessage = 4096;
+/** of all messages: the logs of many builds are kept */
+const maxChars = 1024 * 1024;
 /** as many as E2B sends at once */
 const pageEntries = 100;
 
@@ -15,14 +17,20 @@ export type LogEntry = {
 
 export class BuildLog {
   readonly #entries: LogEntry[] = [];
+  #chars = 0;
+  #isFull = false;
 
   add(message: string, { level = "info", step }: { level?: Level; step?: string | undefined } = {}): void {
-    if (this.#entries.length > maxEntries) return;
-    const isLast = this.#entries.length === maxEntries;
+    // How the build ended is said in every log.
+    if (this.#isFull && level !== "error") return;
+    this.#isFull = this.#entries.length >= maxEntries || this.#chars >= maxChars;
+    const isCut = this.#isFull && level !== "error";
+    const text = isCut ? "The log is full: further output is left out" : message.slice(0, maxMessage);
+    this.#chars += text.length;
     this.#entries.push({
       timestamp: new Date().toISOString(),
-      message: isLast ? "The log is full: further output is left out" : message.slice(0, maxMessage),
-      level: isLast ? "warn" : level,
+      message: text,
+      level: isCut ? "warn" : level,
       ...(step !== undefined && { step }),
     });
   }
