@@ -4,6 +4,8 @@ import { AppError } from "@forkd/contract";
 import { findSnapshots, removeSnapshot, type Runtime } from "@forkd/runtime";
 
 const prefix = "e2b-fork-";
+/** The whole form: other snapshots may have a name that begins like it. */
+const forkTag = /^e2b-fork-[0-9a-f]{16}$/;
 
 export class ForkSnapshots {
   readonly #runtime: Runtime;
@@ -47,5 +49,5 @@ export class ForkSnapshots {
 }
 
 export function isForkTag(tag: string): boolean {
-  return tag.startsWith(prefix);
+  return forkTag.test(tag);
 }
