@@ -345,6 +345,8 @@ test("servers in a sandbox are reached by their host name, or with the token of 
   assert.equal((await ask("/health", { headers: { host: open.getHost(49_983) } })).status, 204);
   const byHeader = { "e2b-sandbox-id": open.sandboxId, "e2b-sandbox-port": "8000" };
   assert.equal((await ask("/hostname", { headers: byHeader })).status, 200);
+  for (const page of [{ host: "rebound.example" }, { origin: "http://page.example" }])
+    assert.equal((await ask("/hostname", { headers: { ...byHeader, ...page } })).status, 403);
   await Promise.all([open.kill(), closed.kill()]);
 });
 

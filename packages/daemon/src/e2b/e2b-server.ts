@@ -67,7 +67,7 @@ export class E2bServer {
       case "sandbox":
         return isOwnPort(routed.target.port)
           ? this.#data(connection, routed.target, routed.isByHost ? "host" : "header")
-          : this.#port(connection, routed.target);
+          : this.#port(connection, routed);
     }
   }
 
@@ -76,11 +76,19 @@ export class E2bServer {
   }
 
   /** A server in the guest. */
-  #port(connection: Connection, target: Target): Plan {
-    const { incoming } = connection;
+  #port(connection: Connection, { target, isByHost }: Extract<Routed, { kind: "sandbox" }>): Plan {
+    const { incoming, via } = connection;
     const path = (incoming.url ?? "").replace(/^https?:\/\/[^/?#]*/i, "");
     const plan = this.#ports.planOf(connection, { kind: "host", target, path: path || "/" });
-    return { ...plan, refuse: (error) => refuseInSandbox(connection.outgoing, target, error) };
+    return {
+      ...plan,
+      admit: (trail) => {
+        // By its header a request comes under the daemon's own name, which pages must not use.
+        if (!isByHost) this.#gate.identify(incoming, via, "open");
+        plan.admit?.(trail);
+      },
+      refuse: (error) => refuseInSandbox(connection.outgoing, target, error),
+    };
   }
 
   /** The agent and the interpreter. Their tokens are checked where it is known which requests need them. */
