@@ -314,6 +314,22 @@ test("a watcher has every event as soon as the change is made", async () => {
   });
 });
 
+test("a sandbox has 64 watchers, also if more are asked for at the same time", async () => {
+  const token = tokenOf(sandbox);
+  await sandbox.files.makeDir("crowded");
+  const make = () => rpc("filesystem.Filesystem/CreateWatcher", { path: "crowded" }, token);
+  const made = await Promise.all(Array.from({ length: 70 }, make));
+  assert.deepEqual(
+    [200, 429].map((status) => made.filter((each) => each.status === status).length),
+    [64, 6],
+  );
+  for (const { status, body } of made)
+    if (status === 200) await rpc("filesystem.Filesystem/RemoveWatcher", body as object, token);
+  const after = await make();
+  assert.equal(after.status, 200);
+  await rpc("filesystem.Filesystem/RemoveWatcher", after.body as object, token);
+});
+
 test("only /health answers without the token", async () => {
   const headers = { "e2b-sandbox-id": sandbox.sandboxId, "e2b-sandbox-port": "49983" };
   const health = await fetch(`${daemon.url}/health`, { headers });

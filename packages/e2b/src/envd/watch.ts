@@ -70,7 +70,16 @@ class Watcher {
   constructor(watched: Watched, stop: AbortController) {
     this.#watched = watched;
     this.#stop = stop;
-    this.#read().catch((error: unknown) => (this.#failure ??= toAppError(error)));
+    void this.#follow();
+  }
+
+  /** Never rejects. What was not fetched by then is not kept for a client that may never ask. */
+  async #follow(): Promise<void> {
+    const ended = () => new AppError("cancelled", "The watch has ended");
+    const why = await this.#read().then(ended, toAppError);
+    this.#failure ??= why;
+    this.#events = [];
+    this.#stop.abort(this.#failure);
   }
 
   async #read(): Promise<void> {
@@ -104,19 +113,27 @@ class Watcher {
 
 /** The watchers of all sandboxes. They last until they are removed or their sandbox ends or is paused. */
 export class Watchers {
-  readonly #watchers = new Map<string, Map<string, Watcher>>();
+  /** undefined: not open yet */
+  readonly #watchers = new Map<string, Map<string, Watcher | undefined>>();
 
   async create(call: EnvdCall, request: WatchRequest): Promise<{ watcherId: string }> {
+    for (const id of this.#watchers.keys()) if (!call.runtime.registry.find(id)) this.#watchers.delete(id);
     const own = this.#of(call.id);
-    for (const [id, watcher] of own) if (watcher.isEnded) own.delete(id);
+    for (const [id, watcher] of own) if (watcher?.isEnded) own.delete(id);
     if (own.size >= maxWatchers)
       throw new AppError("capacity_exhausted", `Cannot watch: the sandbox has ${maxWatchers} watchers`);
+    const watcherId = `w${randomBytes(12).toString("hex")}`;
+    // Its place is taken before it is open: many may be asked for at the same time.
+    own.set(watcherId, undefined);
     const stop = new AbortController();
     // It outlives the request.
     const context = { ...call.context, signal: stop.signal };
-    const watcher = new Watcher(await open({ ...call, context }, request), stop);
-    const watcherId = `w${randomBytes(12).toString("hex")}`;
-    this.#of(call.id).set(watcherId, watcher);
+    try {
+      own.set(watcherId, new Watcher(await open({ ...call, context }, request), stop));
+    } catch (error) {
+      this.#forget(call.id, watcherId);
+      throw error;
+    }
     return { watcherId };
   }
 
@@ -135,10 +152,10 @@ export class Watchers {
     this.#forget(call.id, id);
   }
 
-  #of(sandbox: string): Map<string, Watcher> {
+  #of(sandbox: string): Map<string, Watcher | undefined> {
     const known = this.#watchers.get(sandbox);
     if (known) return known;
-    const made = new Map<string, Watcher>();
+    const made = new Map<string, Watcher | undefined>();
     this.#watchers.set(sandbox, made);
     return made;
   }
