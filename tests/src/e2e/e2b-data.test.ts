@@ -353,6 +353,9 @@ test("signed URLs need no other permission, end in time and are for one path and
   await sandbox.files.write("signed file", "content");
   const url = await sandbox.downloadUrl("signed file", { useSignatureExpiration: 60 });
   assert.equal(await (await fetch(url)).text(), "content");
+  // Whose home the path counts from is part of what was signed.
+  const asOther = { authorization: `Basic ${Buffer.from("nobody:").toString("base64")}` };
+  assert.equal(await (await fetch(url, { headers: asOther })).text(), "content");
   const form = new FormData();
   form.append("file", new Blob(["uploaded"]), "any");
   const upload = await sandbox.uploadUrl("uploaded");

@@ -52,7 +52,10 @@ export function createEnvd({
       throw new AppError("method_not_allowed", `Cannot ${method} files: use GET or POST`);
     requireFileAccess({ headers, query, operation: method === "GET" ? "read" : "write" }, sandboxes.of(id));
     requireReachable(runtime, id);
-    const call = calls(request, id, query.get("username") || basicUser(headers))(context.signal);
+    const isSigned = query.has("signature") && headers["x-access-token"] === undefined;
+    // A signature is for the user in the query, or for the default one.
+    const user = query.get("username") || (isSigned ? undefined : basicUser(headers));
+    const call = calls(request, id, user)(context.signal);
     const path = query.get("path") ?? undefined;
     if (method === "POST") return sendJson(request, 200, await receiveFiles(call, path, incoming));
     if (!path) throw new AppError("invalid_request", 'Cannot read the file: the query has no "path"');
