@@ -286,6 +286,18 @@ test("keys of forkd are keys of E2B, with their scopes, limits and names", async
   await sandbox.kill();
 });
 
+test("what forkd refuses in its own API is refused here too", async () => {
+  const create = (body: object) =>
+    e2b("/sandboxes", { method: "POST", body: { templateID: "python", ...body } });
+  for (const A of ["x\0y", "x".repeat(40_000)]) assert.equal((await create({ envVars: { A } })).status, 400);
+  const asked = parsed<{ templateID: string; buildID: string }>(
+    await e2b("/v3/templates", { method: "POST", body: { name: "refused" } }),
+  );
+  const build = `/v2/templates/${asked.templateID}/builds/${asked.buildID}`;
+  assert.equal((await e2b(build, { method: "POST", body: { fromImage: "constructor" } })).status, 400);
+  assert.deepEqual(parsed<unknown[]>(await e2b("/v2/sandboxes")), []);
+});
+
 test("unknown templates, routes and sandboxes are errors that clients can read", async () => {
   await assert.rejects(
     Sandbox.create("no-such-template", options),

@@ -1,5 +1,6 @@
 /** New sandboxes, connections to existing ones, and forks of them. */
-import { AppError, fromErrorBody, isSandbox, type AskedNetwork, type ForkEntry } from "@forkd/contract";
+import { AppError, forkRequestSchema, fromErrorBody, isSandbox } from "@forkd/contract";
+import type { AskedNetwork, ForkEntry } from "@forkd/contract";
 import type { SandboxInfo } from "@forkd/contract";
 import { branch, fork, kill, resume, setTimeouts, type Runtime } from "@forkd/runtime";
 
@@ -37,9 +38,11 @@ export async function createSandbox(plane: Plane, call: Call): Promise<Answer> {
     prewarm: false,
     live_fork: false,
   };
-  const [entry] = await fork(runtime, request, call.context).catch((error: unknown) => {
-    throw plane.names.explain(asked.templateID, error);
-  });
+  const [entry] = await fork(runtime, parse(forkRequestSchema, request), call.context).catch(
+    (error: unknown) => {
+      throw plane.names.explain(asked.templateID, error);
+    },
+  );
   const info = requireChild(entry);
   const record: E2bRecord = {
     version: 1,

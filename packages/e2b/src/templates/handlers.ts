@@ -32,10 +32,10 @@ const assignSchema = z.object({ target: z.string().max(256), tags: tagList.min(1
 const unassignSchema = z.object({ name: z.string().max(256), tags: tagList.min(1) });
 
 /** E2B's own images, and the templates that have the same content here */
-const images: Readonly<Record<string, string>> = {
-  "e2bdev/base": "base",
-  "e2bdev/code-interpreter": "code-interpreter-v1",
-};
+const images: ReadonlyMap<string, string> = new Map([
+  ["e2bdev/base", "base"],
+  ["e2bdev/code-interpreter", "code-interpreter-v1"],
+]);
 
 /** Reserves the name; the build begins with startBuild(). */
 export async function requestBuild({ runtime, names, builds }: Plane, call: Call): Promise<Answer> {
@@ -104,7 +104,7 @@ function baseOf(
 ): Template {
   if (fromTemplate) return names.resolve(fromTemplate);
   const image = fromImage?.replace(/:latest$/, "");
-  const own = image === undefined || image === "" ? "base" : images[image];
+  const own = image === undefined || image === "" ? "base" : images.get(image);
   if (own !== undefined) return names.resolve(own);
   throw unsupported(
     `fromImage "${fromImage}"`,

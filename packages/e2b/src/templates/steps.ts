@@ -1,9 +1,10 @@
 /** The steps of a build, run one after the other in a sandbox. */
 import { createReadStream } from "node:fs";
 import { posix } from "node:path";
-import { AppError } from "@forkd/contract";
+import { AppError, forkRequestSchema } from "@forkd/contract";
 import { exec, startExec, streamExec, writeFile, type Context, type Runtime } from "@forkd/runtime";
 import { z } from "zod";
+import { parse } from "../control/parse.ts";
 import { LogLines, type BuildLog, type Level } from "./build-log.ts";
 import type { Uploads } from "./uploads.ts";
 
@@ -18,6 +19,7 @@ export type Step = z.output<typeof stepSchema>;
 const userName = /^[a-z_][a-z0-9_-]{0,31}$/i;
 const variableName = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
 const shortSecs = 60;
+const envSchema = z.object({ ENV: forkRequestSchema.shape.env });
 
 /** What later steps and the sandboxes of the template inherit. */
 export type Settings = {
@@ -138,6 +140,8 @@ async function setVariables(shop: Workshop, { args }: Step): Promise<void> {
     const quoted = value.replaceAll(/["\\`]/g, (each) => `\\${each}`);
     shop.settings.env[name] = value.includes("$") ? await asRoot(shop, `printf %s "${quoted}"`) : value;
   }
+  // Every sandbox of the template gets them.
+  parse(envSchema, { ENV: shop.settings.env });
 }
 
 async function changeDirectory(shop: Workshop, given: string): Promise<void> {
