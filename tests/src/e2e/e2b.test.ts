@@ -326,6 +326,11 @@ test("a sandbox of forkd's own API is listed, and a client that connects gets a 
   assert.equal((await ask("/health", { headers })).status, 502);
   const info = await Sandbox.getInfo(id, options);
   assert.deepEqual([info.templateId, info.metadata], ["python", { made: "by-forkd" }]);
+  const connect = () => e2b(`/sandboxes/${id}/connect`, { method: "POST", body: {} });
+  const tokens = (await Promise.all([connect(), connect(), connect()])).map(
+    (answer) => parsed<{ envdAccessToken: string }>(answer).envdAccessToken,
+  );
+  assert.equal(new Set(tokens).size, 1, "clients that connect at the same time have the same token");
   const sandbox = await Sandbox.connect(id, options);
   assert.ok(parsed<{ envdAccessToken?: string }>(await e2b(`/sandboxes/${id}`)).envdAccessToken);
   assert.equal((await ownInfo(id)).expires_at_unix, undefined);

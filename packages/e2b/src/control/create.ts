@@ -166,8 +166,7 @@ async function recordOf({ records }: Plane, info: SandboxInfo): Promise<E2bRecor
     metadata: info.labels,
     network: undefined,
   };
-  await records.set(record);
-  return record;
+  return records.add(record);
 }
 
 /** One snapshot, `count` sandboxes from it; each has the environment and the metadata of the source. */

@@ -40,6 +40,7 @@ export class Records implements E2bSandboxes {
   readonly #runtime: Pick<Runtime, "registry">;
   readonly #log: Logger;
   readonly #records = new Map<string, E2bRecord>();
+  readonly #adding = new Map<string, Promise<E2bRecord>>();
 
   private constructor(dir: string, { registry, log }: Pick<Runtime, "registry" | "log">) {
     this.#dir = dir;
@@ -71,6 +72,20 @@ export class Records implements E2bSandboxes {
 
   get(id: string): E2bRecord | undefined {
     return this.#runtime.registry.find(id) ? this.#records.get(id) : undefined;
+  }
+
+  /** The record that the sandbox has, or this one: clients that connect at the same time get the same tokens. */
+  add(record: E2bRecord): Promise<E2bRecord> {
+    const { id } = record;
+    const known = this.get(id);
+    if (known) return Promise.resolve(known);
+    const others = this.#adding.get(id);
+    if (others) return others;
+    const adding = this.set(record)
+      .then(() => record)
+      .finally(() => this.#adding.delete(id));
+    this.#adding.set(id, adding);
+    return adding;
   }
 
   /** In memory once it is on disk. */
