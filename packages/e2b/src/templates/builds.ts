@@ -6,7 +6,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { advice, AppError, isSandbox, toAppError, type SandboxInfo } from "@forkd/contract";
 import { deadlineSignal } from "@forkd/contract/wire";
-import { branch, fork, kill, type Caller, type Context, type Runtime } from "@forkd/runtime";
+import { branch, fork, kill, removeSnapshot, type Caller, type Context, type Runtime } from "@forkd/runtime";
 import { BuildLog } from "./build-log.ts";
 import { snapshotTag, type Target, type Template, type TemplateNames } from "./names.ts";
 import { defaultUser, isReady, runStep, startProgram, type Step, type Workshop } from "./steps.ts";
@@ -149,13 +149,12 @@ export class Builds implements AsyncDisposable {
         context,
       );
       const facts = { cpuCount: made.vcpus, memoryMib: made.memory_mib };
-      await names.add(state.target, {
-        id: state.id,
-        templateId: state.templateId,
-        tag,
-        ...settings,
-        ...facts,
-      });
+      await names
+        .add(state.target, { id: state.id, templateId: state.templateId, tag, ...settings, ...facts })
+        .catch(async (error: unknown) => {
+          await removeSnapshot(runtime, { tag }).catch(() => undefined);
+          throw error;
+        });
     } finally {
       await kill(runtime, { id }).catch((error: unknown) =>
         context.log.warn({ event: "e2b.build", outcome: "sandbox left", sandbox: id, error }),

@@ -143,7 +143,7 @@ export class TemplateNames {
     const { name, tag } = partsOf(text);
     const template = this.find(name);
     if (template) {
-      const build = template.builds.find(({ id }) => id === template.tags[tag ?? defaultTag]);
+      const build = template.builds.find(({ id }) => id === buildIdOf(template, tag));
       if (!build) throw this.unknown(text);
       const { env, user, workdir } = build;
       return { id: template.id, alias: template.name, tag: build.tag, env, user, workdir };
@@ -202,7 +202,7 @@ export class TemplateNames {
     const { name, tag } = partsOf(text);
     const template = this.find(name);
     if (template) {
-      const only = tag === undefined ? undefined : template.tags[tag];
+      const only = tag === undefined ? undefined : buildIdOf(template, tag);
       return template.builds.filter(({ id }) => tag === undefined || id === only).map((build) => build.tag);
     }
     return tag === undefined && tagPattern.test(name) && !this.#aliases.has(name) ? [name] : [];
@@ -231,7 +231,7 @@ export class TemplateNames {
   async assign(text: string, tags: readonly string[]): Promise<{ tags: string[]; buildId: string }> {
     const { name, tag } = partsOf(text);
     const template = this.find(name);
-    const buildId = template?.tags[tag ?? defaultTag];
+    const buildId = template && buildIdOf(template, tag);
     if (!template || buildId === undefined) throw this.unknown(text);
     const own = tags.map((each) => each.slice(each.indexOf(":") + 1));
     const wrong = own.find((each) => !tagNamePattern.test(each));
@@ -245,7 +245,7 @@ export class TemplateNames {
 
   async unassign(text: string, tags: readonly string[]): Promise<void> {
     const template = this.find(partsOf(text).name);
-    const missing = tags.find((tag) => template?.tags[tag] === undefined);
+    const missing = tags.find((tag) => !template || buildIdOf(template, tag) === undefined);
     if (!template || missing !== undefined) throw this.unknown(missing ? `${text}:${missing}` : text);
     await this.#change(template.name, (before) => ({
       ...before,
@@ -299,6 +299,11 @@ export class TemplateNames {
       this.#templates = templates;
     });
   }
+}
+
+/** A tag may have the name of something that every object has. */
+function buildIdOf({ tags }: NamedTemplate, tag = defaultTag): string | undefined {
+  return Object.hasOwn(tags, tag) ? tags[tag] : undefined;
 }
 
 /** E2B puts the name of a team before that of a template; here there are no teams. */
