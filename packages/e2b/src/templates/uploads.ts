@@ -16,25 +16,35 @@ import { invalid } from "../control/answer.ts";
 
 const maxBytes = 1024 * 1024 * 1024;
 const maxTotalBytes = 4 * maxBytes;
+/** of uploads in progress, beside what is there */
+const maxArrivingBytes = 4 * maxBytes;
 const maxTokens = 10_000;
 const lifeMs = 3_600_000;
+type Limits = { readonly arrivingBytes: number };
 const hashPattern = /^[0-9a-f]{64}$/;
 
 export class Uploads {
   readonly #dir: string;
   readonly #tokens = new LruMap<string, { readonly hash: string; readonly until: number }>(maxTokens);
 
-  private constructor(dir: string) {
+  readonly #limits: Limits;
+  #arriving = 0;
+
+  private constructor(dir: string, limits: Limits) {
     this.#dir = dir;
+    this.#limits = limits;
   }
 
-  static async open({ config }: Pick<Runtime, "config">): Promise<Uploads> {
+  static async open(
+    { config }: Pick<Runtime, "config">,
+    limits: Limits = { arrivingBytes: maxArrivingBytes },
+  ): Promise<Uploads> {
     const dir = join(config.dataDir, "e2b", "uploads");
     await mkdir(dir, { recursive: true, mode: 0o700 });
     // An upload that an earlier daemon did not finish.
     for (const name of await readdir(dir))
       if (!hashPattern.test(name)) await rm(join(dir, name), { force: true });
-    return new Uploads(dir);
+    return new Uploads(dir, limits);
   }
 
   /** The path of an archive, or undefined. */
@@ -72,7 +82,10 @@ export class Uploads {
     const counted = new Transform({
       transform: (chunk: Buffer, _, next) => {
         bytes += chunk.length;
-        next(bytes > maxBytes ? tooLarge() : null, chunk);
+        this.#arriving += chunk.length;
+        if (bytes > maxBytes) next(tooLarge());
+        else if (this.#arriving > this.#limits.arrivingBytes) next(tooMany());
+        else next(null, chunk);
       },
     });
     try {
@@ -81,6 +94,8 @@ export class Uploads {
     } catch (error) {
       await rm(temporary, { force: true });
       throw error;
+    } finally {
+      this.#arriving -= bytes;
     }
   }
 
@@ -100,6 +115,13 @@ export class Uploads {
       total -= bytes;
     }
   }
+}
+
+function tooMany(): AppError {
+  return new AppError("capacity_exhausted", "Too many files are being uploaded at the same time", {
+    details: { retry_after_secs: 10 },
+    remedy: { action: "retry_later" },
+  });
 }
 
 function tooLarge(): AppError {
