@@ -97,7 +97,11 @@ export class Gate {
 
   /** Whether the header Authorization is the token or a key: a guest must not see it. */
   isOwnSecret(authorization: string | undefined): boolean {
-    const given = bearerOf(authorization);
+    return this.isOwnKey(bearerOf(authorization));
+  }
+
+  /** Whether the text is the token or a key. */
+  isOwnKey(given: string | undefined): boolean {
     if (given === undefined) return false;
     const digest = digestOf(given);
     const isToken = this.#tokenDigest !== undefined && timingSafeEqual(digest, this.#tokenDigest);

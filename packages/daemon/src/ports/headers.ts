@@ -54,6 +54,8 @@ export type RequestFacts = {
   readonly isHttps: boolean;
   /** the header Authorization is a right to call the daemon */
   readonly hasOwnSecret: boolean;
+  /** the same of the header X-API-KEY, in which clients of E2B have it */
+  readonly hasOwnKey?: boolean;
   /** the protocol that the client wants to change to */
   readonly upgrade?: string | undefined;
 };
@@ -64,6 +66,7 @@ export function toGuest(raw: RawHeaders, facts: RequestFacts): string[] {
   const dropped = new Set([...hopByHop, ...forwarded, ...listedIn(raw)]);
   if (access === "path") for (const name of ["host", "authorization", "cookie"]) dropped.add(name);
   if (facts.hasOwnSecret) dropped.add("authorization");
+  if (facts.hasOwnKey) dropped.add("x-api-key");
   const result: string[] = [];
   for (const [name, value] of pairsOf(raw)) {
     const key = name.toLowerCase();

@@ -11,6 +11,7 @@ import type { Gate } from "../access/gate.ts";
 import { addressOf } from "../access/peer.ts";
 import { isPortName, portOfName, urlOfPort, type PortsDomain, type PortTarget } from "../access/port-name.ts";
 import { markIdentified } from "../access/strangers.ts";
+import { apiKeyOf } from "../e2b/api-key.ts";
 import { isLoopback } from "../settings/exposure.ts";
 import type { RequestContext } from "../http/handlers.ts";
 import type { Connection, Plan } from "../http/plan.ts";
@@ -242,6 +243,7 @@ export class PortServer {
         peer: addressOf(incoming),
         isHttps: isHttps(incoming, via),
         hasOwnSecret: this.#gate.isOwnSecret(incoming.headers.authorization),
+        hasOwnKey: this.#gate.isOwnKey(apiKeyOf(incoming.headers)),
         upgrade: connection.upgrade && incoming.headers.upgrade,
         expectsContinue: this.#expecting.has(incoming),
         signal: AbortSignal.any(signals),

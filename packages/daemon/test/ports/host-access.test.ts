@@ -120,6 +120,20 @@ test("the guest gets its own Authorization header, but never a token or key of t
   }
 });
 
+test("the guest gets its own X-API-KEY header, but never a token or key of the daemon in the form of E2B", async (t) => {
+  const server = await startPorts(t);
+  const { port } = await echo(t);
+  server.open.set(port, { public: true, token: portToken });
+  const host = hostOf(port);
+  const get = async (key: string) => {
+    const answer = await send(server.url, "/", { headers: { host, "x-api-key": key } });
+    return seen(answer).headers["x-api-key"];
+  };
+  assert.equal(await get("of-the-guest"), "of-the-guest");
+  assert.equal(await get(token), undefined);
+  assert.equal(await get(`e2b_${Buffer.from(token).toString("hex")}`), undefined);
+});
+
 test("only exact host names lead to a port, and no such name ever leads to the API", async (t) => {
   const server = await startPorts(t, {
     domains: ["localhost", "ports.example.com"],
