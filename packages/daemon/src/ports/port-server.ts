@@ -47,8 +47,8 @@ export class PortServer {
   readonly #domains: readonly PortsDomain[];
   readonly #gate: Gate;
   readonly #agents = new WeakMap<object, Map<number, PortAgent>>();
-  /** connections of which the audit log has a line */
-  readonly #audited = new WeakSet<object>();
+  /** connections of which the audit log has a line, and the port that it is about */
+  readonly #audited = new WeakMap<object, string>();
   readonly #stopping = new AbortController();
   readonly #expecting = new WeakSet<IncomingMessage>();
   /** address of the daemon, once it listens on TCP */
@@ -154,8 +154,9 @@ export class PortServer {
           return this.#forward(connection, { ...request, access: "path", context });
         },
       };
-    const isAudited = this.#audited.has(incoming.socket);
-    this.#audited.add(incoming.socket);
+    const place = `${request.target.id} ${request.target.port}`;
+    const isAudited = this.#audited.get(incoming.socket) === place;
+    this.#audited.set(incoming.socket, place);
     let redirect: string | undefined;
     return {
       name: "portHost",

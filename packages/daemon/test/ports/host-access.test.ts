@@ -267,6 +267,21 @@ test("closing a port ends the requests to its host name", async (t) => {
   });
 });
 
+test("the audit log has a line for each port that a connection is used for", async (t) => {
+  const server = await startPorts(t);
+  const ports = [];
+  for (const _ of [1, 2]) {
+    const { port } = await httpGuest(t, (__, response) => response.end("ok"));
+    server.open.set(port, { public: true, token: portToken });
+    ports.push(port);
+  }
+  const [one = 0, other = 0] = ports;
+  const post = (port: number) => `POST /${port} HTTP/1.1\r\nHost: ${hostOf(port)}\r\nContent-Length: 0\r\n`;
+  await sendRaw(server.url, `${post(one)}\r\n${post(one)}\r\n${post(other)}Connection: close\r\n\r\n`);
+  const paths = (await server.audited()).map(({ path }) => path);
+  assert.deepEqual(paths, [`/${one}`, `/${other}`]);
+});
+
 test("the audit log has one line per connection, and one for each refusal", async (t) => {
   const server = await startPorts(t);
   const { port } = await httpGuest(t, (_, response) => response.writeHead(404).end("none"));
