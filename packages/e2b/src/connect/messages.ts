@@ -15,11 +15,45 @@ export function parseMessage<T>(schema: z.ZodType<T>, body: Buffer): T {
 function parseJson(body: Buffer): unknown {
   if (body.length === 0) return {};
   if (!isUtf8(body)) throw invalid("the body is not UTF-8");
+  requireCheap(body);
   try {
     return JSON.parse(body.toString());
   } catch (error) {
     throw invalid("the body is not JSON", error);
   }
+}
+
+/** Small values are little to send, and much to hold and to check. */
+const maxValues = 20_000;
+const maxDepth = 64;
+const [quote, backslash, comma] = [0x22, 0x5c, 0x2c];
+const opening: ReadonlySet<number> = new Set([0x5b, 0x7b]);
+const closing: ReadonlySet<number> = new Set([0x5d, 0x7d]);
+
+/** Does not check whether the text is JSON. */
+function requireCheap(body: Buffer): void {
+  let [values, depth] = [0, 0];
+  for (let at = 0; at < body.length; at++) {
+    const byte = body[at] ?? 0;
+    if (byte === quote) at = endOfString(body, at);
+    else if (byte === comma) values++;
+    else if (opening.has(byte)) {
+      values++;
+      depth++;
+    } else if (closing.has(byte)) depth--;
+    if (depth > maxDepth) throw invalid(`it has more than ${maxDepth} objects and lists in each other`);
+    if (values > maxValues) throw invalid(`it has more than ${maxValues} values`);
+  }
+}
+
+/** Most of a long message is one string, so this is the part that has to be fast. */
+function endOfString(body: Buffer, start: number): number {
+  for (let end = body.indexOf(quote, start + 1); end >= 0; end = body.indexOf(quote, end + 1)) {
+    let escapes = end;
+    while (body[escapes - 1] === backslash) escapes--;
+    if ((end - escapes) % 2 === 0) return end;
+  }
+  return body.length;
 }
 
 function invalid(why: string, cause?: unknown): AppError {

@@ -2,8 +2,20 @@
 import type { IncomingMessage } from "node:http";
 import { AppError } from "@forkd/contract";
 
-/** Reads the whole body, which is a message and not content. */
-export async function readBody(incoming: IncomingMessage, maxBytes: number): Promise<Buffer> {
+/** Bytes of all bodies that are being read */
+const maxReadingBytes = 256 * 1024 * 1024;
+let reading = 0;
+/** How long a body may take: this, and a second more for each 64 KiB that have arrived */
+const usualPaceMs = 30_000;
+const bytesPerMs = 64 * 1.024;
+const lookEveryMs = 1000;
+
+/** Reads the whole body, which is a message and not content. Breaks the connection if it comes too slowly. */
+export async function readBody(
+  incoming: IncomingMessage,
+  maxBytes: number,
+  paceMs = usualPaceMs,
+): Promise<Buffer> {
   const encoding = incoming.headers["content-encoding"] ?? "identity";
   if (encoding !== "identity")
     throw new AppError(
@@ -12,13 +24,30 @@ export async function readBody(incoming: IncomingMessage, maxBytes: number): Pro
     );
   const pieces: Buffer[] = [];
   let bytes = 0;
-  for await (const piece of incoming as AsyncIterable<Buffer>) {
-    bytes += piece.length;
-    if (bytes > maxBytes)
-      throw new AppError("body_too_large", `Cannot read the request: it has more than ${maxBytes} bytes`, {
-        details: { limit: maxBytes },
-      });
-    pieces.push(piece);
+  const startedAt = performance.now();
+  const look = () => {
+    if (performance.now() - startedAt < paceMs + bytes / bytesPerMs) return;
+    incoming.destroy(new AppError("invalid_request", "Cannot read the request: it did not come in time"));
+  };
+  const looking = setInterval(look, Math.min(paceMs, lookEveryMs));
+  try {
+    for await (const piece of incoming as AsyncIterable<Buffer>) {
+      bytes += piece.length;
+      reading += piece.length;
+      if (bytes > maxBytes)
+        throw new AppError("body_too_large", `Cannot read the request: it has more than ${maxBytes} bytes`, {
+          details: { limit: maxBytes },
+        });
+      if (reading > maxReadingBytes)
+        throw new AppError("capacity_exhausted", "Cannot read the request: too many are being read", {
+          details: { limit: maxReadingBytes },
+          remedy: { action: "retry_later" },
+        });
+      pieces.push(piece);
+    }
+    return Buffer.concat(pieces, bytes);
+  } finally {
+    clearInterval(looking);
+    reading -= bytes;
   }
-  return Buffer.concat(pieces, bytes);
 }

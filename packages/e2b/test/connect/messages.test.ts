@@ -37,6 +37,20 @@ test("parseMessage() names the field that is wrong", async () => {
     );
 });
 
+test("parseMessage() refuses many small values before it makes them", async () => {
+  const refused = (body: string, why: RegExp) =>
+    rejectsWith(
+      Promise.resolve().then(() => parseMessage(startSchema, Buffer.from(body))),
+      "invalid_request",
+      why,
+    );
+  await refused(`{"x":[${"0,".repeat(20_000)}0]}`, /more than 20000 values/);
+  await refused(`{"x":${"[".repeat(64)}${"]".repeat(64)}}`, /more than 64 objects/);
+  await refused("[".repeat(1_000_000), /more than 64 objects/);
+  const args = [`${"[,{".repeat(30_000)}"`, "\\", '\\"[', ...Array.from({ length: 4000 }, () => '"')];
+  assert.deepEqual(parse({ process: { ...process, args } }).process.args, args);
+});
+
 test("bytes are base64, numbers may be strings", async () => {
   const read = (message: object) => parseMessage(inputSchema, Buffer.from(JSON.stringify(message)));
   const { input, process: selected } = read({ process: { pid: "12" }, input: { stdin: "aGk=" } });
