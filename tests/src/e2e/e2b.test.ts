@@ -337,6 +337,19 @@ test("a sandbox of forkd's own API is listed, and a client that connects gets a 
   await sandbox.kill();
 });
 
+test("a workspace of forkd can be used, but not ended", async () => {
+  await own("POST", "/v1/workspaces", { name: "kept", snapshot_tag: "python" });
+  const { id } = await own<{ id: string }>("GET", "/v1/workspaces/kept");
+  await own("POST", "/v1/workspaces/kept/suspend", {});
+  assert.equal((await ownInfo(id)).state, "paused");
+  const sandbox = await Sandbox.connect(id, options);
+  assert.deepEqual([(await ownInfo(id)).state, (await ownInfo(id)).expires_at_unix], ["running", undefined]);
+  await assert.rejects(sandbox.kill(), /workspace "kept"/);
+  await assert.rejects(sandbox.setTimeout(1000), /workspace "kept"/);
+  const headers = { authorization: `Bearer ${daemon.token}` };
+  assert.equal((await ask("/v1/workspaces/kept", { method: "DELETE", headers })).status, 204);
+});
+
 test("servers in a sandbox are reached by their host name, or with the token of the traffic", async () => {
   const serve = (id: string) =>
     own("POST", `/v1/sandboxes/${id}/exec`, {

@@ -146,8 +146,14 @@ export async function resumeSandbox(plane: Plane, call: Call): Promise<Answer> {
 }
 
 /** The time to live counts from the start of the machine. */
-async function wake(runtime: Runtime, { id }: SandboxInfo, seconds: number, call: Call): Promise<void> {
-  await setTimeouts(runtime, { id, ttl_secs: seconds });
+async function wake(
+  runtime: Runtime,
+  { id, workspace }: SandboxInfo,
+  seconds: number,
+  call: Call,
+): Promise<void> {
+  // Clients always name a time, but a workspace has to outlive them.
+  if (workspace === undefined) await setTimeouts(runtime, { id, ttl_secs: seconds });
   await resume(runtime, { id }, call.context);
 }
 

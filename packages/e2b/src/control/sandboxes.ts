@@ -35,20 +35,25 @@ export async function getInfo({ runtime, records, domain }: Plane, call: Call): 
 
 export async function killSandbox({ runtime, records }: Plane, call: Call): Promise<Answer> {
   const id = idOf(call);
-  const { workspace } = getSandbox(runtime, { id });
-  if (workspace !== undefined)
-    throw new AppError("wrong_state", `Cannot kill "${id}": it is the workspace "${workspace}" of forkd`, {
-      details: { id, workspace },
-      remedy: { action: "delete_workspace", name: workspace },
-    });
+  refuseWorkspace(getSandbox(runtime, { id }), "kill");
   await kill(runtime, { id });
   await records.forget(id);
   return done;
 }
 
+function refuseWorkspace({ id, workspace }: SandboxInfo, action: string): void {
+  if (workspace === undefined) return;
+  throw new AppError("wrong_state", `Cannot ${action} "${id}": it is the workspace "${workspace}" of forkd`, {
+    details: { id, workspace },
+    remedy: { action: "delete_workspace", name: workspace },
+  });
+}
+
 /** From now on, also if the sandbox would end later. */
 export async function setTimeout({ runtime }: Plane, call: Call): Promise<Answer> {
-  const { id } = aliveSandbox(runtime, idOf(call));
+  const info = aliveSandbox(runtime, idOf(call));
+  const { id } = info;
+  refuseWorkspace(info, "limit the life of");
   const { timeout } = parse(timeoutSchema, call.body);
   await setTimeouts(runtime, { id, ttl_secs: timeout });
   return done;
