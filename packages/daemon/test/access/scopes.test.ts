@@ -9,6 +9,7 @@ const parameters: Record<string, string> = {
   id: sandboxId,
   tag: "t",
   exec_id: "1",
+  eval_id: "python-1",
   name: "nobody",
   port: "3000",
 };
