@@ -23,16 +23,21 @@ const limits = {
 export async function* uploadedParts(body: Readable, contentType: string): AsyncGenerator<UploadedPart> {
   const parts = new AsyncQueue<UploadedPart>();
   const parser = createParser(contentType);
+  let current: Readable | undefined;
   parser.on("file", (field: string, content: Readable, filename: string | undefined) => {
     // The reader may stop before it comes to this file; its error then has no other listener.
     content.on("error", () => undefined);
+    current = content;
     if (field === fileField) parts.push({ filename: filename || undefined, content });
     else content.resume();
   });
   parser.on("filesLimit", () => parts.fail(badForm(`it has more than ${limits.files} files`)));
   pipeline(body, parser, (error) => {
-    if (error) parts.fail(badForm(error.message, error));
-    else parts.end();
+    if (!error) return parts.end();
+    const failure = badForm(error.message, error);
+    parts.fail(failure);
+    // The parser leaves a file whose rest does not come open for ever.
+    current?.destroy(failure);
   });
   try {
     yield* parts;

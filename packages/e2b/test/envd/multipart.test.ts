@@ -47,3 +47,19 @@ test("uploadedParts() refuses a body that is cut or has no boundary", async () =
   await rejectsWith(files([body.subarray(0, -30)], type), "invalid_request", /form/);
   await rejectsWith(files([body], "multipart/form-data"), "invalid_request", /[Bb]oundary/);
 });
+
+test("uploadedParts() ends a file whose body fails in the middle of it", async () => {
+  const { body, type } = await form([["file", "a", "x".repeat(300_000)]]);
+  function* failing(): Generator<Buffer> {
+    yield body.subarray(0, 200_000);
+    throw new Error("incorrect header check");
+  }
+  const late = new Promise<never>((_, reject) => {
+    setTimeout(() => reject(new Error("it waits for the rest")), 10_000).unref();
+  });
+  await rejectsWith(
+    Promise.race([files(failing(), type), late]),
+    "invalid_request",
+    /incorrect header check/,
+  );
+});
