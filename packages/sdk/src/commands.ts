@@ -1,9 +1,10 @@
 /** The commands of one sandbox. */
+import { AppError } from "@forkd/contract/wire";
 import type { ExecEvent, RequestOf } from "@forkd/contract";
 import type { CallOptions, Client } from "./client.ts";
 import { CommandHandle, readingSignal } from "./command-handle.ts";
 import { remember } from "./convert/answer.ts";
-import { requestOf } from "./convert/request.ts";
+import { requestOf, shown } from "./convert/request.ts";
 import { CommandError } from "./errors.ts";
 import { outputReaders, type OutputCallbacks } from "./output.ts";
 import { Run } from "./run.ts";
@@ -162,6 +163,11 @@ export class Commands {
     fixed: Partial<RequestOf<"exec">>,
     options: object,
   ): RequestOf<"exec"> {
+    if (typeof command !== "string" && !Array.isArray(command))
+      throw new AppError(
+        "invalid_request",
+        `The command must be text or a list of a program and its arguments, not ${shown(command)}`,
+      );
     const args = typeof command === "string" ? ["/bin/sh", "-c", command] : [...command];
     const all = { id: this.#id, args, stream: undefined, background: undefined, ...fixed };
     return requestOf("exec", all, options, callbacks);

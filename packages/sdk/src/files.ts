@@ -3,7 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { RequestOf } from "@forkd/contract";
 import type { CallOptions, Client, Content } from "./client.ts";
 import { fromWire } from "./convert/answer.ts";
-import { requestOf } from "./convert/request.ts";
+import { requestOf, shown } from "./convert/request.ts";
 import { isForkdError } from "./errors.ts";
 import { concat } from "./output.ts";
 import { Stream } from "./stream.ts";
@@ -100,6 +100,12 @@ export class Files {
 
   /** Writes a file. Unless it appends, it replaces the file in one step, after all content has arrived. */
   async write(path: string, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
+    // Without content the request would have an empty body, and the file would lose its content.
+    if (!isContent(content))
+      throw new AppError(
+        "invalid_request",
+        `The content of "${path}" must be text, bytes or an async iterable of bytes, not ${shown(content)}`,
+      );
     const request = requestOf("writeFile", { id: this.#id, path }, options);
     return fromWire(await this.#client.upload("writeFile", request, content, options));
   }
@@ -196,4 +202,9 @@ export class Files {
   ): Promise<void> {
     await this.#client.invoke("chmodFile", { id: this.#id, path, mode }, options);
   }
+}
+
+function isContent(value: unknown): boolean {
+  if (typeof value === "string" || value instanceof Uint8Array) return true;
+  return typeof value === "object" && value !== null && Symbol.asyncIterator in value;
 }

@@ -21,6 +21,8 @@ export class Run<Result, Event> implements Promise<Result>, AsyncIterable<Event>
   /** @internal */
   constructor(source: Promise<Source<Result, Event>>) {
     this.#source = source;
+    // A caller that awaits or iterates gets the failure; for one that does neither, Node would exit.
+    source.catch(() => undefined);
   }
 
   /** Waits for the result, as `await` does. */
@@ -50,8 +52,6 @@ export class Run<Result, Event> implements Promise<Result>, AsyncIterable<Event>
     if (this.#isIterated || this.#result)
       throw new TypeError("A run is awaited or iterated, once and not both");
     this.#isIterated = true;
-    // The iteration reports the failure, if there is one.
-    this.#source.catch(() => undefined);
     return iterate(this.#source);
   }
 }

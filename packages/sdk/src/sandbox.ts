@@ -139,6 +139,12 @@ export class Sandbox implements AsyncDisposable {
     return this.#info;
   }
 
+  /** What `console.log()` of Node shows: which sandbox it is, and its last known state. */
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    const { id, snapshotTag, state } = this.#info;
+    return `Sandbox ${id} of ${snapshotTag} (${state})`;
+  }
+
   /** Reads the state of the sandbox again. */
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
     return this.#keep(await this.#call("getSandbox", {}, options));

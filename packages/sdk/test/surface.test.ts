@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import type http from "node:http";
 import { test } from "node:test";
+import { inspect } from "node:util";
 import { CommandError, ForkError, Forkd, ForkdError, isForkdError, Sandbox, wireOf } from "../src/index.ts";
 import { outputBytes } from "../src/output.ts";
 import { readBody, startServer } from "./support.ts";
@@ -306,4 +307,54 @@ test("isForkdError() narrows by code, and errors are known by one name", async (
   assert.ok(isForkdError(error) && isForkdError(error, "sandbox_dead"));
   assert.ok(!isForkdError(error, "internal") && !isForkdError(new Error("x")) && !isForkdError(undefined));
   assert.equal(String(error), "ForkdError: gone");
+});
+
+test("a run that no code awaits does not end the process when it fails", async () => {
+  await using server = await open({});
+  const sandbox = await server.sandbox();
+  const unhandled: unknown[] = [];
+  const note = (error: unknown) => unhandled.push(error);
+  process.on("unhandledRejection", note);
+  try {
+    void sandbox.commands.run("true");
+    void sandbox.eval("1");
+    // The same failure again, this time seen, and one turn for the report of the others.
+    await assert.rejects(sandbox.commands.run("true"), { code: "not_found" });
+    await assert.rejects(sandbox.eval("1"), { code: "not_found" });
+    await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    process.off("unhandledRejection", note);
+  }
+  assert.deepEqual(unhandled, []);
+});
+
+test("values of a wrong type are refused before a request is sent", async () => {
+  await using server = await open({});
+  const sandbox = await server.sandbox();
+  const before = server.asked.length;
+  for (const wrong of [undefined, null, 3, {}] as unknown as string[]) {
+    await assert.rejects(
+      sandbox.files.write("/srv/a", wrong),
+      (error) => isForkdError(error, "invalid_request") && /content of "[/]srv[/]a"/.test(error.message),
+    );
+    await assert.rejects(
+      (async () => sandbox.commands.run(wrong))(),
+      (error) => isForkdError(error, "invalid_request") && error.message.startsWith("The command must be"),
+    );
+  }
+  assert.equal(server.asked.length, before);
+});
+
+test("an option that two sources know is suggested once", async () => {
+  await using server = await open({});
+  const sandbox = await server.sandbox();
+  await assert.rejects(
+    (async () => sandbox.commands.run("true", { timeout: 5 } as object))(),
+    (error) => isForkdError(error) && String(error.details["similar"]) === "timeoutMs",
+  );
+});
+
+test("a sandbox is shown with its id", async () => {
+  await using server = await open({});
+  assert.equal(inspect(await server.sandbox()), `Sandbox ${id} of py (running)`);
 });

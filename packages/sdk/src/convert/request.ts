@@ -96,7 +96,7 @@ function optionsOf(shape: Shape, isOption: (field: string) => boolean = () => tr
 }
 
 function unknownOption(name: string, known: Options, { where, path, own }: Place): AppError {
-  const names = [...known.keys(), ...own];
+  const names = [...new Set([...known.keys(), ...own])];
   const { similar = [] } = similarNames(name, names);
   const option = path + name;
   return new AppError("invalid_request", `Unknown option "${option}" of ${where}`, {
