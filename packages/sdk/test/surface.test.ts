@@ -342,6 +342,10 @@ test("values of a wrong type are refused before a request is sent", async () => 
       (error) => isForkdError(error, "invalid_request") && error.message.startsWith("The command must be"),
     );
   }
+  await assert.rejects(
+    sandbox.setTimeouts({ ttlMs: -3 }),
+    (error) => isForkdError(error, "invalid_request") && error.details["option"] === "ttlMs",
+  );
   assert.equal(server.asked.length, before);
 });
 

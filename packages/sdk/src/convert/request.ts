@@ -74,8 +74,9 @@ function toField(value: unknown, shape: string | Shape, place: Place): unknown {
   }
   if (value === null) return null;
   if (shape === "secs" || shape === "whole_secs") {
-    if (typeof value !== "number" || !Number.isFinite(value))
-      throw invalid(place, "must be a number of milliseconds", value);
+    // The daemon would refuse a negative number in seconds, by the name of its own field.
+    if (typeof value !== "number" || !Number.isFinite(value) || value < 0)
+      throw invalid(place, "must be a number of milliseconds from 0 on", value);
     return shape === "secs" ? value / 1000 : Math.ceil(value / 1000);
   }
   if (shape === "unix") {
