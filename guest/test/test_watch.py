@@ -77,10 +77,9 @@ def test_watch_events(a, d):
     w.stop()
 
 
-@folder
-def test_watch_sees_a_write_in_place(a, d):
+def changes_of_a_write(a, d, flags):
     w = Watch(a, d)
-    other = a.start(kind=2, path=f"{d}/f", flags=IN_PLACE)
+    other = a.start(kind=2, path=f"{d}/f", flags=flags)
     a.send(INPUT, other, b"\0content")
     a.send(INPUT_EOF, other, b"\0")
     seen = []
@@ -91,8 +90,20 @@ def test_watch_sees_a_write_in_place(a, d):
             w.data += f.payload[9:]
         else:
             seen.append(f)
-    assert w.changes() == [("create", "f"), ("chmod", "f"), ("write", "f")]
+    changes = w.changes()
     w.stop()
+    return changes
+
+
+@folder
+def test_watch_sees_a_write_in_place(a, d):
+    assert changes_of_a_write(a, d, IN_PLACE) == [("create", "f"), ("chmod", "f"), ("write", "f")]
+
+
+@folder
+def test_watch_sees_an_atomic_write_as_one_new_file(a, d):
+    assert changes_of_a_write(a, d, 0) == [("create", "f")]
+    assert changes_of_a_write(a, d, 0) == [("create", "f")], "the file is replaced"
 
 
 @folder

@@ -209,9 +209,11 @@ static void on_created(struct node *n, const struct inotify_event *e, const char
 {
     bool recursive = (request->flags & START_RECURSIVE) && (e->mask & IN_ISDIR);
     bool pair = (e->mask & IN_MOVED_TO) && e->cookie == from_cookie;
-    if (!drop_found(n->wd, e->name))
+    bool known = drop_found(n->wd, e->name);
+    if (!known)
         emit(CREATE, path, pair ? from_path : "");
-    if (recursive && !add_tree(n, e->name, true))
+    /* A known one may have been moved since it was read. Its limit is reported already. */
+    if (recursive && !add_tree(n, e->name, true) && !known)
         emit(OVERFLOW, path, "");
 }
 
@@ -224,6 +226,23 @@ static void on_renamed(struct node *n, const struct inotify_event *e, const char
     struct node *child = e->mask & IN_ISDIR ? node_child(n, e->name) : NULL;
     if (child)
         child->moving = e->cookie;
+}
+
+/*
+ * The agent writes a file under another name first (write.c), and a file without a name (O_TMPFILE) has the name
+ * "#" and its inode in events. A watcher sees neither: the finished file is created under its own name.
+ */
+static bool is_unfinished(const struct inotify_event *e, const char *path)
+{
+    char full[PATH_MAX];
+    struct stat st;
+    if (e->mask & IN_ISDIR)
+        return false;
+    if (strncmp(e->name, ".forkd-", 7) == 0 && strspn(e->name + 7, "0123456789") > 0)
+        return true;
+    if (e->name[0] != '#' || e->name[1] == 0 || e->name[1 + strspn(e->name + 1, "0123456789")] != 0)
+        return false;
+    return absolute(path, full) && lstat(full, &st) < 0 && errno == ENOENT;
 }
 
 static int handle(const struct inotify_event *e)
@@ -249,6 +268,8 @@ static int handle(const struct inotify_event *e)
         emit(OVERFLOW, "", "");
         return 0;
     }
+    if (is_unfinished(e, path))
+        return 0;
     if (e->mask & (IN_CREATE | IN_MOVED_TO))
         on_created(n, e, path);
     if (e->mask & IN_MOVED_FROM)
