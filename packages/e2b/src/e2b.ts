@@ -1,6 +1,6 @@
 /** E2B's API over the operations of a runtime. */
 import { Scope, type Logger } from "@forkd/base";
-import { listen, type Runtime } from "@forkd/runtime";
+import type { Runtime } from "@forkd/runtime";
 import { ForkSnapshots } from "./control/fork-snapshots.ts";
 import { MetricsHistory } from "./control/metrics-history.ts";
 import type { Plane } from "./control/plane.ts";
@@ -58,7 +58,7 @@ async function cleanUp(plane: Plane, signal: AbortSignal, log: Logger): Promise<
 /** Resolves with true if some events were lost, and with false when the daemon stops. */
 async function followEndings({ runtime, records, forks }: Plane, signal: AbortSignal): Promise<boolean> {
   // Begins before the sandboxes are looked at, so that none can end unseen.
-  const events = listen(runtime, { type: [...endings] }, { signal });
+  const events = runtime.events.listen({ type: [...endings] }, { signal, isOwn: true });
   await records.prune();
   await forks.removeUnused();
   for await (const { type, sandbox_id: id } of events) {

@@ -40,6 +40,8 @@ export type ListenOptions = {
   readonly signal?: AbortSignal | undefined;
   /** who listens; the number of streams per owner is limited */
   readonly owner?: string | undefined;
+  /** a part of the daemon listens: it has no limit and is not counted */
+  readonly isOwn?: boolean | undefined;
 };
 
 export class EventBus {
@@ -61,8 +63,9 @@ export class EventBus {
     this.#maxPerOwner = options.maxPerOwner ?? maxPerOwner;
   }
 
+  /** Streams of clients. */
   get listeners(): number {
-    return this.#listeners.size;
+    return [...this.#listeners].filter(({ isOwn }) => !isOwn).length;
   }
 
   sandbox(type: EventType, info: SandboxInfo, reason: string | undefined = info.reason): void {
@@ -132,9 +135,9 @@ export class EventBus {
    * iteration ends.
    */
   listen(filter: EventFilter, options: ListenOptions = {}): Listener {
-    this.#requireRoom(options.owner);
+    if (options.isOwn !== true) this.#requireRoom(options.owner);
     const { start, lost } = this.#startAfter(options.after);
-    const place = new Place(start, options.owner);
+    const place = new Place(start, options);
     this.#listeners.add(place);
     const { signal } = options;
     // A client that was disconnected may never ask for another event.
@@ -168,7 +171,7 @@ export class EventBus {
   }
 
   #requireRoom(owner: string | undefined): void {
-    const all = this.#listeners.size;
+    const all = this.listeners;
     if (all >= this.#maxListeners)
       throw tooMany(`${plural(all, "stream")} ${all === 1 ? "is" : "are"} open`, all, this.#maxListeners);
     if (owner === undefined) return;
@@ -230,13 +233,15 @@ export class EventBus {
 class Place {
   next: number;
   readonly owner: string | undefined;
+  readonly isOwn: boolean;
   isStopped = false;
   readonly #wakeup = new Wakeup();
   readonly #overflow = new AbortController();
 
-  constructor(next: number, owner: string | undefined) {
+  constructor(next: number, { owner, isOwn = false }: Pick<ListenOptions, "owner" | "isOwn">) {
     this.next = next;
     this.owner = owner;
+    this.isOwn = isOwn;
   }
 
   get overflowed(): AbortSignal {

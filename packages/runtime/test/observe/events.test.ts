@@ -39,6 +39,16 @@ const tell = (bus: EventBus, count: number) => {
   for (let nth = 0; nth < count; nth++) bus.snapshot("snapshot.ready", `t${nth}`);
 };
 
+test("listen() neither counts nor limits listeners of the daemon itself", () => {
+  const bus = new EventBus({ maxListeners: 1 });
+  bus.listen({}, { isOwn: true });
+  assert.equal(bus.listeners, 0);
+  bus.listen({});
+  bus.listen({}, { isOwn: true });
+  assert.equal(bus.listeners, 1);
+  assert.throws(() => bus.listen({}), { code: "capacity_exhausted" });
+});
+
 test("EventBus keeps no place for a listener that was cut off and asks for nothing more", () => {
   const bus = new EventBus({ maxListeners: 1 });
   const stop = new AbortController();
