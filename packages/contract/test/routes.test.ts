@@ -58,7 +58,7 @@ test("only the listed routes differ from the defaults of the table", () => {
   );
   assert.deepEqual(
     namesWhere(({ endless }) => endless),
-    ["attachExec", "events", "logs", "networkLog", "serviceLogs"],
+    ["attachEval", "attachExec", "events", "logs", "networkLog", "serviceLogs", "watchFiles"],
   );
   assert.deepEqual(
     namesWhere(({ idempotencyKey }) => idempotencyKey === "honoured"),
@@ -66,7 +66,7 @@ test("only the listed routes differ from the defaults of the table", () => {
   );
   assert.deepEqual(
     namesWhere(({ idempotencyKey }) => typeof idempotencyKey === "object"),
-    ["createSnapshot", "eval", "exec", "verifySnapshot"],
+    ["createContext", "createSnapshot", "eval", "exec", "verifySnapshot"],
   );
   assert.deepEqual(
     namesWhere(({ scope }) => scope === "open"),

@@ -21,7 +21,7 @@ type Options = {
 export function define(command: Command, toAction: ToAction): void {
   command
     .option("--http <host:port>", "Serve over HTTP at /mcp (default: over stdio)", parseListen)
-    .option("--key-file <file>", "Accept only the key in this file (default: keys of the daemon)")
+    .option("--key-file <file>", "Accept only the key in this file, not keys of the daemon")
     .option("--allow-host <name>", "Accept this Host and Origin too (repeatable)", collectText)
     .option("--tls-cert <file>", "Use TLS with this PEM certificate")
     .option("--tls-key <file>", "Private key of the certificate")

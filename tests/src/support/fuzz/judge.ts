@@ -13,6 +13,8 @@ export type Answer = {
   readonly whole: boolean;
 };
 
+/** Paths of E2B's API, which the document does not describe. */
+const isE2bPath = /^\/v[23]\//;
 /** Failures that no request may cause on a working host. */
 const neverExpected = new Set(["internal", "snapshot_corrupt", "host_not_ready", "engine_failed"]);
 
@@ -37,6 +39,7 @@ export class Judge {
 
   /** Describes what is wrong with the answer; undefined if it is correct. */
   fault(method: string, target: string, answer: Answer): string | undefined {
+    if (isE2bPath.test(target)) return faultForE2b(method, answer);
     if (answer.status >= 400) return this.#faultOfError(method, answer);
     if (target.split("?", 1)[0] === "/openapi.json") return undefined;
     const operation = operationFor(this.operations, method, pathOf(target));
@@ -101,4 +104,13 @@ function pathOf(target: string): string {
 function internalLine(line: string): string | undefined {
   const { type, code } = JSON.parse(line) as { type?: string; code?: string };
   return type === "error" && code !== undefined && neverExpected.has(code) ? line.slice(0, 500) : undefined;
+}
+
+/** Errors of E2B's API have a number and a text. */
+function faultForE2b(method: string, answer: Answer): string | undefined {
+  if (answer.status < 400 || method === "HEAD") return undefined;
+  const { code, message } = JSON.parse(answer.body.toString()) as { code?: unknown; message?: unknown };
+  if (answer.status === 500 || code !== answer.status || typeof message !== "string" || message === "")
+    return `${answer.status} from E2B's API: ${answer.body.toString().slice(0, 500)}`;
+  return undefined;
 }

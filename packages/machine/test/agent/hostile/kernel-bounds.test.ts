@@ -13,8 +13,8 @@ function claim(type: string, bytes: number): Buffer {
   return Buffer.concat([Buffer.from(type), u32(bytes)]);
 }
 
-const valueLimit =
-  13 + kernelBounds.valueTextBytes + kernelBounds.valueJsonBytes + kernelBounds.valueWholeBytes;
+const { valueTextBytes, valueJsonBytes, valueWholeBytes, valueCountBytes } = kernelBounds;
+const valueLimit = 13 + valueTextBytes + valueJsonBytes + valueWholeBytes + valueCountBytes;
 
 for (const [what, claimed] of [
   ["a value that claims too many bytes", claim("V", valueLimit + 1)],
@@ -113,7 +113,7 @@ test("an error with half of a surrogate pair becomes Unicode text", async () => 
   await kernel.control.send(
     kernelValue(await kernel.asked(), 2, "", '{"name":"E\\ud800","value":"\\udc00v"}'),
   );
-  assert.deepEqual((await outcome).error, { name: "E�", value: "�v" });
+  assert.deepEqual((await outcome).error, { name: "E�", value: "�v", frames: [] });
 });
 
 for (const [what, names] of [
@@ -148,7 +148,7 @@ test("a list of too many contexts fails its call and keeps the kernel", async ()
   }
   const contexts = kernel.client.contexts();
   await kernel.control.send(kernelMessage("A", u32(await kernel.asked()), Buffer.from("default\0")));
-  assert.deepEqual(await contexts, ["default"]);
+  assert.deepEqual(await contexts, [{ name: "default" }]);
 });
 
 test("a value without room is dropped while it arrives; the next eval works", async () => {
