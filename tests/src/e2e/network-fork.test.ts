@@ -248,18 +248,16 @@ test("a hundred children have their own network at once", { skip }, async () => 
   });
   const answers = await Promise.all(
     children.map(async (child, index) => {
-      const { stdout } = await child.commands.run([
-        "busybox",
-        "wget",
-        "-q",
-        "-O",
-        "-",
-        `http://example.test/child-${index}`,
-      ]);
-      return stdout;
+      // A hundred guests that start on a busy host may lose a datagram with their question for the name.
+      const wget = `busybox wget -q -O - http://example.test/child-${index}`;
+      const { stdout, stderr, exitCode } = await child.commands.run(`${wget} || ${wget} || ${wget}`);
+      return { stdout, stderr, exitCode };
     }),
   );
-  assert.equal(answers.filter((answer) => answer.includes("child-")).length, 100);
+  assert.deepEqual(
+    answers.filter(({ stdout }) => !stdout.includes("child-")),
+    [],
+  );
   assert.equal(new Set((await outside.seen()).map(({ url }) => url)).size, 100);
 });
 

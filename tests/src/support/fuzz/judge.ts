@@ -14,7 +14,7 @@ export type Answer = {
 };
 
 /** Paths of E2B's API, which the document does not describe. */
-const isE2bPath = /^\/v[23]\//;
+const isE2bPath = /^\/v[23]\/(?:sandboxes|snapshots|templates|teams|api-keys|access-tokens)(?:[/?]|$)/;
 /** Failures that no request may cause on a working host. */
 const neverExpected = new Set(["internal", "snapshot_corrupt", "host_not_ready", "engine_failed"]);
 
