@@ -18,6 +18,7 @@ export { closeInheritedDescriptors } from "./inherited-descriptors.ts";
 export { LogFile } from "./log-file.ts";
 export { createLogger, nullLogger, type Logger } from "./logger.ts";
 export { CachedValue } from "./cached-value.ts";
+export { drained } from "./drained.ts";
 export { createDeferred, type Deferred } from "./deferred.ts";
 export { roundMs } from "./round-ms.ts";
 export { checkJson, checkJsonInTurns, findJsonFault } from "./json-check.ts";

@@ -326,7 +326,7 @@ test("files are written, read in parts, listed and waited for", async () => {
 });
 
 test("children of a branch differ where they wrote, and rewind, pause and resume keep the id", async () => {
-  await mcp.call("write_file", { sandbox_id: id, path: "/srv/work/same.txt", content: "one\ntwo\nthree\n" });
+  await mcp.call("write_file", { sandbox_id: id, path: "/srv/tree/same.txt", content: "one\ntwo\nthree\n" });
   const branch = await mcp.call<{ tag: string; children: Sandbox[]; pause_ms: number }>("branch_sandbox", {
     sandbox_id: id,
     tag: "point",
@@ -346,9 +346,9 @@ test("children of a branch differ where they wrote, and rewind, pause and resume
   assert.deepEqual(JSON.parse(values.data.content), { way: "b" });
   // The same length at the same time: only the content differs.
   await Promise.all([
-    mcp.call("write_file", { sandbox_id: a.id, path: "/srv/work/same.txt", content: "one\nTWO\nthree\n" }),
-    mcp.call("write_file", { sandbox_id: b.id, path: "/srv/work/same.txt", content: "one\n222\nthree\n" }),
-    mcp.call("write_file", { sandbox_id: b.id, path: "/srv/work/new.bin", content_base64: "AP8=" }),
+    mcp.call("write_file", { sandbox_id: a.id, path: "/srv/tree/same.txt", content: "one\nTWO\nthree\n" }),
+    mcp.call("write_file", { sandbox_id: b.id, path: "/srv/tree/same.txt", content: "one\n222\nthree\n" }),
+    mcp.call("write_file", { sandbox_id: b.id, path: "/srv/tree/new.bin", content_base64: "AP8=" }),
   ]);
   const diff = await mcp.call<{ result: { path: string; change: string }[]; diff: string; total: number }>(
     "diff_files",
@@ -358,22 +358,22 @@ test("children of a branch differ where they wrote, and rewind, pause and resume
   assert.deepEqual(
     changes.map(({ path, change }) => [path, change]),
     [
-      ["/srv/work/new.bin", "added"],
-      ["/srv/work/same.txt", "changed"],
+      ["/srv/tree/new.bin", "added"],
+      ["/srv/tree/same.txt", "changed"],
     ],
   );
   assert.ok(
     diff.data.diff.includes(
-      "--- a/srv/work/same.txt\n+++ b/srv/work/same.txt\n@@ -1,3 +1,3 @@\n one\n-TWO\n+222\n three\n",
+      "--- a/srv/tree/same.txt\n+++ b/srv/tree/same.txt\n@@ -1,3 +1,3 @@\n one\n-TWO\n+222\n three\n",
     ),
     diff.data.diff,
   );
   assert.match(diff.data.diff, /new\.bin: added; binary/);
 
-  await mcp.call("write_file", { sandbox_id: id, path: "/srv/work/later.txt", content: "lost" });
+  await mcp.call("write_file", { sandbox_id: id, path: "/srv/tree/later.txt", content: "lost" });
   const back = await mcp.call<Sandbox>("rewind_sandbox", { sandbox_id: id, tag: "point" });
   assert.equal(back.data.id, id);
-  const lost = await mcp.fail("read_file", { sandbox_id: id, path: "/srv/work/later.txt" });
+  const lost = await mcp.fail("read_file", { sandbox_id: id, path: "/srv/tree/later.txt" });
   assert.equal(lost.code, "file_not_found");
 
   assert.equal((await mcp.call<Sandbox>("pause_sandbox", { sandbox_id: a.id })).data.state, "paused");

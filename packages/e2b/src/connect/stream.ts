@@ -3,8 +3,8 @@
  * at the pace of the client.
  */
 import type { ServerResponse } from "node:http";
+import { drained } from "@forkd/base";
 import { AppError, toAppError } from "@forkd/contract";
-import { drained } from "../http/answer.ts";
 import { connectError } from "./codes.ts";
 import { endFrame, messageFrame } from "./frames.ts";
 

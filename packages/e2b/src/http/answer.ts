@@ -52,17 +52,3 @@ function finish({ incoming, outgoing }: Exchange, text?: string): void {
   const cut = setTimeout(() => outgoing.destroy(), lingerMs).unref();
   outgoing.once("close", () => clearTimeout(cut));
 }
-
-/** Resolves when the client has read, or has gone. */
-export function drained(outgoing: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      outgoing.off("drain", done);
-      outgoing.off("close", done);
-      resolve();
-    };
-    outgoing.once("drain", done);
-    outgoing.once("close", done);
-    if (outgoing.destroyed || !outgoing.writableNeedDrain) done();
-  });
-}

@@ -1,7 +1,7 @@
 /** The answer to an execution: one JSON object per line, as things happen. */
 import type { ServerResponse } from "node:http";
 import { StringDecoder } from "node:string_decoder";
-import { drained } from "../http/answer.ts";
+import { drained } from "@forkd/base";
 import { asciiJson } from "./ascii-json.ts";
 
 /** How long output waits for more, so that a print does not become several messages */

@@ -1,10 +1,9 @@
 /** One value → a JSON answer. */
 import type { ServerResponse } from "node:http";
-import { nextTurn, stringifyJson } from "@forkd/base";
+import { drained, nextTurn, stringifyJson } from "@forkd/base";
 import { advice } from "@forkd/contract";
 import { ByteBudget } from "../body/byte-budget.ts";
 import { isOnePiece, jsonPieces } from "./json-pieces.ts";
-import { drained } from "./lines.ts";
 
 /** How slowly a client may read a large answer, which keeps data of a guest in memory until then */
 const slowest = { ms: 60_000, bytesPerMs: 32 };

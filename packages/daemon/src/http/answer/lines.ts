@@ -5,7 +5,7 @@
  * sees return() only after that wait, so its source must also obey the signal of the request.
  */
 import type { ServerResponse } from "node:http";
-import { stringifyJson } from "@forkd/base";
+import { drained, stringifyJson } from "@forkd/base";
 import { toAppError, toErrorBody, type AppError } from "@forkd/contract";
 import { isOnePiece, jsonPieces } from "./json-pieces.ts";
 
@@ -93,17 +93,4 @@ async function pump<T>(
     outgoing.off("close", onClose);
     if (!exhausted) await end();
   }
-}
-
-/** Resolves when the client has read what waits for it, or has gone. */
-export function drained(outgoing: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      outgoing.off("drain", done);
-      outgoing.off("close", done);
-      resolve();
-    };
-    outgoing.once("drain", done);
-    outgoing.once("close", done);
-  });
 }
