@@ -47,7 +47,7 @@ const required = [
   "native/build/forkd-pages",
   "native/build/forkd-launch",
   "native/build/forkd-gate",
-  "native/build/libforkd-readonly.so",
+  "native/build/libforkd-preload.so",
   "guest/build/forkd-agent",
   "guest/build/reseed.node",
 ];

@@ -42,7 +42,7 @@ type LaunchSpec = LaunchFiles & {
 };
 
 const launcher = "forkd-launch";
-const preload = "libforkd-readonly.so";
+const preload = "libforkd-preload.so";
 const probeMs = 30_000;
 const maxFiles = 4096;
 /** threads of one VMM: its own, one per vCPU and those of its disk requests */

@@ -38,7 +38,7 @@ for (const variant of variants) {
     const disk = join(place.machine, "disk");
     truncateSync(disk, mib);
     const control = join(place.machine, "qmp.sock");
-    const preload = place.program("libforkd-readonly.so");
+    const preload = place.program("libforkd-preload.so");
     const jailed = new Jailed(t, place, {
       variant,
       program: qemu,

@@ -24,7 +24,7 @@ test("the preload opens exactly one path without write access", async (t) => {
     }
     console.log(openSync(process.argv[1], constants.O_WRONLY) > 0);
     console.log(openSync(process.argv[2] + ".new", constants.O_RDWR | constants.O_CREAT, 0o640) > 0);`;
-  const env = { LD_PRELOAD: nativeTool("libforkd-readonly.so"), FORKD_READ_ONLY: memory };
+  const env = { LD_PRELOAD: nativeTool("libforkd-preload.so"), FORKD_READ_ONLY: memory };
   const args = ["-e", script, memory, other, `${dir}/./memory`];
   const { stdout } = await runProgram(process.execPath, args, { env });
   assert.deepEqual(stdout.trim().split("\n"), ["0", "2", "2", "EBADF", "true", "true"]);
