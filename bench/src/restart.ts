@@ -57,7 +57,7 @@ async function restarts(rows: Rows): Promise<void> {
       await using second = await launchDaemon({
         dir,
         runtimeDir,
-        env: { FORKD_POOL_SIZE: "0" },
+        env: { FORKD_POOL_MEMORY_PERCENT: "0" },
         detached: true,
       });
       const listensMs = performance.now() - startedAt;

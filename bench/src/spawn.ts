@@ -61,7 +61,7 @@ function coldWork(snapshotDir: string): { snapshotDir: string; argv: string[] } 
 }
 
 async function startSpawnDaemon(snapshotDir: string, pool: number): Promise<ScratchDaemon> {
-  const daemon = await startScratchDaemon(run, { FORKD_POOL_SIZE: String(pool) });
+  const daemon = await startScratchDaemon(run, { FORKD_POOL_MEMORY_PERCENT: String(pool) });
   try {
     await linkSnapshot(snapshotDir, daemon.dir, tag);
     // The first fork of a snapshot verifies its files, which is not what is measured.

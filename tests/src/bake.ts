@@ -110,7 +110,7 @@ if (JSON.stringify(await readJson(stampPath)) === JSON.stringify({ stamp: wanted
       dataDir: sharedData,
       runtimeDir: join(dir, "run"),
       guestDir,
-      poolSize: 0,
+      poolMemoryPercent: 0,
       forkParallelism: 2,
       branchConcurrency: 8,
       memoryCacheMib: 1024,

@@ -61,7 +61,7 @@ try {
     dataDir,
     runtimeDir: join(dir, "run"),
     guestDir,
-    poolSize: 0,
+    poolMemoryPercent: 0,
   };
   await using runtime = await openRuntime(config, createLogger({ level: "warn" }));
   const rootfs = join(dataDir, "snapshots/tiny/rootfs.ext4");

@@ -24,7 +24,7 @@ export async function startScratchDaemon(
   let daemon: BenchDaemon;
   try {
     symlinkSync(run.images, join(dir, "images"));
-    const env = { FORKD_POOL_SIZE: "0", FORKD_DRAIN_SECS: "0", ...more };
+    const env = { FORKD_POOL_MEMORY_PERCENT: "0", FORKD_DRAIN_SECS: "0", ...more };
     daemon = await launchDaemon({ dir, runtimeDir, env, detached: true });
   } catch (error) {
     printLog(dir);

@@ -65,7 +65,7 @@ export async function buildTiny(run: Run, daemon: ScratchDaemon): Promise<string
 export async function numpySnapshot(run: Run): Promise<string> {
   if (run.size === "tiny") return join(run.baked, "snapshots/python");
   await mkdir(run.data, { recursive: true });
-  await using daemon = await launchDaemon({ dir: run.data, env: { FORKD_POOL_SIZE: "0" } });
+  await using daemon = await launchDaemon({ dir: run.data, env: { FORKD_POOL_MEMORY_PERCENT: "0" } });
   await ensureNumpy(daemon.forkd);
   return join(run.data, "snapshots", numpyTag);
 }

@@ -10,7 +10,7 @@ from node_kernel import NodeKernel  # noqa: E402
 
 class Values(NodeKernel):
     def test_greeting_has_the_version_and_no_warning(self):
-        self.assertRegex(self.k.version, r"^node \d+\.\d+\.\d+; protocol=3$")
+        self.assertRegex(self.k.version, r"^node \d+\.\d+\.\d+; protocol=4$")
 
     def test_values(self):
         for code, text, form in (("1 + 1", "2", "2"), ("'a'", "'a'", '"a"'), ("null", "null", "null"),

@@ -144,7 +144,7 @@ class WithoutAddon(NodeKernel):
     env = {"FORKD_RESEED": "/nonexistent.node"}
 
     def test_greeting_reports_it_and_evals_work(self):
-        self.assertRegex(self.k.version, r"^node [0-9.]+; openssl=not-reseeded; interrupt=partial; protocol=3$")
+        self.assertRegex(self.k.version, r"^node [0-9.]+; openssl=not-reseeded; interrupt=partial; protocol=4$")
         self.assertEqual(self.k.after_fork(ONE), (b"A", b"openssl=not-reseeded"))
         self.assertEqual(self.interrupted("console.log('go'); for (;;);").status, 3)
         self.assertEqual(self.interrupted("console.log('go'); await new Promise(() => {})").status, 3)

@@ -36,7 +36,7 @@ export {
 } from "./qcow2.ts";
 export { ProgramFailure, runProgram, type ProgramResult } from "./run-program.ts";
 export { SharedTask, SingleFlight } from "./single-flight.ts";
-export { asOrdinary, prioritise, type Priority } from "./priority.ts";
+export { asBackground, asForeground, asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
 export { probeSocket } from "./unix-socket.ts";

@@ -3,7 +3,7 @@
  * many busy machines as cores its fair share is less than that, and then every call waits. So the daemon runs
  * at a higher priority than what it starts.
  */
-import { readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { getPriority, setPriority } from "node:os";
 import { isErrno } from "./atomic-file.ts";
 
@@ -61,5 +61,41 @@ function weighSession(nice: number): { autogroup?: number } {
   } catch (error) {
     if (!isErrno(error, "ENOENT", "EACCES", "EPERM", "EAGAIN", "EROFS")) throw error;
     return {};
+  }
+}
+
+const background = 10;
+const capSysNice = 23n;
+
+/** Whether a priority that was lowered can be raised again. */
+const mayRaise = (() => {
+  try {
+    const effective = /^CapEff:\s+([0-9a-f]+)/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1];
+    return effective !== undefined && ((BigInt(`0x${effective}`) >> capSysNice) & 1n) === 1n;
+  } catch {
+    return false;
+  }
+})();
+
+/**
+ * Makes a process yield to all others, until asForeground(). Call it as soon as the process runs: its threads
+ * inherit the priority. Does nothing where it could not be undone.
+ */
+export function asBackground(pid: number | undefined): void {
+  if (mayRaise && pid !== undefined) weigh(pid, background);
+}
+
+/** Ends asBackground(), for all threads of the process. */
+export function asForeground(pid: number): void {
+  if (mayRaise) weigh(pid, before ?? getPriority());
+}
+
+function weigh(pid: number, nice: number): void {
+  try {
+    // Priorities belong to threads. Where the kernel shares time between sessions first, the session counts.
+    for (const thread of readdirSync(`/proc/${pid}/task`)) setPriority(Number(thread), nice);
+    writeFileSync(`/proc/${pid}/autogroup`, String(nice));
+  } catch {
+    // It has exited, or the kernel does not schedule by session.
   }
 }

@@ -200,6 +200,12 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/secrets.ts"),
   },
   {
+    name: "pool",
+    summary: "Show and set how many children wait ready",
+    subcommands: { set: "tags", unset: "tags" },
+    load: () => import("./commands/pool.ts"),
+  },
+  {
     name: "exec",
     summary: "Run a command in a sandbox",
     completes: "sandboxes",

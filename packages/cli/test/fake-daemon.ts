@@ -108,7 +108,7 @@ export function sandbox(id: string, index = 0): Record<string, unknown> {
     accelerator: "tcg",
     languages: ["python"],
     ready_ms: 12.34,
-    pooled: true,
+    from: "pool",
     branch_count: 0,
   };
 }

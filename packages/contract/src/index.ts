@@ -64,6 +64,7 @@ export type {
   PresetInfo,
   SecretInfo,
 } from "./network.ts";
+export type { PoolInfo } from "./pool.ts";
 export { workspaceNameSchema } from "./workspaces.ts";
 export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";

@@ -7,6 +7,7 @@ import { execRoutes } from "./exec.ts";
 import { fileRoutes } from "./files.ts";
 import { keyRoutes } from "./keys.ts";
 import { networkRoutes } from "./network.ts";
+import { poolRoutes } from "./pool.ts";
 import { portRoutes } from "./ports.ts";
 import { sandboxRoutes, timeoutRoutes } from "./sandboxes.ts";
 import { settingRoutes } from "./settings.ts";
@@ -29,6 +30,7 @@ export const routes = {
   ...keyRoutes,
   ...timeoutRoutes,
   ...networkRoutes,
+  ...poolRoutes,
   ...execRoutes,
   ...evalRoutes,
   ...fileRoutes,

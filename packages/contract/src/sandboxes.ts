@@ -42,8 +42,8 @@ export const sandboxSchema = z.object({
   languages: z.array(z.string()),
   /** from the request to the answer of the agent */
   ready_ms: z.number(),
-  /** whether its VMM process came from the pool */
-  pooled: z.boolean(),
+  /** pool: its machine waited ready until it was handed out; start: its machine was started for it */
+  from: z.enum(["pool", "start"]),
   /** when a paused sandbox was saved */
   paused_at_unix: z.number().optional(),
   /** branches of it so far by this daemon */
@@ -149,7 +149,7 @@ export const sandboxRoutes = {
   killAll: route({
     method: "delete",
     path: "/v1/sandboxes",
-    summary: "Kill all sandboxes that match; without a filter also stop the VMM processes in the pool",
+    summary: "Kill all sandboxes that match; without a filter also stop the children that wait ready",
     status: 200,
     kind: "json",
     scope: "run",

@@ -101,7 +101,12 @@ export const createSnapshotSchema = z
     env: envSchema.optional(),
     /** commands to run in the parent before the snapshot */
     run: z.array(z.array(z.string()).min(1)).max(256).optional(),
-    languages: z.partialRecord(languageSchema, z.strictObject({ warmup: z.string().default("") })).optional(),
+    languages: z
+      .partialRecord(
+        languageSchema,
+        z.strictObject({ warmup: z.string().default(""), rehearse: z.string().max(65_536).optional() }),
+      )
+      .optional(),
     /** replace a snapshot that has this tag */
     force: z.boolean().default(false),
     /** make the root file system of the recipe again, with the current Debian packages */

@@ -47,7 +47,7 @@ export const statusSchema = z.object({
   snapshots: z.number(),
   /** bytes on disk of root file systems, kernels and initramfs that no snapshot shares; at most a minute old */
   image_cache_bytes: z.number().optional(),
-  /** VMM processes in the pool, by tag */
+  /** children that wait ready to be handed out, by tag */
   pool: z.record(z.string(), z.number()),
   /** absent if auditing is off */
   audit: auditStatusSchema.optional(),

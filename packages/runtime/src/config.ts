@@ -83,12 +83,14 @@ export const runtimeSettings = {
     meaning: "QEMU program, as a path or a name in PATH.",
     becomes: (qemuPath) => ({ qemuPath }),
   }),
-  pool_size: setting({
-    schema: count(0, 1000),
-    default: 4,
-    meaning: "VMMs to keep ready for each snapshot in use; 0 for none.",
-    flag: { value: "count", help: "Keep this many VMMs ready for each snapshot in use" },
-    becomes: (poolSize) => ({ poolSize }),
+  pool_memory_percent: setting({
+    schema: count(0, 90),
+    default: 10,
+    unit: "percent",
+    meaning:
+      "Part of the host's memory that children may use which wait ready to be handed out; 0 for no ready children.",
+    flag: { value: "percent", help: "Use this part of the memory for ready children" },
+    becomes: (poolMemoryPercent) => ({ poolMemoryPercent }),
   }),
   fork_parallelism: setting({
     schema: count(1, 1000),

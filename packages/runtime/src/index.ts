@@ -53,6 +53,7 @@ export {
   setNetwork,
   setPreset,
 } from "./operations/network.ts";
+export { getPool, setPool } from "./operations/pool.ts";
 export { listSecrets, removeSecret, setSecret } from "./operations/secrets.ts";
 export { pause } from "./operations/pause.ts";
 export { resume, rewind } from "./operations/resume.ts";

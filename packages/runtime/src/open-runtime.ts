@@ -1,5 +1,6 @@
 /** Composition root: settings → Runtime, after the sandboxes of an earlier daemon were adopted or removed. */
 import { mkdir, realpath } from "node:fs/promises";
+import { totalmem } from "node:os";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { CachedValue, FairSemaphore, type Logger } from "@forkd/base";
@@ -22,8 +23,10 @@ import { requirePlatform } from "./doctor/platform.ts";
 import { probeBoot } from "./doctor/probe.ts";
 import { GuestBytes } from "./guest/guest-bytes.ts";
 import { prepareChild } from "./launch/child.ts";
-import { VmmPool } from "./launch/pool.ts";
-import type { PreparedChild } from "./launch/prepared.ts";
+import { PoolPins } from "./launch/pool-pins.ts";
+import type { ReadyChild } from "./launch/prepared.ts";
+import { makeReady } from "./launch/ready-child.ts";
+import { ReadyPool } from "./launch/ready-pool.ts";
 import { consoleGuardMs, cutConsoles } from "./observe/console-size.ts";
 import { Network } from "./network/network.ts";
 import { EventBus } from "./observe/events.ts";
@@ -45,6 +48,7 @@ import { Activity } from "./sandbox/timers.ts";
 import { Registry } from "./sandbox/registry.ts";
 import type { Sandbox } from "./sandbox/sandbox.ts";
 import { closeSandboxes } from "./sandbox/shutdown.ts";
+import { requireCompatible } from "./snapshots/compatibility.ts";
 import { Compaction } from "./snapshots/compaction.ts";
 import { ImageRefs } from "./snapshots/image-refs.ts";
 import { startRetention } from "./snapshots/retention.ts";
@@ -55,6 +59,10 @@ import { removeAbandonedRuns } from "./verify/runs.ts";
 const maxRuntimeDirLength = 60;
 /** for a connection to a guest without its agent; a guest that drops packets is asked over the agent after it */
 const directMs = 1000;
+/** memory of a ready child before one was measured */
+const readyChildMib = 40;
+/** A hand-out mostly waits for its guest, so more of them than of starts fit on the cores. */
+const handOutsPerStart = 8;
 /** between two events about denials of one sandbox */
 const deniedEventMs = 1000;
 
@@ -107,11 +115,13 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const network = await Network.open(config, engine.jail, log);
-  const parts = { config, log, engine, store, accelerator, tscKhz, images, cgroups, network };
+  const pins = await PoolPins.open(join(config.dataDir, "pool.json"), log);
+  const parts = { config, log, engine, store, accelerator, tscKhz, images, cgroups, network, pins };
   const runtime = createRuntime(parts);
   await adoptSandboxes(runtime, survivors);
   await removeAbandonedRuns(runtime);
   await cleanUpStrayGroups(cgroups, log, (id) => runtime.places.has(id));
+  runtime.pool.start();
   return runtime;
 }
 
@@ -126,12 +136,14 @@ type RuntimeParts = {
   images: ImageRefs;
   cgroups?: Cgroups;
   network?: Network;
+  pins?: PoolPins;
 };
 
 /** Connects the parts. Timers run from here on; disposing the result ends them. */
 export function createRuntime({
   cgroups = noCgroups(),
   network = Network.none("the network is not used"),
+  pins = PoolPins.none(),
   ...parts
 }: RuntimeParts): Runtime {
   const { config, log, store, accelerator, engine, tscKhz } = parts;
@@ -171,10 +183,16 @@ export function createRuntime({
     admission,
     memoryEstimates: new MemoryEstimates(),
     starts: new FairSemaphore(config.forkParallelism),
-    pool: new VmmPool({
-      size: config.poolSize,
-      prepare: (snapshot) => prepareAhead(runtime, snapshot),
-      isUsable: ({ paths }) => engine.canAttach(paths),
+    handOuts: new FairSemaphore(config.forkParallelism * handOutsPerStart),
+    pool: new ReadyPool({
+      budgetMib: Math.floor((totalmem() / 1024 / 1024) * (config.poolMemoryPercent / 100)),
+      parallel: Math.max(1, Math.floor(config.forkParallelism / 2)),
+      pins,
+      make: (snapshot) => prepareAhead(runtime, snapshot),
+      isUsable: ({ paths, machine }) => (machine.isEnding ? Promise.resolve(false) : engine.canAttach(paths)),
+      childMib: ({ id }) => runtime.memoryEstimates.of(id) ?? readyChildMib,
+      find: (tag) => store.get(tag),
+      onDiscard: (reason, count) => metrics.poolDiscards.add({ reason }, count),
       log,
     }),
     guestBytes: new GuestBytes(),
@@ -195,7 +213,10 @@ export function createRuntime({
     deniedAt.set(sandbox, now);
     events.denied(sandbox.info(), entry);
   };
-  admission.onPressure = () => compaction.yield();
+  admission.onPressure = (ask) => {
+    const freedMib = runtime.pool.giveUp(ask.readyIn);
+    return compaction.yield() || freedMib > 0 ? freedMib : undefined;
+  };
   events.onEvent = (event) => metrics.seen(event);
   store.onFlatBuilt = (seconds) => metrics.chainBuildSeconds.observe(seconds);
   registry.onEnd = (sandbox) => rememberEnded(runtime, sandbox);
@@ -216,11 +237,22 @@ function noCgroups(): Cgroups {
   return Cgroups.none("control groups are not used");
 }
 
-/** A VMM that is started ahead of need takes capacity too. */
-async function prepareAhead(runtime: Runtime, snapshot: StoredSnapshot): Promise<PreparedChild> {
-  const ask = { what: "start a VMM ahead of need", n: 1, memoryMib: 0, diskMib: 0, isSandbox: false };
-  using _capacity = runtime.admission.admit(ask);
-  return await prepareChild(runtime, snapshot);
+/** A child that is made ahead of need takes capacity too, as long as no caller needs it. */
+async function prepareAhead(runtime: Runtime, snapshot: StoredSnapshot): Promise<ReadyChild> {
+  using _capacity = runtime.admission.admit({
+    what: "make a child ahead of need",
+    n: 1,
+    memoryMib: 0,
+    expectMib: runtime.memoryEstimates.of(snapshot.id) ?? readyChildMib,
+    diskMib: 0,
+    isSandbox: false,
+    isBackground: true,
+  });
+  requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
+  await runtime.store.verify(snapshot, {});
+  const child = await makeReady(runtime, await prepareChild(runtime, snapshot, { isBackground: true }));
+  void runtime.memoryEstimates.learn(snapshot.id, child.machine.process.pid);
+  return child;
 }
 
 function guardConsoles({ registry, log }: Pick<Runtime, "registry" | "log">): Disposable {

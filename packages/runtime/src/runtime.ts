@@ -9,7 +9,7 @@ import type { OpenBranches } from "./capture/open-branches.ts";
 import type { QuotaSettings, RuntimeConfig } from "./config.ts";
 import type { Finding } from "./doctor/finding.ts";
 import type { GuestBytes } from "./guest/guest-bytes.ts";
-import type { VmmPool } from "./launch/pool.ts";
+import type { ReadyPool } from "./launch/ready-pool.ts";
 import type { Network } from "./network/network.ts";
 import type { EventBus } from "./observe/events.ts";
 import type { RuntimeMetrics } from "./observe/metrics.ts";
@@ -65,7 +65,9 @@ export type Runtime = AsyncDisposable & {
   readonly memoryEstimates: MemoryEstimates;
   /** limits how many machines start at the same time, over all calls */
   readonly starts: FairSemaphore;
-  readonly pool: VmmPool;
+  /** limits how many ready children are handed out at the same time */
+  readonly handOuts: FairSemaphore;
+  readonly pool: ReadyPool;
   /** data of guests that is collected for answers, over all calls */
   readonly guestBytes: GuestBytes;
 

@@ -64,7 +64,7 @@ export async function openTestRuntime(t: TestContext, settings: TestSettings = {
     guestDir,
     accelerator: "tcg",
     qemuPath: "none",
-    poolSize: 0,
+    poolMemoryPercent: 0,
     compactDepth: 0,
     forkParallelism: 1,
     memoryCacheMib: 1024,

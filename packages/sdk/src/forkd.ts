@@ -11,6 +11,7 @@ import { Network } from "./network.ts";
 import type { ForkOptions, SandboxOptions } from "./sandbox-options.ts";
 import type { Sandbox } from "./sandbox.ts";
 import { Sandboxes } from "./sandboxes.ts";
+import { ReadyPool } from "./pool.ts";
 import { Secrets } from "./secrets.ts";
 import { Snapshots } from "./snapshots.ts";
 import { Stream } from "./stream.ts";
@@ -42,6 +43,8 @@ export class Forkd {
   readonly secrets: Secrets;
   /** Lists and changes presets of network rules. */
   readonly network: Network;
+  /** Shows and sets how many children wait ready to be handed out. */
+  readonly pool: ReadyPool;
   readonly #client: Client;
 
   /** Makes a client that sends its requests with this transport. */
@@ -56,6 +59,7 @@ export class Forkd {
     this.keys = new Keys(this.#client);
     this.secrets = new Secrets(this.#client);
     this.network = new Network(this.#client);
+    this.pool = new ReadyPool(this.#client);
   }
 
   /** Calls any route that answers with one JSON value, with names and units of the HTTP API in and out. */

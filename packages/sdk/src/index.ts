@@ -23,6 +23,7 @@ export { Keys } from "./keys.ts";
 export type { KeyOptions } from "./keys.ts";
 export { Network, Presets, SandboxNetwork } from "./network.ts";
 export type { NetworkChanges, NetworkLogOptions } from "./network.ts";
+export { ReadyPool } from "./pool.ts";
 export { Secrets } from "./secrets.ts";
 export type { SecretOptions } from "./secrets.ts";
 export { Evals } from "./code.ts";

@@ -52,6 +52,8 @@ export type KeyInfo = Camel<wire.KeyInfo>;
 export type CreatedKey = Camel<wire.CreatedKey>;
 /** A secret, without its value. */
 export type SecretInfo = Camel<wire.SecretInfo>;
+/** Children that wait ready to be handed out. */
+export type PoolInfo = Camel<wire.PoolInfo>;
 /** Mode, rules, secrets and counters of the network of a sandbox. */
 export type NetworkInfo = Camel<wire.NetworkInfo>;
 /** A connection or look-up of a sandbox, allowed or denied. */

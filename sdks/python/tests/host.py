@@ -234,7 +234,7 @@ def info(**changes: Any) -> Dict[str, Any]:
         "accelerator": "tcg",
         "languages": ["python"],
         "ready_ms": 81.5,
-        "pooled": False,
+        "from": "start",
         "branch_count": 0,
         **changes,
     }

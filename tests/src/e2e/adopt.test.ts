@@ -34,7 +34,7 @@ async function sendToVmm(runtimeDir: string, { id }: Sandbox, ...commands: objec
 
 test("a daemon adopts the sandboxes of a killed daemon, with memory, disk, kernels and commands", async () => {
   await withDaemons(["python", "tiny"], async (start, dataDir) => {
-    const first = await start({ FORKD_POOL_SIZE: "1" });
+    const first = await start({ FORKD_POOL_MEMORY_PERCENT: "10" });
     const [busy, calm] = (await forkAll(first.forkd, "python", 2, { labels: { job: "x" } })) as [
       Sandbox,
       Sandbox,

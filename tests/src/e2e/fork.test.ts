@@ -222,13 +222,15 @@ test("fork() makes a hundred children that all answer", async () => {
   assert.ok(rss < 300, `daemon RSS ${rss} MiB`);
 });
 
-test("forks use VMMs of the pool, the pool fills again, and killAll empties it", async () => {
-  await using pooled = await startDaemon({ snapshots: ["tiny"], env: { FORKD_POOL_SIZE: "2" } });
+test("forks take ready children, the pool fills again, and killAll empties it", async () => {
+  await using pooled = await startDaemon({ snapshots: ["tiny"], env: { FORKD_POOL_MEMORY_PERCENT: "10" } });
   const first = await pooled.forkd.create("tiny");
-  assert.equal(first.info.pooled, false);
+  assert.equal(first.info.from, "start");
+  await pooled.forkd.pool.set("tiny", 2);
   await until("the pool is full", async () => (await pooled.forkd.status()).pool["tiny"] === 2);
   const [a, b] = await forkAll(pooled.forkd, "tiny", 2);
-  assert.ok(a?.info.pooled && b?.info.pooled);
+  assert.ok(a && b);
+  assert.deepEqual([a.info.from, b.info.from], ["pool", "pool"]);
   assert.notEqual(await sh(a, "cat /etc/machine-id"), await sh(b, "cat /etc/machine-id"));
   await pooled.forkd.call("killAll", {});
   assert.deepEqual(readdirSync(join(pooled.dataDir, "sandboxes")), []);

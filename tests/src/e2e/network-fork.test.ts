@@ -133,7 +133,7 @@ test(
 test("nothing of a machine's network is left after its VMM or the daemon was killed", { skip }, async () => {
   await using outside = await openOutside(["example.test"]);
   await withDaemons(["tiny"], async (start) => {
-    const daemon = await start({ FORKD_NETWORK_RESOLVER: outside.resolver, FORKD_POOL_SIZE: "2" });
+    const daemon = await start({ FORKD_NETWORK_RESOLVER: outside.resolver, FORKD_POOL_MEMORY_PERCENT: "10" });
     const sandboxes = await forkAll(daemon.forkd, "tiny", 3);
     const own = sandboxes.map(({ info }) => readlinkSync(`/proc/${info.pid}/ns/net`));
     assert.equal(new Set(own).size, 3);

@@ -67,7 +67,7 @@ async function place(scope: Scope): Promise<{ dir: string; socket: string; env: 
     FORKD_DATA_DIR: join(dir, "data"),
     FORKD_RUNTIME_DIR: join(dir, "run"),
     FORKD_LISTEN: "off",
-    FORKD_POOL_SIZE: "0",
+    FORKD_POOL_MEMORY_PERCENT: "0",
     FORKD_ACCELERATOR: "tcg",
   };
   return { dir, socket: join(dir, "run/forkd.sock"), env };

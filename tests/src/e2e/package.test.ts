@@ -38,7 +38,7 @@ before(async () => {
     FORKD_DATA_DIR: dataDir,
     FORKD_RUNTIME_DIR: join(dir.path, "run"),
     FORKD_LISTEN: "127.0.0.1:0",
-    FORKD_POOL_SIZE: "0",
+    FORKD_POOL_MEMORY_PERCENT: "0",
     FORKD_ON_STOP: "stop",
   };
 });

@@ -92,7 +92,7 @@ test("each machine of an ordinary user is in its own namespaces, without privile
 });
 
 test("branches of all modes, files, rewinds and pauses work without root", { skip }, async () => {
-  await using daemon = await startAsUser(["python"], { FORKD_POOL_SIZE: "1" });
+  await using daemon = await startAsUser(["python"], { FORKD_POOL_MEMORY_PERCENT: "10" });
   const source = await daemon.forkd.create("python");
   await source.eval("x = 41");
   await sh(source, "echo first > /root/note");
@@ -237,7 +237,11 @@ test(
   "an ordinary user's machines are adopted after a kill, and leave no namespace when they end",
   { skip },
   async () => {
-    const env = { FORKD_NETWORK_RESOLVER: outside.resolver, FORKD_ON_STOP: "keep", FORKD_POOL_SIZE: "1" };
+    const env = {
+      FORKD_NETWORK_RESOLVER: outside.resolver,
+      FORKD_ON_STOP: "keep",
+      FORKD_POOL_MEMORY_PERCENT: "10",
+    };
     await withDaemons(
       ["python", "tiny"],
       async (start, dataDir) => {

@@ -16,7 +16,10 @@ import { sh } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
-  daemon = await startDaemon({ snapshots: ["python", "node", "tiny"], env: { FORKD_POOL_SIZE: "2" } });
+  daemon = await startDaemon({
+    snapshots: ["python", "node", "tiny"],
+    env: { FORKD_POOL_MEMORY_PERCENT: "10" },
+  });
 });
 // A test that fails must not leave sandboxes to the next tests.
 afterEach(() => daemon.forkd.call("killAll", {}));

@@ -48,7 +48,7 @@ export async function startDaemon(
     FORKD_DATA_DIR: dataDir,
     FORKD_RUNTIME_DIR: runtimeDir,
     FORKD_LISTEN: "off",
-    FORKD_POOL_SIZE: "0",
+    FORKD_POOL_MEMORY_PERCENT: "0",
     FORKD_LOG_LEVEL: "info",
     FORKD_ON_STOP: "stop",
     ...(user && { HOME: dir }),

@@ -23,7 +23,7 @@ export async function openTestRuntime(tags: readonly string[]): Promise<TestRunt
         dataDir: join(dir, "data"),
         runtimeDir: join(dir, "run"),
         guestDir,
-        poolSize: 0,
+        poolMemoryPercent: 0,
         forkParallelism: 2,
         branchConcurrency: 8,
         memoryCacheMib: 1024,

@@ -31,7 +31,7 @@ async function kill(cli: Cli, options: Options, prefixes: string[]): Promise<num
   );
 }
 
-/** One call for all of them; with --all it also stops the VMMs in the pool. */
+/** One call for all of them; with --all it also stops the children that wait ready. */
 async function killMatching(cli: Cli, forkd: Forkd, { tag, label }: Options): Promise<number> {
   const filter = { ...(tag !== undefined && { tag }), ...(label !== undefined && { label }) };
   const killed = await forkd.sandboxes.killAll(filter, { signal: cli.signal });

@@ -15,16 +15,24 @@ async function dataDir(t: TestContext): Promise<{ FORKD_DATA_DIR: string }> {
 test("config shows every setting with its origin, and reports other values of a running daemon", async (t) => {
   const env = await dataDir(t);
   const settings = [
-    { name: "pool_size", value: 9, source: "flag", default: 4, meaning: "m", allowed: "a", variable: "V" },
+    {
+      name: "pool_memory_percent",
+      value: 9,
+      source: "flag",
+      default: 10,
+      meaning: "m",
+      allowed: "a",
+      variable: "V",
+    },
   ];
   await using daemon = await openFakeDaemon({ "GET /v1/config": { json: { pid: 4711, settings } } });
   const alone = await runCli(["config"], { env });
   assert.equal(alone.code, 0, alone.stderr);
   assert.match(alone.stdout, /^SETTING +VALUE +FROM +ALLOWED +MEANING\n/);
-  assert.match(alone.stdout, /^pool_size +4 +default +0 to 1000 +VMMs to keep ready/m);
+  assert.match(alone.stdout, /^pool_memory_percent +10 +default +0 to 90 percent +Part of the host/m);
   assert.match(alone.stdout, /^data_dir .* environment /m);
   const both = await runCli(["config"], { env, socket: daemon.socket });
-  assert.match(both.stderr, /running daemon \(pid 4711\) uses pool_size = 9, not 4\./);
+  assert.match(both.stderr, /running daemon \(pid 4711\) uses pool_memory_percent = 9, not 10\./);
   const json = JSON.parse(
     (await runCli(["config", "show", "--json"], { env, socket: daemon.socket })).stdout,
   ) as {
@@ -34,7 +42,7 @@ test("config shows every setting with its origin, and reports other values of a 
   assert.equal(json.daemon_pid, 4711);
   assert.deepEqual(
     json.settings.filter(({ running }) => running !== undefined).map(({ name, running }) => [name, running]),
-    [["pool_size", 9]],
+    [["pool_memory_percent", 9]],
   );
 });
 
@@ -75,10 +83,10 @@ test("config refuses a value that a daemon would refuse", async (t) => {
   const unknown = await runCli(["config", "get", "frob", "--json"], { env });
   assert.equal(unknown.code, 2);
   assert.equal((JSON.parse(unknown.stderr) as { code: string }).code, "invalid_request");
-  await writeFile(join(env.FORKD_DATA_DIR, "config.json"), '{"pool_size": "x"}');
+  await writeFile(join(env.FORKD_DATA_DIR, "config.json"), '{"pool_memory_percent": "x"}');
   const check = await runCli(["config", "check"], { env });
   assert.equal(check.code, 2);
-  assert.match(check.stderr, /pool_size \(from file\)/);
+  assert.match(check.stderr, /pool_memory_percent \(from file\)/);
 });
 
 test("config completes names of settings", async () => {

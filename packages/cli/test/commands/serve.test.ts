@@ -15,12 +15,18 @@ test("serve --set sets any setting, as a flag does", async (t) => {
   const cases: [args: string[], message: RegExp][] = [
     [["--set", "drain_secs=soon"], /drain_secs \(from flag\)/],
     [["--set", "FORKD_DRAIN_SECS=-1"], /drain_secs \(from flag\)/],
-    [["--set", "listen=0.0.0.0:1", "--set", "pool_size=0"], /listen: other machines can reach 0\.0\.0\.0:1/],
+    [
+      ["--set", "listen=0.0.0.0:1", "--set", "pool_memory_percent=0"],
+      /listen: other machines can reach 0\.0\.0\.0:1/,
+    ],
     [["--set", "drain=1"], /There is no setting "drain"\n +The settings are: .*drain_secs/],
     [["--set", "drain_secs"], /It must be NAME=VALUE/],
     [["--set", "drain_secs=1", "--set", "drain_secs=2"], /The setting drain_secs is given twice/],
     [["--set", "drain_secs=1", "--set", "FORKD_DRAIN_SECS=2"], /The setting drain_secs is given twice/],
-    [["--set", "pool_size=1", "--pool-size", "2"], /The setting pool_size is given twice/],
+    [
+      ["--set", "pool_memory_percent=1", "--pool-memory-percent", "2"],
+      /The setting pool_memory_percent is given twice/,
+    ],
   ];
   for (const [args, message] of cases) {
     const { code, stderr } = await serve(...args);

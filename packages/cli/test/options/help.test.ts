@@ -98,7 +98,7 @@ test("usage errors exit 2 with a message and a remedy", async () => {
     [["pause"], /Missing required argument 'id'/],
     [["rmi", "a", "--cascade", "--force"], /either --cascade or --force/],
     [["workspace", "create", "dev"], /Required option '--snapshot <tag>' not specified/],
-    [["config", "set", "pool_size", "2", "log_level"], /"log_level" has no value/],
+    [["config", "set", "pool_memory_percent", "2", "log_level"], /"log_level" has no value/],
     [["completion", "tcsh"], /Allowed choices are bash, zsh, fish/],
   ] as const;
   for (const [args, message] of cases) {

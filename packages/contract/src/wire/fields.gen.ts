@@ -205,6 +205,8 @@ export const requestFields = {
   listSecrets: {},
   setSecret: { name: "plain", value: "plain", hosts: "plain", header: "plain", format: "plain" },
   removeSecret: { name: "plain" },
+  getPool: {},
+  setPool: { tag: "plain", ready: "plain" },
   exec: {
     id: "plain",
     args: "plain",

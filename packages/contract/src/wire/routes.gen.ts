@@ -46,6 +46,8 @@ export const wireRoutes = {
   listSecrets: { method: "get", path: "/v1/secrets", kind: "json" },
   setSecret: { method: "post", path: "/v1/secrets", kind: "json" },
   removeSecret: { method: "delete", path: "/v1/secrets/{name}", kind: "json" },
+  getPool: { method: "get", path: "/v1/pool", kind: "json" },
+  setPool: { method: "post", path: "/v1/pool/{tag}", kind: "json" },
   exec: { method: "post", path: "/v1/sandboxes/{id}/exec", kind: "json", streamed: true },
   listExecs: { method: "get", path: "/v1/sandboxes/{id}/execs", kind: "json" },
   attachExec: { method: "get", path: "/v1/sandboxes/{id}/execs/{exec_id}/stream", kind: "events" },

@@ -19,6 +19,7 @@ import {
   fork,
   gc,
   getNetwork,
+  getPool,
   getSandbox,
   getWorkspace,
   interrupt,
@@ -47,6 +48,7 @@ import {
   rewind,
   serviceLogs,
   setNetwork,
+  setPool,
   setPreset,
   setSecret,
   setTimeouts,
@@ -132,6 +134,9 @@ export const operations = {
   setSecret,
   removeSecret,
   closePort,
+
+  getPool,
+  setPool,
 
   stats,
 } satisfies Partial<Operations>;

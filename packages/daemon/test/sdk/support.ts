@@ -18,7 +18,7 @@ export const info: SandboxInfo = {
   accelerator: "tcg",
   languages: ["python"],
   ready_ms: 5,
-  pooled: true,
+  from: "pool",
   branch_count: 0,
 };
 

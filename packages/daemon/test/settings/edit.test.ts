@@ -21,7 +21,7 @@ test("every setting has a meaning, a range and a variable", async () => {
   }
   const byName = new Map(settings.map((each) => [each.name, each]));
   assert.equal(byName.get("accelerator")?.allowed, "auto, kvm or tcg");
-  assert.equal(byName.get("pool_size")?.allowed, "0 to 1000");
+  assert.equal(byName.get("pool_memory_percent")?.allowed, "0 to 90 percent");
   assert.equal(byName.get("data_dir")?.source, "environment");
 });
 
@@ -49,7 +49,7 @@ test("settings that are valid only together are set and unset together", async (
     ["tls_key", join(dir, "key.pem")],
   ] as const;
   await assert.rejects(setSettings(pair.slice(0, 1), env), /tls_key: must be given too/);
-  await assert.rejects(setSettings([...pair, ["pool_size", "many"]], env), /pool_size/);
+  await assert.rejects(setSettings([...pair, ["pool_memory_percent", "many"]], env), /pool_memory_percent/);
   await assert.rejects(setSettings([...pair, pair[0]], env), /given twice/);
   await assert.rejects(stat(join(dir, "config.json")), { code: "ENOENT" });
   await setSettings(pair, env);
@@ -61,8 +61,8 @@ test("settings that are valid only together are set and unset together", async (
 
 test("setSettings() reports that a variable overrides the file", async () => {
   await using scope = new Scope();
-  const env = { FORKD_DATA_DIR: await temporaryDir(scope), FORKD_POOL_SIZE: "3" };
-  const [{ value, effective } = assert.fail()] = await setSettings([["pool_size", "9"]], env);
+  const env = { FORKD_DATA_DIR: await temporaryDir(scope), FORKD_POOL_MEMORY_PERCENT: "3" };
+  const [{ value, effective } = assert.fail()] = await setSettings([["pool_memory_percent", "9"]], env);
   assert.deepEqual([value, effective?.value, effective?.source], [9, 3, "environment"]);
 });
 
@@ -76,8 +76,11 @@ test("setSettings() names an invalid setting and does not write the file", async
       assert.match(error.message, message);
       return true;
     });
-  await refused(setSettings([["pool_size", "many"]], env), /Cannot set pool_size to "many"/);
-  await refused(setSettings([["pool_size", "1001"]], env), /pool_size/);
+  await refused(
+    setSettings([["pool_memory_percent", "many"]], env),
+    /Cannot set pool_memory_percent to "many"/,
+  );
+  await refused(setSettings([["pool_memory_percent", "1001"]], env), /pool_memory_percent/);
   await refused(setSettings([["accelerator", "warp"]], env), /accelerator/);
   await refused(setSettings([["data_dir", "/x"]], env), /data_dir in config\.json/);
   await refused(setSettings([["frobs", "1"]], env), /no setting "frobs"/);
@@ -89,15 +92,15 @@ test("unsetSettings() and setSettings() repair a file that keeps the daemon from
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
   const env = { FORKD_DATA_DIR: dir };
-  await writeFile(join(dir, "config.json"), '{"frobs": 1, "pool_size": 2}');
+  await writeFile(join(dir, "config.json"), '{"frobs": 1, "pool_memory_percent": 2}');
   await assert.rejects(loadConfig({}, env), /frobs/);
-  await assert.rejects(setSettings([["pool_size", "3"]], env), /frobs/);
+  await assert.rejects(setSettings([["pool_memory_percent", "3"]], env), /frobs/);
   const [change] = await unsetSettings(["frobs"], env);
   assert.deepEqual([change?.name, change?.effective], ["frobs", undefined]);
-  assert.equal((await loadConfig({}, env)).values.pool_size, 2);
-  await writeFile(join(dir, "config.json"), '{"pool_size": -2}');
-  await setSettings([["pool_size", "3"]], env);
-  assert.equal((await loadConfig({}, env)).values.pool_size, 3);
+  assert.equal((await loadConfig({}, env)).values.pool_memory_percent, 2);
+  await writeFile(join(dir, "config.json"), '{"pool_memory_percent": -2}');
+  await setSettings([["pool_memory_percent", "3"]], env);
+  assert.equal((await loadConfig({}, env)).values.pool_memory_percent, 3);
 });
 
 test("setSettings() refuses what a daemon without the variables of this environment could not start with", async () => {

@@ -9,11 +9,16 @@ import { temporaryDir } from "../support.ts";
 test("loadConfig() prefers flags over environment over file over defaults", async () => {
   await using scope = new Scope();
   const dir = await temporaryDir(scope);
-  const file = { pool_size: 1, max_sandboxes: 2, log_level: "warn" };
+  const file = { pool_memory_percent: 1, max_sandboxes: 2, log_level: "warn" };
   await writeFile(join(dir, "config.json"), JSON.stringify(file));
-  const env = { FORKD_DATA_DIR: dir, FORKD_MAX_SANDBOXES: "3", FORKD_POOL_SIZE: "4", FORKD_LISTEN: "" };
-  const { values, sources } = await loadConfig({ pool_size: 5 }, env);
-  assert.deepEqual([values.pool_size, sources.pool_size], [5, "flag"]);
+  const env = {
+    FORKD_DATA_DIR: dir,
+    FORKD_MAX_SANDBOXES: "3",
+    FORKD_POOL_MEMORY_PERCENT: "4",
+    FORKD_LISTEN: "",
+  };
+  const { values, sources } = await loadConfig({ pool_memory_percent: 5 }, env);
+  assert.deepEqual([values.pool_memory_percent, sources.pool_memory_percent], [5, "flag"]);
   assert.deepEqual([values.max_sandboxes, sources.max_sandboxes], [3, "environment"]);
   assert.deepEqual([values.log_level, sources.log_level], ["warn", "file"]);
   assert.deepEqual([values.listen, sources.listen], ["127.0.0.1:8889", "default"]);

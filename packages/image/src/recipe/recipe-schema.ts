@@ -45,9 +45,14 @@ const packageName = z
 const fileMode = z.string().regex(/^[0-7]{3,4}$/, 'must be three or four octal digits, e.g. "0644"');
 
 export const maxWarmupBytes = 1 << 20;
+const maxRehearsalBytes = 1 << 16;
 
 const kernel = z
-  .strictObject({ warmup: line.max(maxWarmupBytes).optional(), warmup_file: recipePath.optional() })
+  .strictObject({
+    warmup: line.max(maxWarmupBytes).optional(),
+    warmup_file: recipePath.optional(),
+    rehearse: line.max(maxRehearsalBytes).optional(),
+  })
   .refine(
     ({ warmup, warmup_file }) => warmup === undefined || warmup_file === undefined,
     "has both warmup and warmup_file; give one of them",
@@ -123,7 +128,7 @@ export type ParsedRecipe = z.output<typeof recipeSchema>;
 
 /** A recipe with the content of its warm-up files. */
 export type RecipeSpec = Omit<ParsedRecipe, "languages"> & {
-  languages: Partial<Record<keyof ParsedRecipe["languages"], { warmup: string }>>;
+  languages: Partial<Record<keyof ParsedRecipe["languages"], { warmup: string; rehearse?: string }>>;
 };
 
 /** One file, directory or link that a recipe adds to the guest. */

@@ -100,9 +100,12 @@ async function readWarmups(root: string, { languages }: ParsedRecipe): Promise<R
   for (const language of Object.keys(languages) as (keyof typeof languages)[]) {
     const kernel = languages[language];
     if (kernel === undefined) continue;
-    const { warmup = "", warmup_file: file } = kernel;
+    const { warmup = "", warmup_file: file, rehearse } = kernel;
     const field = `languages.${language}.warmup_file`;
-    read[language] = { warmup: file === undefined ? warmup : await readWarmup(root, field, file) };
+    read[language] = {
+      warmup: file === undefined ? warmup : await readWarmup(root, field, file),
+      ...(rehearse !== undefined && { rehearse }),
+    };
   }
   return read;
 }

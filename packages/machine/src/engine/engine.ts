@@ -72,6 +72,8 @@ export type RestoreSpec = {
   netdev?: Netdev;
   /** The state was saved by a machine with slirp, and `netdev` is another back end. */
   spareSlirp?: boolean;
+  /** its process yields to others until asForeground() */
+  isBackground?: boolean;
 };
 
 /** A running machine that an earlier daemon process started. */

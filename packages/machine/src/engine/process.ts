@@ -7,7 +7,7 @@ import { closeSync, openSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { AppError } from "@forkd/contract";
-import { asOrdinary, isErrno, withDeadline } from "@forkd/base";
+import { asBackground, asOrdinary, isErrno, withDeadline } from "@forkd/base";
 import { vmmDeadlines } from "../deadlines.ts";
 import { commandLine, endProcess, identify, isAlive, isEnding, type ProcessId } from "../host/procfs.ts";
 import type { ExitReason } from "./engine.ts";
@@ -88,6 +88,8 @@ export class VmmProcess implements AsyncDisposable {
       argv?: readonly string[] | undefined;
       /** files passed as descriptors 4, 5, … */
       files?: readonly string[];
+      /** yields to other processes until asForeground() */
+      isBackground?: boolean | undefined;
     },
   ): Promise<VmmProcess> {
     const log = openSync(options.logPath, "a", 0o600);
@@ -101,7 +103,8 @@ export class VmmProcess implements AsyncDisposable {
         "pipe",
         ...fds.slice(1),
       ]);
-      asOrdinary(child.pid);
+      if (options.isBackground) asBackground(child.pid);
+      else asOrdinary(child.pid);
       const end = new Promise<End>((resolve) => {
         child.once("exit", (exitCode, signal) => resolve({ exitCode, signal }));
       });

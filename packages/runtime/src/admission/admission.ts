@@ -12,6 +12,7 @@
 import { readFileSync, statfsSync } from "node:fs";
 import { AppError, plural, type Remedy } from "@forkd/contract";
 import type { Cgroups } from "@forkd/machine";
+import type { StoredSnapshot } from "@forkd/store";
 import type { QuotaSettings } from "../config.ts";
 import type { Caller } from "../context.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -41,6 +42,11 @@ export type Ask = {
   isNew?: boolean | undefined;
   /** false: not a sandbox, for example the machine of a build */
   isSandbox?: boolean | undefined;
+  /** how many of them wait ready already, with their memory, as children of this snapshot */
+  readyCount?: number | undefined;
+  readyIn?: StoredSnapshot | undefined;
+  /** true: nothing else gives up capacity for it */
+  isBackground?: boolean | undefined;
 };
 
 export class Reservation implements Disposable {
@@ -82,8 +88,11 @@ type Bound = { which: string; asked: number; inUse: number; limit: number; text:
 export class Admission {
   readonly #parts: AdmissionParts;
   readonly #open = new Set<Reservation>();
-  /** Called before a request is refused. Returns true if background work has released capacity. */
-  onPressure: (() => boolean) | undefined;
+  /**
+   * Called before a request is refused. Returns the memory that background work frees in the next moments, or
+   * undefined if it has released nothing.
+   */
+  onPressure: ((ask: Ask) => number | undefined) | undefined;
 
   constructor(parts: AdmissionParts) {
     this.#parts = parts;
@@ -103,8 +112,9 @@ export class Admission {
       try {
         this.#checkHost(ask);
       } catch (error) {
-        if (this.onPressure?.() !== true) throw error;
-        this.#checkHost(ask);
+        const freedMib = ask.isBackground ? undefined : this.onPressure?.(ask);
+        if (freedMib === undefined) throw error;
+        this.#checkHost(ask, freedMib);
       }
     }
     const reservation = new Reservation(ask, () => void this.#open.delete(reservation));
@@ -192,13 +202,13 @@ export class Admission {
     }
   }
 
-  #checkHost(ask: Ask): void {
-    const { what, n } = ask;
+  #checkHost(ask: Ask, freedMib = 0): void {
+    const { what, n, readyCount = 0 } = ask;
     const { memoryReserveMib, diskReserveMib } = this.#parts.settings;
     const memory = {
-      asked: n * this.#expected(ask),
+      asked: Math.max(0, n - readyCount) * this.#expected(ask),
       inUse: this.#sum((other) => this.#expected(other)),
-      free: Math.max(0, this.#freeMemoryMib() - memoryReserveMib),
+      free: Math.max(0, this.#freeMemoryMib() + freedMib - memoryReserveMib),
     };
     refuseAbove({
       which: "host_memory_mib",

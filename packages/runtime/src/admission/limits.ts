@@ -92,12 +92,12 @@ export function groupName(id: string, number: number): string {
   return `${id}-${number}`;
 }
 
-type Machine = { id: string; number: number; machine: PreparedMachine };
+type Machine = Pick<PreparedMachine, "process" | "limitDisk">;
 
 /** The machine's group, still empty; undefined if it needs none. */
 export function makeGroup(
   enforcers: Enforcers,
-  { id, number }: Pick<Machine, "id" | "number">,
+  { id, number }: { id: string; number: number },
   limits: AskedLimits | undefined,
 ): Group | undefined {
   const missing = new Set(notEnforceable(enforcers, limits).map(({ limit }) => limit));
@@ -111,9 +111,9 @@ export function makeGroup(
   return enforcers.cgroups.create(groupName(id, number), wanted);
 }
 
-/** Before the machine starts. `usedBytes` is what its disk took before this machine began. */
+/** Before code of its user runs. `usedBytes` is what its disk took before this machine began. */
 export async function holdToLimits(
-  { machine }: Pick<Machine, "machine">,
+  machine: Machine,
   group: Group | undefined,
   limits: AskedLimits | undefined,
   usedBytes = 0,

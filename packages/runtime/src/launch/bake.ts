@@ -32,7 +32,7 @@ export type BakePlan = BootPlan & {
   env: Record<string, string>;
   run: readonly (readonly string[])[];
   services: readonly ServiceSpec[];
-  languages: Partial<Record<Language, { warmup: string }>>;
+  languages: Partial<Record<Language, { warmup: string; rehearse?: string | undefined }>>;
   recipe?: { name: string; digest: string } | undefined;
   /** hazards whose check the snapshot requires */
   require?: readonly HazardId[] | undefined;
@@ -185,7 +185,7 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
     kernel.client.afterFork(randomBytes(64), plan.env),
   );
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
-  await kernel.client.warmed();
+  await kernel.client.warmed(plan.languages[language]?.rehearse);
   return kernel;
 }
 

@@ -1,20 +1,24 @@
 /**
- * A new sandbox and its first machine. prepareChild() can run ahead of need; startChild() makes the sandbox.
+ * A new sandbox and its first machine. prepareChild() can run ahead of need; startChild() and handOutChild() make
+ * the sandbox.
  */
 import type { AskedLimits } from "@forkd/contract";
 import { Scope } from "@forkd/base";
+import type { ProcessId } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import { childEnv, type SandboxFacts, type SandboxTimeouts } from "../sandbox/facts.ts";
-import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
+import { guestIdentity, newSandboxId, type GuestIdentity } from "../sandbox/paths.ts";
 import { recordOf, type MachineFacts } from "../sandbox/record.ts";
 import { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { makeHome, prepareMachine } from "./prepare.ts";
-import type { PreparedChild, PreparedLaunch } from "./prepared.ts";
-import { startMachine } from "./start.ts";
+import type { PreparedChild, PreparedLaunch, ReadyChild } from "./prepared.ts";
+import { handOut } from "./ready-child.ts";
+import { startMachine, type StartRequest } from "./start.ts";
 
-type ChildRequest = {
+export type ChildRequest = {
   index: number;
   env: Record<string, string>;
   values: unknown;
@@ -29,30 +33,48 @@ type ChildRequest = {
   askedAt: number;
   /** default: now */
   createdAt?: number | undefined;
-  pooled: boolean;
 };
 
 export async function prepareChild(
   runtime: Pick<Runtime, "config" | "engine" | "images" | "network" | "places" | "store">,
   snapshot: StoredSnapshot,
-  signal?: AbortSignal,
+  { signal, isBackground }: { signal?: AbortSignal | undefined; isBackground?: boolean } = {},
 ): Promise<PreparedChild> {
   await using homeScope = new Scope();
   const id = newSandboxId();
   const home = await makeHome(runtime, id, homeScope);
-  const prepared = await prepareMachine(runtime, { id, number: 0, snapshot }, signal);
+  const prepared = await prepareMachine(
+    runtime,
+    { id, number: 0, snapshot, ...(isBackground && { isBackground }) },
+    signal,
+  );
   return { ...prepared, home, homeScope: homeScope.keep() };
 }
 
-export async function startChild(
-  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">,
-  child: PreparedChild,
+type Runs = Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">;
+
+export function startChild(runtime: Runs, child: PreparedChild, request: ChildRequest): Promise<Sandbox> {
+  return becomeSandbox(child, guestIdentity(child.id), request, (start) =>
+    startMachine(runtime, child, start),
+  );
+}
+
+/** Takes the child over: a failure leaves nothing of it. */
+export function handOutChild(runtime: Runs, child: ReadyChild, request: ChildRequest): Promise<Sandbox> {
+  return becomeSandbox(child, child.identity, request, (start) => handOut(runtime, child, start));
+}
+
+/** `start` takes over the machine's scope, whether it fails or not. */
+async function becomeSandbox(
+  child: Omit<PreparedChild, "machine"> & { machine: { process: ProcessId } },
+  identity: GuestIdentity,
   request: ChildRequest,
+  start: (request: StartRequest) => Promise<SandboxMachine>,
 ): Promise<Sandbox> {
   await using homeScope = child.homeScope.keep();
   const facts: SandboxFacts = {
     id: child.id,
-    identity: guestIdentity(child.id),
+    identity,
     env: request.env,
     labels: request.labels,
     index: request.index,
@@ -81,14 +103,13 @@ export async function startChild(
   );
   staged.catch(() => undefined);
   try {
-    const machine = await startMachine(runtime, child, {
-      identity: facts.identity,
+    const machine = await start({
+      identity,
       env: childEnv(child.snapshot.manifest.env, facts, request.network),
       network: request.network,
       values: request.values,
       limits: request.limits,
       askedAt: request.askedAt,
-      pooled: request.pooled,
     });
     sandbox.attachMachine(machine);
     await staged;
@@ -99,6 +120,12 @@ export async function startChild(
   }
 }
 
-function machineFacts({ number, machine, paths, snapshot, imageStamp }: PreparedLaunch): MachineFacts {
+function machineFacts({
+  number,
+  machine,
+  paths,
+  snapshot,
+  imageStamp,
+}: Omit<PreparedLaunch, "machine"> & { machine: { process: ProcessId } }): MachineFacts {
   return { number, process: machine.process, socketDir: paths.socketDir, base: snapshot, imageStamp };
 }

@@ -12,6 +12,7 @@ import {
   type ForkRequest,
   type SandboxInfo,
 } from "@forkd/contract";
+import type { FairSemaphore } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
 import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
 import { requireEnforceable } from "../admission/limits.ts";
@@ -23,7 +24,7 @@ import type { Sandbox } from "../sandbox/sandbox.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
 import { explainMissingSnapshot } from "../snapshots/missing-snapshot.ts";
 import { requireVerified } from "../verify/requirement.ts";
-import { prepareChild, startChild } from "./child.ts";
+import { handOutChild, prepareChild, startChild, type ChildRequest } from "./child.ts";
 
 /** What a request says about the children, whatever they are forked from. */
 type ChildrenRequest = Pick<
@@ -49,7 +50,7 @@ export type AdmittedFork = ForkPlan & { capacity: Reservation };
  * Reserves capacity for all children, or refuses before anything is started. The caller owns the reservation.
  */
 export function admitFork(
-  runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates" | "network">,
+  runtime: Pick<Runtime, "admission" | "cgroups" | "engine" | "memoryEstimates" | "network" | "pool">,
   plan: ForkPlan,
   caller: Context["caller"],
 ): AdmittedFork {
@@ -61,6 +62,8 @@ export function admitFork(
     n: request.n,
     memoryMib: memoryShare(machine.memory_mib, limits?.memory_mib),
     expectMib: runtime.memoryEstimates.of(snapshot.id),
+    readyIn: snapshot,
+    readyCount: runtime.pool.available(snapshot),
     diskMib: diskShare(files.rootfs.bytes, limits?.disk_mib),
     caller,
   });
@@ -94,8 +97,8 @@ export async function forkChildren(
   const nextTime = () => (createdAt = Math.max(Date.now() / 1000, createdAt + 1e-6));
   const one = async (index: number): Promise<ForkEntry> => {
     try {
-      using _start = await runtime.starts.take(call);
-      return await forkChild(runtime, plan, { ...context, index, askedAt, createdAt: nextTime() });
+      const place = { ...context, index, askedAt, createdAt: nextTime() };
+      return (await forkReady(runtime, plan, place, call)) ?? (await forkCold(runtime, plan, place, call));
     } catch (thrown) {
       const error = await explainMissingSnapshot(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
@@ -106,7 +109,7 @@ export async function forkChildren(
       capacity.release();
     }
   };
-  const made = await runtime.pool.during(snapshot, () =>
+  const made = await runtime.pool.during(snapshot, request.n, () =>
     Promise.all(Array.from({ length: request.n }, (_, index) => one(index))),
   );
   await removeIfAborted(runtime, made, signal);
@@ -127,16 +130,53 @@ export async function forkChildren(
 /** Which child of its call, and when it began. */
 type Place = { index: number; askedAt: number; createdAt: number };
 
-/** The child is registered and announced when its record is committed, not before. */
-async function forkChild(
+type Call = Parameters<FairSemaphore["take"]>[0];
+
+/** After so many children that could not be handed out, one is started. */
+const maxHandOuts = 3;
+
+/**
+ * A child of the pool, if there is one. One that cannot be handed out costs the caller time and nothing else:
+ * another takes its place.
+ */
+async function forkReady(
   runtime: Runtime,
-  { snapshot, request, limits, network }: ForkPlan,
-  { index, askedAt, createdAt, signal, caller }: Context & Place,
+  plan: ForkPlan,
+  place: Context & Place,
+  call: Call,
+): Promise<SandboxInfo | undefined> {
+  for (let attempt = 1; attempt <= maxHandOuts && runtime.pool.available(plan.snapshot) > 0; attempt++) {
+    using _turn = await runtime.handOuts.take(call);
+    const child = await runtime.pool.take(plan.snapshot);
+    if (!child) return undefined;
+    try {
+      return await complete(runtime, await handOutChild(runtime, child, requestOf(plan, place)));
+    } catch (error) {
+      runtime.metrics.poolFailures.add({});
+      place.log.warn({ event: "pool.hand_out", outcome: "failed", sandbox: child.id, error });
+      call.signal?.throwIfAborted();
+    }
+  }
+  return undefined;
+}
+
+async function forkCold(
+  runtime: Runtime,
+  plan: ForkPlan,
+  place: Context & Place,
+  call: Call,
 ): Promise<SandboxInfo> {
-  const pooled = await runtime.pool.take(snapshot);
-  const child = pooled ?? (await prepareChild(runtime, snapshot, signal));
+  using _start = await runtime.starts.take(call);
+  const child = await prepareChild(runtime, plan.snapshot, { signal: place.signal });
+  return complete(runtime, await startChild(runtime, child, requestOf(plan, place)));
+}
+
+function requestOf(
+  { request, limits, network }: ForkPlan,
+  { index, askedAt, createdAt, caller }: Context & Place,
+): ChildRequest {
   const variation = request.vary[index];
-  const sandbox = await startChild(runtime, child, {
+  return {
     index,
     env: { ...request.env, ...variation?.env },
     values: variation?.values,
@@ -149,13 +189,17 @@ async function forkChild(
     timeouts: timeoutsOf(request),
     askedAt,
     createdAt,
-    pooled: pooled !== undefined,
-  });
+  };
+}
+
+/** The child is registered and announced when its record is committed, not before. */
+async function complete(runtime: Runtime, sandbox: Sandbox): Promise<SandboxInfo> {
   await commitRecord(runtime, sandbox);
   runtime.registry.add(sandbox);
   const info = sandbox.info();
   runtime.events.sandbox("sandbox.created", info);
   runtime.metrics.readySeconds.observe(info.ready_ms / 1000);
+  runtime.metrics.children.add({ from: info.from });
   return info;
 }
 

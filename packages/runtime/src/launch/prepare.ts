@@ -75,7 +75,12 @@ async function keepManifest(snapshot: StoredSnapshot, dir: string): Promise<void
 
 export async function prepareMachine(
   runtime: Pick<Runtime, "config" | "engine" | "images" | "network" | "store">,
-  { id, number, snapshot }: { id: string; number: number; snapshot: StoredSnapshot },
+  {
+    id,
+    number,
+    snapshot,
+    isBackground = false,
+  }: { id: string; number: number; snapshot: StoredSnapshot; isBackground?: boolean },
   signal?: AbortSignal,
 ): Promise<PreparedLaunch> {
   await using scope = new Scope();
@@ -99,6 +104,7 @@ export async function prepareMachine(
         disk: { overlay: paths.overlay, backing: backingOf(snapshot) },
         deviceState: snapshotFile(snapshot, "devices"),
         spareSlirp: manifest.machine.slirp === true,
+        isBackground,
       },
       signal ? { signal } : {},
     ),

@@ -1,10 +1,12 @@
-/** A machine whose VMM process waits and has loaded nothing yet. */
+/** Machines that wait: with nothing loaded yet, or ready to be handed out. */
 import { Scope } from "@forkd/base";
-import type { PreparedMachine } from "@forkd/machine";
+import type { AgentClient, Machine, PausedMachine, PreparedMachine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { MachineSlot } from "../network/network.ts";
-import type { SandboxHome, SandboxPaths } from "../sandbox/paths.ts";
+import type { GuestIdentity, SandboxHome, SandboxPaths } from "../sandbox/paths.ts";
+import type { WarmKernel } from "./warm-kernel.ts";
 
+/** Its VMM process waits and has loaded nothing. */
 export type PreparedLaunch = {
   id: string;
   number: number;
@@ -20,8 +22,20 @@ export type PreparedLaunch = {
 
 export type PreparedChild = PreparedLaunch & { home: SandboxHome; homeScope: Scope };
 
+/** It is restored, rehearsed and stopped (ready-child.ts). */
+export type ReadyChild = Omit<PreparedChild, "machine"> & {
+  machine: Machine;
+  identity: GuestIdentity;
+  agent: AgentClient;
+  kernels: readonly WarmKernel[];
+  paused: PausedMachine;
+};
+
 /** Ends a process that is not needed, and removes its directories. */
-export async function discardChild({ scope, homeScope }: PreparedChild): Promise<void> {
+export async function discardChild({
+  scope,
+  homeScope,
+}: Pick<PreparedChild, "scope" | "homeScope">): Promise<void> {
   try {
     await scope[Symbol.asyncDispose]();
   } finally {

@@ -52,7 +52,6 @@ export async function replaceMachine(
     limits,
     diskUsedBytes,
     askedAt,
-    pooled: false,
   });
   const expiresAt = sandbox.nextExpiry();
   let before: SandboxMachine | undefined;

@@ -34,6 +34,20 @@ export class RuntimeMetrics {
     "forkd_child_failures_total",
     "Children that could not be made, by code",
   );
+  readonly children = new Counter(
+    "forkd_children_total",
+    "Children that were handed out, by where their machine came from",
+    ["pool", "start"].map((from) => ({ from })),
+  );
+  readonly poolDiscards = new Counter(
+    "forkd_pool_discards_total",
+    "Ready children that were stopped before a fork took them, by reason",
+  );
+  readonly poolFailures = new Counter(
+    "forkd_pool_failures_total",
+    "Ready children that could not be handed out and were replaced",
+    [{}],
+  );
   readonly compactions = new Counter(
     "forkd_compactions_total",
     "Chains that were to be shortened in the background, by outcome",
@@ -64,6 +78,9 @@ export class RuntimeMetrics {
       this.branchPauseSeconds,
       this.chainBuildSeconds,
       this.childFailures,
+      this.children,
+      this.poolDiscards,
+      this.poolFailures,
       this.compactions,
       this.#ended,
       this.#events,

@@ -128,7 +128,7 @@ async function answers(
   snapshot: StoredSnapshot,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  const child = await prepareChild(runtime, snapshot, signal);
+  const child = await prepareChild(runtime, snapshot, { signal });
   await using sandbox = await startChild(runtime, child, {
     index: 0,
     env: {},
@@ -137,7 +137,6 @@ async function answers(
     ttlSecs: undefined,
     network: noNetwork,
     askedAt: performance.now(),
-    pooled: false,
   });
   await withReplyDeadline(sandbox.agent, "the child of the new snapshot is silent", sandbox.agent.ping());
 }
@@ -205,7 +204,7 @@ function servicesOf(given: Recipe["spec"]["services"]): BakePlan["services"] {
 
 /** Without the languages that are not asked for. */
 function languagesOf(given: {
-  [language in Language]?: { warmup: string } | undefined;
+  [language in Language]?: { warmup: string; rehearse?: string | undefined } | undefined;
 }): BakePlan["languages"] {
   const languages: BakePlan["languages"] = {};
   for (const language of Object.keys(given) as Language[]) {

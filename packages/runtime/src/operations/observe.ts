@@ -105,9 +105,14 @@ async function gauges(runtime: Runtime): Promise<Metric[]> {
     plain("forkd_branches_in_flight", "Branches in progress", runtime.branches.all.length),
     plain("forkd_branch_concurrency_cap", "Maximum number of branches in progress", runtime.branches.limit),
     plain(
-      "forkd_pool_processes",
-      "VMM processes started ahead",
+      "forkd_pool_ready",
+      "Children that are ready to be handed out",
       Object.values(runtime.pool.counts()).reduce((sum, count) => sum + count, 0),
+    ),
+    plain(
+      "forkd_pool_bytes",
+      "Memory that ready children are expected to use",
+      runtime.pool.usedMib * 1024 * 1024,
     ),
     plain("forkd_port_connections", "Connections to ports of guests", runtime.ports.connections),
     plain("forkd_event_streams", "Open streams of events", runtime.events.listeners),

@@ -18,7 +18,7 @@ export async function removeSnapshot(
   };
   if (dry_run) return answer;
   for (const each of doomed) {
-    await runtime.pool.drop(each);
+    await runtime.pool.forget(each);
     await runtime.store.remove(each);
     runtime.events.snapshot("snapshot.removed", each);
   }

@@ -245,7 +245,7 @@ function sandboxMachine(
     imageStamp: record.image_stamp,
     scope,
     readyMs: 0,
-    pooled: false,
+    from: "start",
     overlays: Math.max(...numbers) + 1,
     notEnforced: notEnforceable(runtime, limits),
     diagnose: diagnose(group, limits, base.manifest.machine.memory_mib),

@@ -41,7 +41,7 @@ export function sandboxInfo(sandbox: ShownSandbox): SandboxInfo {
     labels: { ...facts.labels },
     ...shapeFields(facts, shape, machine?.languages),
     ready_ms: Math.round((machine?.readyMs ?? 0) * 10) / 10,
-    pooled: machine?.pooled ?? false,
+    from: machine?.from ?? "start",
     ...(state === "paused" && saved && { paused_at_unix: saved.savedAt }),
     branch_count: sandbox.branchCount,
     ...(facts.workspace !== undefined && { workspace: facts.workspace }),

@@ -3,7 +3,14 @@
  * with the next number, so that the new one is complete before the old one ends.
  */
 import { basename, dirname, join } from "node:path";
-import { advice, AppError, type AskedLimits, type Language, type NotEnforced } from "@forkd/contract";
+import {
+  advice,
+  AppError,
+  type AskedLimits,
+  type Language,
+  type NotEnforced,
+  type SandboxInfo,
+} from "@forkd/contract";
 import { Mutex, within, type Scope } from "@forkd/base";
 import type { AgentClient, AgentProcess, ExitReason, Machine } from "@forkd/machine";
 import type { FileDigest, StoredSnapshot } from "@forkd/store";
@@ -27,7 +34,8 @@ type SandboxMachineParts = {
   imageStamp: string | undefined;
   scope: Scope;
   readyMs: number;
-  pooled: boolean;
+  /** whether it waited in the pool until it was handed out, or was started for its sandbox */
+  from: SandboxInfo["from"];
   /** disk overlays made so far; default: the one that a machine starts with */
   overlays?: number;
   /** limits that were asked for and that the host does not enforce */
@@ -53,7 +61,7 @@ export class SandboxMachine implements AsyncDisposable {
   readonly slot: MachineSlot;
   readonly kernels: Map<Language, WarmKernel>;
   readonly readyMs: number;
-  readonly pooled: boolean;
+  readonly from: SandboxInfo["from"];
   readonly notEnforced: readonly NotEnforced[];
   /** processes that Linux in the guest has killed for lack of memory, when they were last counted */
   oomKills = 0;
@@ -79,7 +87,7 @@ export class SandboxMachine implements AsyncDisposable {
     this.slot = parts.slot;
     this.kernels = parts.kernels;
     this.readyMs = parts.readyMs;
-    this.pooled = parts.pooled;
+    this.from = parts.from;
     this.notEnforced = parts.notEnforced ?? [];
     this.#scope = parts.scope;
     this.#imageStamp = parts.imageStamp;

@@ -74,7 +74,7 @@ export async function removeBranches(
     if (!request.dry_run) {
       // It may have been forked, branched or replaced since.
       if (!(await isFree(runtime, snapshot.tag)) || !(await runtime.store.isCurrent(snapshot))) continue;
-      await runtime.pool.drop(snapshot.tag);
+      await runtime.pool.forget(snapshot.tag);
       // A machine that is being started holds it.
       if (runtime.images.isHeld(snapshot.id) || !(await isFree(runtime, snapshot.tag))) continue;
       await runtime.store.remove(snapshot.tag);

@@ -24,7 +24,6 @@ const branchedCount = 2;
 /** a daemon that does not start again soon must not leave machines behind */
 const ttlSecs = 3600;
 const poolMs = 10_000;
-const pollMs = 100;
 
 type LabRequest = Pick<VerifyRequest, "n" | "keep"> & {
   snapshot: StoredSnapshot;
@@ -51,7 +50,7 @@ export async function openLab(runtime: Runtime, request: LabRequest): Promise<Op
   const firstCount = Math.ceil(n / 2);
   onProgress(`forking ${plural(firstCount, "child", "children")}`);
   const first = await fork(snapshot, firstCount);
-  await poolFilled(runtime, snapshot, n - firstCount, request.context.signal);
+  await runtime.pool.filled(snapshot, n - firstCount, poolMs, request.context.signal);
   onProgress(`forking ${plural(n - firstCount, "child", "children")}, from the pool if it is in use`);
   const second = n === firstCount ? [] : await fork(snapshot, n - firstCount);
   const children = [...first, ...second].map((id, at) =>
@@ -71,7 +70,7 @@ export async function openLab(runtime: Runtime, request: LabRequest): Promise<Op
   onProgress(`forking ${branchedCount} children of the branch`);
   const last = await fork(branch, branchedCount);
   const branched = last.map((id, at) => subjectOf(`branched child ${at + 1}`, runtime.registry.get(id)));
-  const pooled = children.filter(({ sandbox }) => sandbox.current.pooled).length;
+  const pooled = children.filter(({ sandbox }) => sandbox.current.from === "pool").length;
   const kept = scope.keep();
   return {
     runtime,
@@ -110,19 +109,4 @@ async function forkSome(
     if (isSandbox(entry)) return entry.id;
     throw fromErrorBody(entry);
   });
-}
-
-/** Waits until the pool can serve the next fork. The pool reports nothing, and a wait that is in vain is short. */
-async function poolFilled(
-  { config, pool }: Pick<Runtime, "config" | "pool">,
-  { tag }: StoredSnapshot,
-  wanted: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const deadline = performance.now() + poolMs;
-  const enough = Math.min(wanted, config.poolSize);
-  while (enough > 0 && (pool.counts()[tag] ?? 0) < enough && performance.now() < deadline) {
-    signal.throwIfAborted();
-    await new Promise((resolve) => setTimeout(resolve, pollMs));
-  }
 }

@@ -105,8 +105,10 @@ export class FakeGuest {
   readonly socket: Socket;
   /** types of the frames that came, by name */
   readonly heard: string[] = [];
-  /** from AFTER_FORK */
+  /** from the last AFTER_FORK */
   identity: Identity | undefined;
+  /** called in place of an answer to AFTER_FORK */
+  onAfterFork: (() => void) | undefined;
   readonly script: GuestScript;
   readonly #running = new Set<number>();
   /** ids of what was started detached */
@@ -157,6 +159,7 @@ export class FakeGuest {
         hostname: value(3).toString(),
         machineId: value(4).toString(),
       };
+      if (this.onAfterFork) return this.onAfterFork();
       const refusal = this.script.refuseAfterFork;
       if (refusal === undefined) this.send(type.forked, id, field(1, u32(0)), field(2, Buffer.from([0])));
       else this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from(refusal)));

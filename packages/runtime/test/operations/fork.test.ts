@@ -36,8 +36,8 @@ test("fork() hands out n sandboxes in order, each with its own directories and i
   const entries = await fork(fixture.runtime, forkRequest({ n: 5, labels: { job: "a" } }), context);
   const sandboxes = sandboxesOf(entries);
   assert.deepEqual(
-    sandboxes.map(({ index, state, labels, pooled }) => ({ index, state, labels, pooled })),
-    [0, 1, 2, 3, 4].map((index) => ({ index, state: "running", labels: { job: "a" }, pooled: false })),
+    sandboxes.map(({ index, state, labels, from }) => ({ index, state, labels, from })),
+    [0, 1, 2, 3, 4].map((index) => ({ index, state: "running", labels: { job: "a" }, from: "start" })),
   );
   await assertOnly(fixture, idsOf(entries));
   const given = fixture.engine.machines.map(({ guest }) => guest.identity);

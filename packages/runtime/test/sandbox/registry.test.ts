@@ -176,9 +176,9 @@ describe("sandboxes", { concurrency: true }, () => {
   });
 
   test("Runtime ends every sandbox when it is disposed", async (t) => {
-    const fixture = await forkableRuntime(t, { poolSize: 2 });
+    const fixture = await forkableRuntime(t, { poolMemoryPercent: 10 });
     await fork(fixture.runtime, forkRequest({ n: 3 }), context);
-    await until("the pool is full", () => fixture.runtime.pool.counts()["py"] === 2);
+    await until("the pool is full", () => fixture.runtime.pool.counts()["py"] === 3);
     await fixture.runtime[Symbol.asyncDispose]();
     assert.ok(fixture.engine.machines.every(({ disposals }) => disposals === 1));
     await assertOnly(fixture, []);

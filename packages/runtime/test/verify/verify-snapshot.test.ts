@@ -91,7 +91,7 @@ test("a check of some hazards keeps the results of the others", async (t) => {
 });
 
 test("verify() checks children that waited in the pool", async (t) => {
-  const { runtime, engine } = await forkableRuntime(t, { poolSize: 2 });
+  const { runtime, engine } = await forkableRuntime(t, { poolMemoryPercent: 10 });
   engine.script = () => drawing();
   const { children } = await verify(runtime, request, verifyContext());
   assert.deepEqual(children, { forked: 2, pooled: 2, branched: 2 });

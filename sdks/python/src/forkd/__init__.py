@@ -8,7 +8,7 @@
 `Sandbox` and `Forkd` block; `AsyncSandbox` and `AsyncForkd` have the same methods for asyncio.
 """
 
-from ._async.access import AsyncKeys, AsyncSecrets
+from ._async.access import AsyncKeys, AsyncPool, AsyncSecrets
 from ._async.commands import AsyncCommands, AsyncPty
 from ._async.daemon import AsyncForkd, AsyncSandboxes
 from ._async.files import AsyncFiles
@@ -25,7 +25,7 @@ from ._async.streams import (
     AsyncPaginator,
 )
 from ._async.workspaces import AsyncWorkspaces
-from ._sync.access import Keys, Secrets
+from ._sync.access import Keys, Pool, Secrets
 from ._sync.commands import Commands, Pty
 from ._sync.daemon import Forkd, Sandboxes
 from ._sync.files import Files
@@ -66,6 +66,8 @@ from .models import (
     NetworkLogEntry,
     NetworkRule,
     Ping,
+    PoolInfo,
+    PoolSnapshot,
     PortInfo,
     PresetInfo,
     SandboxInfo,
@@ -113,6 +115,7 @@ __all__ = [
     "AsyncLineStream",
     "AsyncNetwork",
     "AsyncPaginator",
+    "AsyncPool",
     "AsyncPorts",
     "AsyncPresets",
     "AsyncPty",
@@ -174,6 +177,9 @@ __all__ = [
     "Output",
     "Paginator",
     "Ping",
+    "Pool",
+    "PoolInfo",
+    "PoolSnapshot",
     "PortInfo",
     "Ports",
     "PresetInfo",

@@ -52,6 +52,8 @@ routes: Dict[str, Tuple[str, str]] = {
     "listSecrets": ("GET", "/v1/secrets"),
     "setSecret": ("POST", "/v1/secrets"),
     "removeSecret": ("DELETE", "/v1/secrets/{name}"),
+    "getPool": ("GET", "/v1/pool"),
+    "setPool": ("POST", "/v1/pool/{tag}"),
     "exec": ("POST", "/v1/sandboxes/{id}/exec"),
     "listExecs": ("GET", "/v1/sandboxes/{id}/execs"),
     "attachExec": ("GET", "/v1/sandboxes/{id}/execs/{exec_id}/stream"),

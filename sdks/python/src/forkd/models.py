@@ -51,8 +51,8 @@ class SandboxInfo(Model):
     languages: List[str]
     #: From the request to the first answer of the agent.
     ready_secs: float
-    #: Whether its VMM process was started ahead.
-    pooled: bool
+    #: "pool": its machine waited ready until it was handed out; "start": its machine was started for it.
+    from_: str = field(metadata={"wire": "from"})
     #: Branches of it so far.
     branch_count: int
     #: Why it stopped, or a note about its saved state.
@@ -301,6 +301,34 @@ class PresetInfo(Model):
     rules: List[str]
     #: "bundled", "changed" or "added".
     origin: str
+
+
+@dataclass(frozen=True)
+class PoolSnapshot(Model):
+    """Children of one snapshot that wait ready to be handed out."""
+
+    tag: str
+    #: Children that can be handed out now.
+    ready: int
+    #: Children that are being made.
+    making: int
+    #: How many there are to be: what was set, or what demand and memory allow.
+    wanted: int
+    #: Whether an operator has set the number; otherwise it follows demand.
+    is_set: bool
+    #: Memory that one ready child is expected to use.
+    child_mib: int
+
+
+@dataclass(frozen=True)
+class PoolInfo(Model):
+    """Children that wait ready to be handed out."""
+
+    #: Memory for children that were not set, in MiB; 0: there are no ready children.
+    budget_mib: int
+    #: Memory that all ready children are expected to use.
+    used_mib: int
+    snapshots: List[PoolSnapshot]
 
 
 @dataclass(frozen=True)

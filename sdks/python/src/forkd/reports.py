@@ -283,7 +283,7 @@ class Status(Model):
     rss_bytes: int
     sandboxes: int
     snapshots: int
-    #: VMM processes in the pool, by tag.
+    #: Children that wait ready to be handed out, by tag.
     pool: Dict[str, int]
     image_cache_bytes: Optional[int] = None
     audit: Optional[Dict[str, Any]] = None

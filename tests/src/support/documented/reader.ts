@@ -73,7 +73,7 @@ export class Reader implements AsyncDisposable {
       await ownFile(dataDir, tag, "memory");
     }
     const port = await freePort();
-    const settings = { listen: `127.0.0.1:${port}`, pool_size: 0 };
+    const settings = { listen: `127.0.0.1:${port}`, pool_memory_percent: 2 };
     writeFileSync(join(dataDir, "config.json"), JSON.stringify(settings));
     for (const name of ["tree", "bin", "home"]) mkdirSync(join(dir, name));
     for (const name of ["forkd", "recipes", "node_modules"])

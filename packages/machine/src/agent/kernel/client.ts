@@ -16,6 +16,7 @@ import {
   encodeEval,
   encodeKernelAfterFork,
   encodeNewContext,
+  encodeRehearse,
   encodeWarmed,
 } from "./messages.ts";
 import {
@@ -148,9 +149,26 @@ export class KernelClient extends KernelConnection {
     return bytes.toString("utf8", 0, kernelBounds.cwdBytes);
   }
 
-  /** The warm-up is done: new contexts begin with what there is now, and evals count from 1. */
-  async warmed(): Promise<void> {
-    if (this.protocol >= 3) await this.ask("keep the warm-up", encodeWarmed);
+  /**
+   * The warm-up is done: new contexts begin with what there is now, and evals count from 1. `rehearsal` is the
+   * code for rehearse(); default: the kernel's own.
+   */
+  async warmed(rehearsal = ""): Promise<void> {
+    if (this.protocol >= 3) await this.ask("keep the warm-up", (id) => encodeWarmed(id, rehearsal));
+  }
+
+  /**
+   * Runs the code of an after-fork step and of an eval once, without an effect on what evals see, so that the
+   * next ones are fast. Does nothing for a kernel of an older snapshot.
+   */
+  async rehearse(): Promise<void> {
+    if (this.protocol < 4) return;
+    try {
+      await this.ask("rehearse", encodeRehearse);
+    } finally {
+      // What it printed belongs to no eval.
+      this.stray.take();
+    }
   }
 
   async dropContext(context: string): Promise<void> {

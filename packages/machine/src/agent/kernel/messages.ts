@@ -87,8 +87,13 @@ export function encodeNewContext(
   return encode("N", id, flags, short(Buffer.from(context)), short(Buffer.from(cwd)), entries(env));
 }
 
-export function encodeWarmed(id: number): Buffer {
-  return encode("W", id);
+/** `rehearsal`: what the kernel runs for each `P`; empty for its own. */
+export function encodeWarmed(id: number, rehearsal: string): Buffer {
+  return encode("W", id, Buffer.from(rehearsal));
+}
+
+export function encodeRehearse(id: number): Buffer {
+  return encode("P", id);
 }
 
 function entries(env: Readonly<Record<string, string>>): Buffer {

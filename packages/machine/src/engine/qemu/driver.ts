@@ -104,6 +104,7 @@ export class QemuEngine implements Engine {
       readOnlyFile: opensReadOnly(this.version) ? undefined : memoryFile,
       inherited: [spec.deviceState],
       netdev,
+      isBackground: spec.isBackground,
       signal: options.signal,
     });
     return new QemuPrepared(running);
@@ -204,6 +205,7 @@ export class QemuEngine implements Engine {
         logPath,
         consolePath,
         files: launch.inherited,
+        isBackground: launch.isBackground,
       }),
     );
     const stop = () => process.kill();
@@ -244,6 +246,7 @@ type Launch = {
   /** files that it gets as descriptors */
   inherited: readonly string[];
   netdev: Netdev;
+  isBackground?: boolean | undefined;
   signal: AbortSignal | undefined;
 };
 

@@ -9,6 +9,7 @@ import { KernelGarbage } from "../../../src/agent/kernel/garbage.ts";
 import {
   encodeEval,
   encodeNewContext,
+  encodeRehearse,
   encodeWarmed,
   protocolOf,
 } from "../../../src/agent/kernel/messages.ts";
@@ -37,7 +38,9 @@ test("messages of protocol 3 have the bytes of the specification", () => {
   );
   const made = encodeNewContext(2, "c", { replace: true, cwd: "/d", env: { A: "" } });
   assert.equal(made.toString("hex"), "4e0f0000000200000001010063" + "02002f64413d00");
-  assert.equal(encodeWarmed(3).toString("hex"), "570400000003000000");
+  assert.equal(encodeWarmed(3, "").toString("hex"), "570400000003000000");
+  assert.equal(encodeWarmed(3, "a").toString("hex"), "57050000000300000061");
+  assert.equal(encodeRehearse(3).toString("hex"), "500400000003000000");
   const versions = [
     "python 3.11.2",
     "python 3.11.2; protocol=3",

@@ -1,4 +1,4 @@
-"""Keys and secrets."""
+"""Keys, secrets, and the pool of ready children."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any, Iterable, List, Mapping, Optional
 
 from .._convert import to_model, to_models
-from .._core.client import Client
+from .._core.client import Client, null
 from .._core.requests import name_list, network_field
-from ..models import KeyInfo, SecretInfo
+from ..models import KeyInfo, PoolInfo, SecretInfo
 from ._flavour import result_of
 
 
@@ -97,3 +97,19 @@ class AsyncSecrets:
     async def remove(self, name: str, *, timeout: Optional[float] = None) -> None:
         """Removes a secret. Sandboxes that have it lose it at once."""
         await result_of(self._client.call("removeSecret", {"name": name}, timeout))
+
+
+class AsyncPool:
+    """Shows and sets how many children wait ready, so that forks answer in milliseconds."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, *, timeout: Optional[float] = None) -> PoolInfo:
+        """Returns how many children of which snapshot are ready, and the memory that they use."""
+        return to_model(PoolInfo, await result_of(self._client.call("getPool", {}, timeout)))
+
+    async def set(self, tag: str, ready: Optional[int], *, timeout: Optional[float] = None) -> PoolInfo:
+        """Sets how many children of a snapshot wait ready; None: as many as demand and memory allow."""
+        given = {"tag": tag, "ready": null if ready is None else ready}
+        return to_model(PoolInfo, await result_of(self._client.call("setPool", given, timeout)))

@@ -13,7 +13,7 @@ from .._core.target import find_daemon
 from ..errors import ForkError
 from ..reports import CleanupReport, DoctorReport, GcReport, ShutdownResult, Stats, Status, Tree, Version
 from ._flavour import FlavourIo, Opening, opening, result_of
-from .access import AsyncKeys, AsyncSecrets
+from .access import AsyncKeys, AsyncPool, AsyncSecrets
 from .network import AsyncNetwork
 from .sandbox import AsyncSandbox, to_children
 from .snapshots import AsyncSnapshots
@@ -46,6 +46,8 @@ class AsyncForkd:
     secrets: AsyncSecrets
     #: Lists and changes presets of network rules.
     network: AsyncNetwork
+    #: Shows and sets how many children wait ready to be handed out.
+    pool: AsyncPool
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class AsyncForkd:
         self.keys = AsyncKeys(self._client)
         self.secrets = AsyncSecrets(self._client)
         self.network = AsyncNetwork(self._client)
+        self.pool = AsyncPool(self._client)
 
     def create(
         self,

@@ -1,5 +1,5 @@
 # Made from _async/access.py by tools/make-sync.py: do not edit.
-"""Keys and secrets."""
+"""Keys, secrets, and the pool of ready children."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any, Iterable, List, Mapping, Optional
 
 from .._convert import to_model, to_models
-from .._core.client import Client
+from .._core.client import Client, null
 from .._core.requests import name_list, network_field
-from ..models import KeyInfo, SecretInfo
+from ..models import KeyInfo, PoolInfo, SecretInfo
 from ._flavour import result_of
 
 
@@ -98,3 +98,19 @@ class Secrets:
     def remove(self, name: str, *, timeout: Optional[float] = None) -> None:
         """Removes a secret. Sandboxes that have it lose it at once."""
         result_of(self._client.call("removeSecret", {"name": name}, timeout))
+
+
+class Pool:
+    """Shows and sets how many children wait ready, so that forks answer in milliseconds."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, *, timeout: Optional[float] = None) -> PoolInfo:
+        """Returns how many children of which snapshot are ready, and the memory that they use."""
+        return to_model(PoolInfo, result_of(self._client.call("getPool", {}, timeout)))
+
+    def set(self, tag: str, ready: Optional[int], *, timeout: Optional[float] = None) -> PoolInfo:
+        """Sets how many children of a snapshot wait ready; None: as many as demand and memory allow."""
+        given = {"tag": tag, "ready": null if ready is None else ready}
+        return to_model(PoolInfo, result_of(self._client.call("setPool", given, timeout)))

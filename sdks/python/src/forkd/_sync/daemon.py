@@ -14,7 +14,7 @@ from .._core.target import find_daemon
 from ..errors import ForkError
 from ..reports import CleanupReport, DoctorReport, GcReport, ShutdownResult, Stats, Status, Tree, Version
 from ._flavour import FlavourIo, opening, result_of
-from .access import Keys, Secrets
+from .access import Keys, Pool, Secrets
 from .network import Network
 from .sandbox import Sandbox, to_children
 from .snapshots import Snapshots
@@ -47,6 +47,8 @@ class Forkd:
     secrets: Secrets
     #: Lists and changes presets of network rules.
     network: Network
+    #: Shows and sets how many children wait ready to be handed out.
+    pool: Pool
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Forkd:
         self.keys = Keys(self._client)
         self.secrets = Secrets(self._client)
         self.network = Network(self._client)
+        self.pool = Pool(self._client)
 
     def create(
         self,

@@ -1,0 +1,91 @@
+/**
+ * The after-fork step: what makes a machine different from its siblings. Agent and kernels get their own
+ * identity, randomness, clock and variables. A child may be handed out only after it.
+ */
+import { randomBytes } from "node:crypto";
+import { writeFile as writeGuestFile, type AgentClient } from "@forkd/machine";
+import type { Manifest } from "@forkd/store";
+import { wallClock } from "../capture/guest-clock.ts";
+import type { GuestIdentity } from "../sandbox/paths.ts";
+import { attachKernel, type WarmKernel } from "./warm-kernel.ts";
+
+type AgentStep = { identity: GuestIdentity; isConnected: boolean };
+type Step = AgentStep & {
+  env: Readonly<Record<string, string>>;
+  /** JSON for /run/forkd/values.json */
+  values?: unknown;
+};
+
+/** Everything leaves in one write: nothing here waits for an answer before the last request is sent. */
+export async function afterFork(
+  agent: AgentClient,
+  manifest: Manifest,
+  { env, values, ...step }: Step,
+  attached?: readonly WarmKernel[],
+): Promise<WarmKernel[]> {
+  const forked = forkAgent(agent, manifest, step);
+  const kernels =
+    attached?.map((kernel) => ({ ...kernel, env })) ??
+    manifest.kernels.map((record) => attachKernel(agent, record, env));
+  const seeded = kernels.map(({ client }, nth) => {
+    const done = client.afterFork(randomBytes(64), env);
+    if (!isInEval(manifest, nth)) return done;
+    // The kernel is in the middle of an eval. The agent has made it re-seed its generators; the rest follows
+    // the eval, and a kernel that cannot do it must not be used.
+    done.catch(() => client[Symbol.asyncDispose]().catch(() => undefined));
+    return undefined;
+  });
+  await Promise.all([agent.ready, forked, ...seeded]);
+  // The time that was sent first is late by the length of the start. Nothing waits for the correction.
+  agent.setClock(wallClock).catch(() => undefined);
+  if (values !== undefined) {
+    await writeGuestFile(agent, "/run/forkd/values.json", [Buffer.from(JSON.stringify(values))]);
+  }
+  return kernels;
+}
+
+/**
+ * The part for a machine that waits to be handed out: identity and randomness of the guest, and a rehearsal of
+ * what comes then. The kernels' own step, with the user's callbacks, runs once, at the hand-out.
+ */
+export async function rehearseFork(
+  agent: AgentClient,
+  manifest: Manifest,
+  identity: GuestIdentity,
+): Promise<{ kernels: WarmKernel[]; problems: unknown[] }> {
+  const problems: unknown[] = [];
+  const forked = forkAgent(agent, manifest, { identity, isConnected: false });
+  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, manifest.env));
+  const rehearsed = kernels.map(async ({ client }, nth) => {
+    if (isInEval(manifest, nth)) return;
+    try {
+      await client.rehearse();
+    } catch (error) {
+      if (client.dead) throw error;
+      // Code of the recipe that fails has no effect on the child.
+      problems.push(error);
+    }
+  });
+  await Promise.all([agent.ready, forked, ...rehearsed]);
+  return { kernels, problems };
+}
+
+function forkAgent(
+  agent: AgentClient,
+  manifest: Manifest,
+  { identity, isConnected }: AgentStep,
+): Promise<unknown> {
+  return agent.afterFork({
+    entropy: randomBytes(64),
+    realtimeNs: wallClock,
+    ...identity,
+    network: isConnected ? "up" : "down",
+    // A parent was connected to nothing.
+    skipConnections: manifest.origin.kind === "build",
+  });
+}
+
+/** Whether the snapshot has the kernel in the middle of an eval. */
+function isInEval({ kernels }: Manifest, nth: number): boolean {
+  return (kernels[nth]?.unanswered.length ?? 0) > 0;
+}

@@ -1,0 +1,77 @@
+/**
+ * A child that waits to be handed out: restored, with its own identity and randomness, rehearsed, and stopped.
+ *
+ * Its vCPUs are stopped, so nothing happens in it while it waits: no timer elapses, no program of the snapshot
+ * continues, and it costs no CPU. It belongs to no user and has no record: a daemon that starts later removes it.
+ *
+ *   prepareChild() ─► makeReady() ─► (waits) ─► handOut() ─► SandboxMachine
+ *                                       └─► discardChild()
+ */
+import { asForeground, Scope } from "@forkd/base";
+import { diagnose, holdToLimits, makeGroup } from "../admission/limits.ts";
+import type { Runtime } from "../runtime.ts";
+import { guestIdentity } from "../sandbox/paths.ts";
+import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
+import { afterFork, rehearseFork } from "./after-fork.ts";
+import type { PreparedChild, ReadyChild } from "./prepared.ts";
+import { answered, openAgent, requireAttachable, sandboxMachine, type StartRequest } from "./start.ts";
+
+/** A child that is not handed out in this time is given up, and another one is used. */
+const handOutMs = 20_000;
+
+/** Takes the child over: a failure leaves nothing of it. */
+export async function makeReady(
+  runtime: Pick<Runtime, "config" | "log">,
+  child: PreparedChild,
+): Promise<ReadyChild> {
+  await using homeScope = child.homeScope.keep();
+  await using machineScope = child.scope.keep();
+  await using scope = new Scope();
+  scope.use(machineScope.keep());
+  const { snapshot } = child;
+  const identity = guestIdentity(child.id);
+  const agent = scope.use(openAgent(runtime, child));
+  const launch = { ...child, explain: () => undefined };
+  const run = async () => {
+    const machine = await child.machine.start();
+    const { kernels, problems } = await rehearseFork(agent, snapshot.manifest, identity);
+    for (const error of problems) runtime.log.debug({ event: "pool.rehearse", tag: snapshot.tag, error });
+    return { machine, kernels, paused: await machine.pause() };
+  };
+  const made = await answered(launch, run(), runtime.config.readyTimeoutMs);
+  return { ...child, ...made, identity, agent, scope: scope.keep(), homeScope: homeScope.keep() };
+}
+
+/** Makes it the machine of a sandbox. Limits and rules apply before its guest runs again. */
+export async function handOut(
+  runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">,
+  ready: ReadyChild,
+  request: StartRequest,
+): Promise<SandboxMachine> {
+  await using readyScope = ready.scope.keep();
+  await using scope = new Scope();
+  const { machine, agent, snapshot, slot } = ready;
+  const { limits, network } = request;
+  const group = makeGroup(runtime, ready, limits);
+  // A group can be removed only when its machine has ended, so it is released last.
+  if (group) scope.use(group);
+  scope.use(readyScope.keep());
+  const explain = diagnose(group, limits, snapshot.manifest.machine.memory_mib);
+  const run = async () => {
+    await Promise.all([holdToLimits(machine, group, limits), slot.apply(network, limits)]);
+    asForeground(machine.process.pid);
+    const step = { ...request, isConnected: network.mode !== "none" };
+    // Sent first: the connection passes it on when the guest runs.
+    const forked = afterFork(agent, snapshot.manifest, step, ready.kernels);
+    forked.catch(() => undefined);
+    await ready.paused[Symbol.asyncDispose]();
+    return forked;
+  };
+  const kernels = await answered(
+    { ...ready, explain },
+    run(),
+    Math.min(handOutMs, runtime.config.readyTimeoutMs),
+  );
+  await requireAttachable(runtime, ready);
+  return sandboxMachine(runtime, ready, request, { machine, agent, kernels, explain, from: "pool" }, scope);
+}
