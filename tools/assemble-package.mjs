@@ -72,6 +72,7 @@ for (const entry of entriesOf(own)) collect(entry, "packages/forkd/package.json"
 const files = collectAssets();
 checkOwnPlaces();
 checkManifest();
+checkBundle();
 
 if (problems.length > 0) {
   for (const problem of problems) console.error(`assemble-package: ${problem}`);
@@ -87,6 +88,7 @@ function build() {
   };
   // With everything that the CLI needs, the SDK among it.
   run("node_modules/.bin/tsc", "-b", "packages/cli");
+  run("node", "tools/bundle-cli.mjs");
   for (const dir of ["native", "guest", "guest/kernels"]) run("make", "-s", "-C", dir);
 }
 
@@ -246,6 +248,17 @@ function checkManifest() {
         `${JSON.stringify(wanted)}. Run \`node tools/assemble-package.mjs --write\`.`,
     );
   }
+}
+
+/** The bundle of the CLI has copies of modules. */
+function checkBundle() {
+  const [bundle] = entriesOf({ bin: own.bin, exports: {} });
+  if (!texts.has(bundle)) return; // reported
+  const made = statSync(join(root, bundle)).mtimeMs;
+  const isOld = ["cli", "sdk", "contract"].some(
+    (name) => statSync(join(root, `packages/${name}/dist/tsconfig.tsbuildinfo`)).mtimeMs > made,
+  );
+  if (isOld) problems.push(`${bundle} is older than the modules. Run \`npm run build\`.`);
 }
 
 /** Modes do not depend on the umask of this checkout, so that the same commit gives the same bytes. */

@@ -1,16 +1,4 @@
 #!/usr/bin/env node
-import { main } from "./program.ts";
+import { run } from "./run.ts";
 
-const exitCode = await main(process.argv.slice(2));
-
-// Open sockets and an open stdin must not keep the process alive; written output must be flushed first.
-await Promise.all([process.stdout, process.stderr].map(flush));
-process.exit(exitCode);
-
-function flush(stream: NodeJS.WriteStream): Promise<void> {
-  return new Promise((resolve) => {
-    stream.once("error", () => resolve());
-    if (stream.destroyed) resolve();
-    else stream.write("", () => resolve());
-  });
-}
+await run(process.argv.slice(2));

@@ -55,7 +55,7 @@ export async function main(argv: readonly string[]): Promise<number> {
 export async function makeProgram(selected: Verb | undefined, toAction: ToAction): Promise<Command> {
   const program = addCommonOptions(new Command("forkd"))
     .description("fork(2) for virtual machines: warm sandboxes for agents, in milliseconds")
-    .version(`forkd ${await ownVersion()}`, "-V, --version", "Print the version of the CLI")
+    .version(`forkd ${ownVersion()}`, "-V, --version", "Print the version of the CLI")
     .helpOption("-h, --help", "Show help")
     .helpCommand("help [command]", "Show the help of a command")
     .enablePositionalOptions()

@@ -1,10 +1,8 @@
 /** The version of this package, from its own manifest. */
-import { readFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
 
-export async function ownVersion(): Promise<string> {
-  const manifest: unknown = JSON.parse(
-    await readFile(new URL("../../package.json", import.meta.url), "utf8"),
-  );
+export function ownVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"));
   const found =
     typeof manifest === "object" && manifest !== null && "version" in manifest ? manifest.version : undefined;
   return String(found);

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-const mainPath = fileURLToPath(new URL("../src/main.js", import.meta.url));
+const mainPath = fileURLToPath(new URL("../bundle/forkd.cjs", import.meta.url));
 
 export type TerminalOptions = {
   socket: string;

@@ -2,7 +2,7 @@
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import http from "node:http";
-import https from "node:https";
+import type https from "node:https";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -16,7 +16,6 @@ import {
 } from "@forkd/contract/wire";
 import type { DirectoryFacts } from "@forkd/contract";
 import { forDataDir, readDaemonRecord, type DaemonRecord } from "./node/daemon-record.ts";
-import { openTunnel } from "./node/tunnel.ts";
 import { cancelled, fromFailure } from "./errors.ts";
 import type { ConnectOptions } from "./connect-options.ts";
 import { setDefaultConnector } from "./connector.ts";
@@ -46,6 +45,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 const idleMs = 55_000;
 /** ms to connect; a host that drops packets would otherwise hold a call for minutes */
 const connectMs = 10_000;
+/** Without TLS no server has a name. Node 20 would look for one, with patterns that take 5 ms to compile. */
+const noName = { servername: "" };
 
 /** Finds the daemon of this user; does not contact it yet. */
 export async function connect(options: ConnectOptions = {}): Promise<Forkd> {
@@ -160,9 +161,7 @@ export function nodeTransport(target: Target): Transport {
   const url = "url" in target ? new URL(target.url) : undefined;
   const secure = url?.protocol === "https:";
   const ca = "url" in target && target.ca !== undefined ? { ca: target.ca } : {};
-  const agent = secure
-    ? new https.Agent({ keepAlive: true, timeout: idleMs, minVersion: "TLSv1.2", ...ca })
-    : new http.Agent({ keepAlive: true, timeout: idleMs });
+  const dial = secure ? secureDial(ca) : plainDial();
   const place = url
     ? {
         host: url.hostname.replace(/^\[|\]$/g, ""),
@@ -172,7 +171,8 @@ export function nodeTransport(target: Target): Transport {
   const name = "socket" in target ? target.socket : target.url;
   const prefix = url?.pathname.replace(/\/+$/, "") ?? "";
   const authorization = "url" in target && target.token ? { authorization: `Bearer ${target.token}` } : {};
-  const tunnel = (request: TransportRequest) => {
+  const tunnel = async (request: TransportRequest) => {
+    const { openTunnel } = await import("./node/tunnel.ts");
     const headers = { "user-agent": "forkd-sdk", ...request.headers, ...authorization };
     const { signal } = request;
     return openTunnel(
@@ -181,12 +181,12 @@ export function nodeTransport(target: Target): Transport {
       (outgoing, incoming) => answerOf(outgoing, incoming, { target: name, signal }),
     );
   };
-  const send = (request: TransportRequest) => {
+  const send = async (request: TransportRequest) => {
     const { signal } = request;
-    if (signal?.aborted) return Promise.reject(cancelled(signal.reason));
-    const outgoing = (secure ? https : http).request({
+    const open = await dial();
+    if (signal?.aborted) throw cancelled(signal.reason);
+    const outgoing = open({
       ...place,
-      agent,
       method: request.method,
       path: prefix + request.path,
       headers: { "user-agent": "forkd-sdk", ...request.headers, ...authorization, ...lengthOf(request.body) },
@@ -195,6 +195,23 @@ export function nodeTransport(target: Target): Transport {
     return exchange(outgoing, request, name);
   };
   return Object.assign(send, { tunnel });
+}
+
+type Dial = (options: https.RequestOptions) => http.ClientRequest;
+
+function plainDial(): () => Dial {
+  const agent = new http.Agent({ keepAlive: true, timeout: idleMs, ...noName });
+  return () => (options) => http.request({ ...options, agent });
+}
+
+/** Most programs talk to a daemon on the same host, so TLS is loaded with the first request that needs it. */
+function secureDial(ca: { ca?: string }): () => Promise<Dial> {
+  let loaded: Promise<Dial> | undefined;
+  return () =>
+    (loaded ??= import("node:https").then(({ default: tls }) => {
+      const agent = new tls.Agent({ keepAlive: true, timeout: idleMs, minVersion: "TLSv1.2", ...ca });
+      return (options) => tls.request({ ...options, agent });
+    }));
 }
 
 function lengthOf(body: TransportRequest["body"]): Record<string, number> {

@@ -81,6 +81,7 @@ test("the package has what it needs and nothing else", async () => {
   const allowed = [
     /^(package\.json|README\.md|LICENSE)$/,
     /^dist\/packages\/[a-z0-9]+\/dist\/src\/.*\.(js|d\.ts)$/,
+    /^dist\/packages\/cli\/dist\/bundle\/forkd\.cjs$/,
     /^dist\/packages\/[a-z0-9]+\/package\.json$/,
     /^dist\/native\/build\/(forkd-[a-z]+|libforkd-[a-z]+\.so)$/,
     /^dist\/guest\/build\/(forkd-agent|[a-z]+\.node)$/,
@@ -93,7 +94,7 @@ test("the package has what it needs and nothing else", async () => {
     [],
   );
   for (const { path, mode } of packed.files) {
-    const isProgram = path.includes("/build/") || /(\/src\/main\.js|\.sh)$/.test(path);
+    const isProgram = path.includes("/build/") || /(\/bundle\/forkd\.cjs|\.sh)$/.test(path);
     assert.equal(mode & 0o777, isProgram ? 0o755 : 0o644, path);
   }
   for (const path of [
@@ -110,7 +111,7 @@ test("the package has what it needs and nothing else", async () => {
     assert.ok(paths.includes(path), path);
   const root = join(app, "node_modules/forkd");
   for (const name of await readdir(root, { recursive: true })) {
-    if (!/\.(js|d\.ts|json|md|service)$/.test(name)) continue;
+    if (!/\.(c?js|d\.ts|json|md|service)$/.test(name)) continue;
     const text = await readFile(join(root, name), "utf8");
     assert.ok(!text.includes(repository), `${name} names a directory of this machine`);
     assert.ok(!text.includes("sourceMappingURL"), `${name} names a source map`);

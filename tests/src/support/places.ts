@@ -5,7 +5,7 @@ import { join } from "node:path";
 
 export const repository = fileURLToPath(new URL("../../..", import.meta.url));
 export const guestDir = join(repository, "guest");
-export const cliPath = join(repository, "packages/cli/dist/src/main.js");
+export const cliPath = join(repository, "packages/cli/dist/bundle/forkd.cjs");
 /** A data directory with the shared snapshots. bake.ts builds it; no daemon of a test uses it directly. */
 export const sharedData = join(repository, ".cache/test-data");
 const checkout = createHash("sha256").update(repository).digest("hex").slice(0, 4);

@@ -6,7 +6,7 @@ import { repository } from "../run.ts";
 import type { ScratchDaemon } from "../scratch-daemon.ts";
 import type { CreateE2b } from "./first-code.ts";
 
-const cli = join(repository, "packages/cli/dist/src/main.js");
+const cli = join(repository, "packages/cli/dist/bundle/forkd.cjs");
 
 /** Makes sandboxes of a template with E2B's SDK. */
 export async function e2bClient({ dir, socket }: ScratchDaemon, template: string): Promise<CreateE2b> {

@@ -6,7 +6,7 @@ import { addTimes, inRounds, timed } from "../network/measure.ts";
 import type { Rows } from "../rows.ts";
 import { repository } from "../run.ts";
 
-const cli = join(repository, "packages/cli/dist/src/main.js");
+const cli = join(repository, "packages/cli/dist/bundle/forkd.cjs");
 const protocolVersion = "2025-06-18";
 
 /** The messages of a client that wants the list of tools. */

@@ -76,7 +76,7 @@ function inCliWords(check: Check): Check {
 
 async function versionChecks({ daemon }: DoctorReport): Promise<Check[]> {
   if (!daemon) return [];
-  const own = await ownVersion();
+  const own = ownVersion();
   if (daemon.version === own)
     return [{ name: "versions", outcome: "ok", detail: `CLI and daemon are ${own}` }];
   const detail = `the CLI is ${own}, the daemon ${daemon.version} (pid ${daemon.pid})`;

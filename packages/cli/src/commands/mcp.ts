@@ -52,7 +52,7 @@ async function mcp(cli: Cli, options: Options): Promise<void> {
   // The daemon and this module are loaded when a tool needs them: a client waits for the list of tools.
   const common = {
     connect: () => cli.daemon(),
-    version: await ownVersion(),
+    version: ownVersion(),
     log: (text: string) => cli.out.report(`forkd mcp: ${text}`),
     signal: cli.signal,
     killOnExit,

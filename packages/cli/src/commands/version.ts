@@ -11,7 +11,7 @@ export function define(command: Command, toAction: ToAction): void {
 /** Starts no daemon. */
 async function version(cli: Cli): Promise<void> {
   const { findDaemon } = await import("../daemon/client.ts");
-  const own = await ownVersion();
+  const own = ownVersion();
   const forkd = await findDaemon(cli.signal);
   const daemon = forkd && (await forkd.version({ signal: cli.signal }));
   if (cli.out.json) return cli.out.document({ cli: own, daemon: wireOf(daemon ?? null) });

@@ -9,7 +9,7 @@ import { Command } from "commander";
 import { findVerb } from "../../src/verbs.ts";
 
 const repository = new URL("../../../../../", import.meta.url);
-const main = fileURLToPath(new URL("../../src/main.js", import.meta.url));
+const main = fileURLToPath(new URL("../../bundle/forkd.cjs", import.meta.url));
 const page = (name: string) => readFileSync(new URL(name, repository), "utf8");
 type Entry = { command?: string | string[]; args?: string[]; type?: string; url?: string; headers?: object };
 

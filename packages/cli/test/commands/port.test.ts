@@ -98,7 +98,7 @@ test("forward passes connections on and reports those that are refused", async (
     server.closeAllConnections();
     server.close();
   });
-  const main = fileURLToPath(new URL("../../src/main.js", import.meta.url));
+  const main = fileURLToPath(new URL("../../bundle/forkd.cjs", import.meta.url));
   const child = spawn(process.execPath, [main, "forward", idA, "0:7", ":8", "--json"], {
     env: { ...process.env, FORKD_SOCKET: socketPath },
     stdio: ["ignore", "pipe", "pipe"],
