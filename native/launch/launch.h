@@ -113,6 +113,9 @@ void mounts_build(const struct place *places, size_t count);
 /* Gives the files of the machine to its user. */
 void files_own(const struct options *options, uid_t uid);
 void oom_score_raise(void);
+
+/* A VMM touches a few KiB of some areas that QEMU asks huge pages for: a child is 3 MiB smaller without. */
+void huge_pages_refuse(void);
 void limits_set(const struct options *options);
 void privileges_drop(const struct options *options, uid_t uid);
 

@@ -37,6 +37,7 @@ int main(int argc, char **argv)
         build_network(&options);
     }
     oom_score_raise();
+    huge_pages_refuse();
     if (options.variant != VARIANT_NONE)
         mounts_build(options.places, options.place_count);
     limits_set(&options);

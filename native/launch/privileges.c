@@ -41,6 +41,12 @@ void oom_score_raise(void)
     close(fd);
 }
 
+void huge_pages_refuse(void)
+{
+    /* Kept by exec. A kernel without huge pages has nothing to refuse. */
+    (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+}
+
 static void limit(const char *name, int resource, uint64_t value)
 {
     struct rlimit now;

@@ -37,6 +37,9 @@ for (const variant of variants) {
     assert.match(status, /^NoNewPrivs:\t1$/m);
     assert.match(status, /^Seccomp:\t2$/m);
     assert.ok(Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8")) >= 500);
+    // A kernel without huge pages has no such line.
+    const [, huge = "0"] = /^THP_enabled:\s+(\d)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
+    assert.equal(huge, "0", "no huge pages");
     assert.match(readFileSync(`/proc/${pid}/cmdline`, "utf8"), /test-probe\0sleep\0$/);
   });
 
