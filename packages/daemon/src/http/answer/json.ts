@@ -35,16 +35,20 @@ export function sendText(
 }
 
 /**
- * Encodes the value twice, in short turns: for the length, and while the client reads. The memory that it takes
- * is that of the value, however long its JSON is.
+ * Encodes the value in short turns. If its JSON is large, encodes it twice: for the length, and while the client
+ * reads. The memory that this takes is that of the value, however long its JSON is.
  */
 async function sendPieces(outgoing: ServerResponse, status: number, value: unknown): Promise<void> {
   let length = 0;
+  let kept: string[] = [];
   for (const piece of jsonPieces(value)) {
     length += Buffer.byteLength(piece);
+    if (length <= largeBytes) kept.push(piece);
+    else kept = [];
     await nextTurn();
     if (outgoing.destroyed) return;
   }
+  if (length <= largeBytes) return sendText(outgoing, kept.join(""), { status });
   unread.during(outgoing)(length);
   outgoing.writeHead(status, { "content-type": "application/json", "content-length": length });
   const cut = setTimeout(() => outgoing.destroy(), slowest.ms + length / slowest.bytesPerMs).unref();

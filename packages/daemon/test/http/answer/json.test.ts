@@ -75,6 +75,31 @@ test("a long list is encoded in several turns of the event loop", async () => {
   assert.ok(turns >= 10, `${turns} turns`);
 });
 
+for (const { size, chars, encodings } of [
+  { size: "small", chars: 400, encodings: 1 },
+  { size: "large", chars: 4000, encodings: 2 },
+]) {
+  test(`a ${size} list of 500 sandboxes is encoded ${encodings === 1 ? "once" : "twice"}`, async () => {
+    let encoded = 0;
+    const labels = { note: "é".repeat(chars / 2) };
+    const entries = Array.from({ length: 500 }, (_, index) => ({
+      toJSON: () => {
+        encoded++;
+        return { id: `sb-${index}`, labels };
+      },
+    }));
+    await using server = await startServer({ listSandboxes: () => entries as never });
+    const { status, headers, text, json } = await send(server.socket, "/v1/sandboxes");
+    assert.equal(status, 200);
+    assert.equal(encoded, encodings * entries.length);
+    assert.equal(Number(headers["content-length"]), Buffer.byteLength(text));
+    assert.deepEqual(
+      json,
+      entries.map((_, index) => ({ id: `sb-${index}`, labels })),
+    );
+  });
+}
+
 test("memory that an answer uses is released when it is encoded, and when its handler fails", async () => {
   const released: string[] = [];
   const held = (name: string): Disposable => ({ [Symbol.dispose]: () => void released.push(name) });
