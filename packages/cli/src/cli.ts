@@ -71,8 +71,7 @@ export class Cli {
   async findSandboxes(forkd: Forkd, prefixes: readonly string[]): Promise<Found[]> {
     const { advice, AppError, sandboxIdPattern, similarNames } = await import("@forkd/contract/wire");
     if (prefixes.every((prefix) => sandboxIdPattern.test(prefix))) return prefixes.map((id) => ({ id }));
-    const found = await forkd.sandboxes.list({}, { signal: this.signal }).all();
-    const all = found.map(({ info }) => info);
+    const all = await forkd.call("listSandboxes", {}, { signal: this.signal });
     const matches = prefixes.map((prefix) => ({ prefix, match: matchSandbox(prefix, all) }));
     const tags = matches.every(({ match }) => match !== undefined) ? [] : await this.#tags(forkd);
     return matches.map(({ prefix, match }) => {

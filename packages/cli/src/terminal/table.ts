@@ -67,19 +67,24 @@ function withShortIds<Row>(columns: readonly Column<Row>[], values: readonly str
  */
 const invisible = /[\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 const mark = "\ufffd";
+/** Most texts: nothing in them is replaced. V8 takes milliseconds to compile the classes of Unicode. */
+const plain = /^[\x20-\x7e]*$/;
+const plainLines = /^[\x20-\x7e\n\t]*$/;
 
 /** Replaces control characters, which could break the line or control the terminal. */
 export function clean(text: string): string {
-  return text.replaceAll(/\p{Cc}/gu, " ").replaceAll(invisible, mark);
+  return plain.test(text) ? text : text.replaceAll(/\p{Cc}/gu, " ").replaceAll(invisible, mark);
 }
 
 /** The same for text of several lines, such as a message that quotes a guest. */
 export function cleanLines(text: string): string {
+  if (plainLines.test(text)) return text;
   return text.replaceAll(/[^\P{Cc}\n\t]/gu, " ").replaceAll(invisible, mark);
 }
 
 /** The same JSON with more escapes: JSON.stringify() does not escape all that could control the terminal. */
 export function cleanJson(json: string): string {
+  if (plainLines.test(json)) return json;
   return json.replaceAll(/[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}]/gu, (found) => {
     const units = Array.from({ length: found.length }, (_, index) => found.charCodeAt(index));
     return units.map((unit) => `\\u${unit.toString(16).padStart(4, "0")}`).join("");

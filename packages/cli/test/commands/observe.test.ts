@@ -105,7 +105,7 @@ test("ls and images send filters, and print at most --limit entries", async () =
     daemon,
   );
   assert.equal(stdout, `${idA}\n`);
-  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?limit=1000&label=a%3D1&label=b&state=running&owner=me");
+  assert.equal(daemon.asked[0]?.path, "/v1/sandboxes?label=a%3D1&label=b&state=running&owner=me");
   await runCli(
     ["images", "--state", "ready", "--parent", "py", "--from-sandbox", idA, "--limit", "5"],
     daemon,
