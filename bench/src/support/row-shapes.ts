@@ -10,6 +10,7 @@ export const benchNames = [
   "branch",
   "chain",
   "clients",
+  "density",
   "hostile",
   "load",
   "network",
@@ -125,6 +126,16 @@ const transferred = {
   cpu_seconds: z.record(z.string(), z.number()),
 };
 
+const mib = (names: readonly string[]) =>
+  Object.fromEntries(names.map((name) => [`${name}_mib`, z.number()]));
+/** the first six are private: the sum, and its parts */
+const childMemory = mib([
+  ...["private", "guest", "jit", "rom", "heap", "files"],
+  ...["huge", "pss", "rss", "page_tables"],
+]);
+/** of the whole host, per child */
+const hostGrowth = mib(["host", "slab", "kernel_stack", "host_page_tables"]);
+
 const child = { fork_ms: ms, kind: z.enum(["cached", "evicted", "after evicted"]) };
 
 const shapes: Readonly<Record<BenchName, BenchShape>> = {
@@ -184,6 +195,46 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       starts: { case: /^start, (node|forkd ls)$/, fields: many },
       /** until the MCP server has listed its tools */
       "MCP server": { case: /^start, mcp tools$/, fields: many },
+    },
+  },
+  density: {
+    head: {
+      accelerator,
+      qemu: z.string(),
+      memory_mib: count,
+      step: count,
+      swap_mib: count,
+      zswap: z.string(),
+      huge_pages: z.string(),
+    },
+    // n is the number of live children unless a comment says otherwise
+    kinds: {
+      /** n: children of this step */
+      children: { case: /^children \d+ to \d+$/, fields: { fork_ms: ms } },
+      /** of one child, MiB; wall_ms: reading it took */
+      memory: { case: "memory", fields: { ...childMemory, ...hostGrowth } },
+      /** n: requests */
+      list: { case: "list", fields: { ...many, children: count, bytes: count } },
+      daemon: {
+        case: "daemon",
+        fields: { rss_bytes: count, anonymous_bytes: count, descriptors: count, threads: count },
+      },
+      evals: { case: "one eval in each", fields: {} },
+      /** CPU time of user and system, n: starts */
+      starts: { case: /^start, (node|forkd ls)$/, fields: many },
+      idle: {
+        case: "idle",
+        fields: { percent_of_core: amount, percent_of_core_mean: amount, percent_of_core_all: amount },
+      },
+      ksm: {
+        case: "ksm",
+        fields: { seconds: amount, saved_mib: z.number(), ksmd_cpu_seconds: amount, full_scans: count },
+      },
+      absent: {
+        case: "absent",
+        fields: { contender: z.literal("ksm"), reason: z.string() },
+        optional: true,
+      },
     },
   },
   hostile: {
