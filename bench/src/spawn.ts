@@ -1,10 +1,10 @@
 /**
- * npm run bench -- spawn [--quick | --tiny] [--rounds 3] [--n 1,10,100] [--scale 300] [--out DIR] [--write]
+ * npm run bench -- spawn [--quick | --tiny] [--rounds 3] [--n 1,10,100] [--scale 300] [--trace] [--out DIR] [--write]
  *
  * Time until N sandboxes are ready *and have answered* one eval of numpy, beside a cold boot on the same
  * engine, the floor (the same QEMU steps without the daemon), and cold Python in bubblewrap and runc where
  * the host can run them. Then what N children cost: memory that diverged, idle CPU, the daemon's memory, the
- * time that REST adds to an eval.
+ * time that REST adds to an eval. And where the time of one child goes, step by step: with --trace, only that.
  */
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
@@ -23,8 +23,11 @@ import { median, type Rows } from "./support/rows.ts";
 import { commonOptions, Run } from "./support/run.ts";
 import { runBench, startScratchDaemon, type ScratchDaemon } from "./support/scratch-daemon.ts";
 import { linkSnapshot, numpySnapshot } from "./support/snapshots.ts";
+import { traceFork } from "./support/spawn-trace.ts";
 import { spawnChart, spawnReport, type SpawnFacts } from "./support/spawn-report.ts";
+import { traceChart, traceTable } from "./support/trace-report.ts";
 import { allOf, answer, ask, code, coldScript } from "./support/turns.ts";
+import { renderWaterfall } from "./support/waterfall.ts";
 
 const { values: flags } = parseArgs({
   options: {
@@ -32,13 +35,21 @@ const { values: flags } = parseArgs({
     rounds: { type: "string" },
     n: { type: "string" },
     scale: { type: "string" },
+    trace: { type: "boolean", default: false },
   },
 });
 const run = new Run("spawn", flags);
+if (flags.trace && flags.write) throw new Error("--trace measures one part: it cannot be used with --write");
 const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 1, full: 3 }));
 const counts = (flags.n ?? run.pick({ tiny: "1,2", quick: "1,10", full: "1,10,100" })).split(",").map(Number);
 const scale = Number(flags.scale ?? run.pick({ tiny: 2, quick: 0, full: 300 }));
 const scaleStep = run.pick({ tiny: 1, quick: 100, full: 100 });
+/** children of each traced fork, and how often */
+const traced = run.pick({
+  tiny: { counts: [1, 2], rounds: 1 },
+  quick: { counts: [1, 10], rounds: 5 },
+  full: { counts: [1, 10], rounds: 10 },
+});
 const tag = "python-numpy";
 const mib = 1024 * 1024;
 /** of every contender, at the same time: as many as the daemon starts on two cores */
@@ -60,8 +71,12 @@ function coldWork(snapshotDir: string): { snapshotDir: string; argv: string[] } 
   return { snapshotDir: join(run.baked, "snapshots/tiny"), argv: ["/bin/echo", answer] };
 }
 
-async function startSpawnDaemon(snapshotDir: string, pool: number): Promise<ScratchDaemon> {
-  const daemon = await startScratchDaemon(run, { FORKD_POOL_MEMORY_PERCENT: String(pool) });
+async function startSpawnDaemon(
+  snapshotDir: string,
+  pool: number,
+  env: Record<string, string> = {},
+): Promise<ScratchDaemon> {
+  const daemon = await startScratchDaemon(run, { FORKD_POOL_MEMORY_PERCENT: String(pool), ...env });
   try {
     await linkSnapshot(snapshotDir, daemon.dir, tag);
     // The first fork of a snapshot verifies its files, which is not what is measured.
@@ -207,13 +222,28 @@ async function measureScale(rows: Rows, { forkd }: ScratchDaemon): Promise<void>
   await killAll(all);
 }
 
-function report(rows: Rows, facts: SpawnFacts): void {
-  const chart = spawnChart(rows.all, facts);
-  const charts = (["light", "dark"] as const).map((theme) => {
-    const path = join(run.out, `spawn-${theme}.svg`);
-    writeFileSync(path, renderChart(chart, theme));
+/** On its own daemon, because notes cost the others a little time. */
+async function measureSteps(rows: Rows, snapshotDir: string): Promise<void> {
+  await using daemon = await startSpawnDaemon(snapshotDir, 0, { FORKD_LOG_LEVEL: "debug" });
+  for (const n of traced.counts)
+    for (let round = 0; round < traced.rounds; round++) await traceFork(rows, daemon, tag, n);
+}
+
+/** Charts for light and dark pages. Returns their paths. */
+function draw(name: string, render: (theme: "light" | "dark") => string): string[] {
+  return (["light", "dark"] as const).map((theme) => {
+    const path = join(run.out, `${name}-${theme}.svg`);
+    writeFileSync(path, render(theme));
     return path;
   });
+}
+
+function report(rows: Rows, facts: SpawnFacts): void {
+  const steps = traceChart(rows.all);
+  const stepCharts = draw("spawn-trace", (theme) => renderWaterfall(steps, theme));
+  if (flags.trace) return publish(run, traceTable(rows.all), rows, stepCharts);
+  const bars = spawnChart(rows.all, facts);
+  const charts = [...draw("spawn", (theme) => renderChart(bars, theme)), ...stepCharts];
   publish(run, spawnReport(rows.all, facts), rows, charts);
 }
 
@@ -224,6 +254,11 @@ await runBench(async () => {
   const version = await command("qemu-system-x86_64", ["--version"]);
   const qemu = /version [\d.]+/.exec(version.stdout)?.[0].replace("version", "QEMU") ?? "QEMU";
   const rows = run.rows({ accelerator, rounds, parallel, qemu, memory_mib: memoryMib });
+  const facts = { accelerator, rounds, parallel, counts, memoryMib, qemu, cores: cpus().length };
+  const finish = () => report(rows, { ...facts, remarks: rows.load() + run.remark });
+  console.error("steps");
+  await measureSteps(rows, snapshotDir);
+  if (flags.trace) return finish();
   console.error("cold boot");
   for (let round = 0; round < rounds; round++) {
     const wallMs = await coldBoot(coldWork(snapshotDir), run.images);
@@ -235,6 +270,5 @@ await runBench(async () => {
   console.error("costs");
   await measureCosts(rows, plain);
   if (scale > 0) await measureScale(rows, plain);
-  const facts = { accelerator, rounds, parallel, counts, memoryMib, qemu, cores: cpus().length };
-  report(rows, { ...facts, remarks: rows.load() + run.remark });
+  finish();
 });

@@ -12,7 +12,7 @@ export type Chart = {
   groups: readonly { title: string; bars: readonly Bar[] }[];
 };
 
-const palettes = {
+export const palettes = {
   light: {
     page: "#ffffff",
     text: "#1f2328",
@@ -37,7 +37,7 @@ const right = 765;
 const top = 108;
 const bar = { pitch: 22, height: 14 };
 const group = { heading: 24, gap: 12 };
-const font = `font-family="system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"`;
+export const font = `font-family="system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"`;
 
 /** Milliseconds, for readers. */
 export function duration(ms: number): string {
@@ -46,7 +46,7 @@ export function duration(ms: number): string {
   return `${ms.toFixed(0)} ms`;
 }
 
-function escape(text: string): string {
+export function escape(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
@@ -59,7 +59,7 @@ type TextStyle = {
   halo?: string;
 };
 
-function label(x: number, y: number, text: string, style: TextStyle): string {
+export function label(x: number, y: number, text: string, style: TextStyle): string {
   const { fill, size = 13, weight = 400, anchor, halo } = style;
   const place = `x="${x.toFixed(1)}" y="${y.toFixed(1)}"${anchor ? ` text-anchor="${anchor}"` : ""}`;
   const weightOf = weight === 400 ? "" : ` font-weight="${weight}"`;

@@ -340,6 +340,17 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
           eval_rest_adds_ms: z.number(),
         },
       },
+      /** one child: `steps` are ms since the client's request; spawn-trace.ts names them */
+      trace: {
+        case: "trace",
+        fields: {
+          index: count,
+          steps: timings,
+          eval_agent_ms: ms,
+          vmm_cpu_ms: ms,
+          diverged_mib: amount,
+        },
+      },
       children: { case: /^children \d+ to \d+$/, fields: {} },
       "live children": { case: /^\d+ live children, one eval each$/, fields: {} },
     },

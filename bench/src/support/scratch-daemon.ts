@@ -48,7 +48,8 @@ export async function startScratchDaemon(
 
 /** The log is removed with the data directory. */
 function printLog(dir: string): void {
-  const text = readFileSync(join(dir, "daemon.log"), "utf8");
+  const lines = readFileSync(join(dir, "daemon.log"), "utf8").split("\n");
+  const text = lines.filter((line) => !/^\{"level":"(debug|info)"/.test(line)).join("\n");
   if (text !== "") console.error(`the daemon's log:\n${text.slice(-5000)}`);
 }
 

@@ -3,6 +3,7 @@ import type { Bar, Chart } from "./chart.ts";
 import { markdownTable, number, targetTable, type Target } from "./report.ts";
 import type { Row } from "./row-shapes.ts";
 import { medianOf } from "./rows.ts";
+import { traceTable } from "./trace-report.ts";
 
 export type SpawnFacts = {
   accelerator: string;
@@ -68,6 +69,13 @@ function chartOf(contenders: readonly Contender[]): string {
     "</picture>",
   ].join("\n");
 }
+
+const waterfall = [
+  "<picture>",
+  '  <source media="(prefers-color-scheme: dark)" srcset="spawn-trace-dark.svg">',
+  '  <img src="spawn-trace-light.svg" alt="Steps of a fork; the table has the figures">',
+  "</picture>",
+].join("\n");
 
 function targetsOf(rows: readonly Row[], largest: number): Target[] {
   const wall = (name: string, n: number) => medianOf(rows, name, n);
@@ -135,5 +143,7 @@ export function spawnReport(rows: readonly Row[], facts: SpawnFacts): string {
     markdownTable(["ready and answered, ms", ...counts.map((n) => `N=${n}`)], lines),
     targetTable(targetsOf(rows, Math.max(...counts))),
     notes.join(" "),
+    waterfall,
+    traceTable(rows),
   ].join("\n\n");
 }

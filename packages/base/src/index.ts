@@ -39,6 +39,7 @@ export { SharedTask, SingleFlight } from "./single-flight.ts";
 export { asBackground, asForeground, asOrdinary, prioritise, type Priority } from "./priority.ts";
 export { nativeTool } from "./native-tool.ts";
 export { copySparse, dataRanges } from "./sparse-file.ts";
+export { Trace } from "./trace.ts";
 export { probeSocket } from "./unix-socket.ts";
 export { nextTurn, sortInTurns } from "./turns.ts";
 export { Counter, exposition, Gauge, Histogram, type Metric } from "./metrics.ts";

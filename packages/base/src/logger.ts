@@ -7,6 +7,7 @@ export interface Logger {
   warn(fields: object, message?: string): void;
   error(fields: object, message?: string): void;
   child(fields: object): Logger;
+  isLevelEnabled(level: string): boolean;
 }
 
 const secretNames = /token|secret|password|authorization|api_?key|^env$/i;

@@ -17,6 +17,8 @@ export type Context = {
   /** fires when the caller has gone */
   signal?: AbortSignal | undefined;
   log: Logger;
+  /** when the request arrived, of performance.now(), for a trace */
+  receivedAt?: number | undefined;
   /** absent if the daemon itself makes the call */
   caller?: Caller | undefined;
   /** Disposes it when the answer is encoded, for memory that the answer uses. Absent: when the operation ends. */

@@ -38,7 +38,7 @@ function rowsIn(out: string): string {
   return readFileSync(join(out, files[0] ?? ""), "utf8");
 }
 
-const charts = ["spawn-dark.svg", "spawn-light.svg"];
+const charts = ["spawn-dark.svg", "spawn-light.svg", "spawn-trace-dark.svg", "spawn-trace-light.svg"];
 
 for (const name of benchNames) {
   test(`${name} --tiny completes and writes every documented kind of row`, async () => {
@@ -52,7 +52,9 @@ for (const name of benchNames) {
     for (const chart of others.filter((file) => file.endsWith(".svg"))) {
       assert.match(
         readFileSync(join(out, chart), "utf8"),
-        /^<svg [^]*<title [^]*\(logarithmic\)[^]*<\/svg>\n$/,
+        chart.includes("trace")
+          ? /^<svg [^]*<title [^]*first eval[^]*<\/svg>\n$/
+          : /^<svg [^]*<title [^]*\(logarithmic\)[^]*<\/svg>\n$/,
       );
     }
   });

@@ -145,7 +145,13 @@ async function exchange(connection: Connection, options: Options, plan: Plan): P
   let failure: AppError | undefined;
   const untilAnswered = (each: Disposable) => void held.push(each);
   const log = options.log.child({ requestId });
-  const context: RequestContext = { signal: abort.signal, log, requestId, untilAnswered };
+  const context: RequestContext = {
+    signal: abort.signal,
+    log,
+    requestId,
+    receivedAt: startedAt,
+    untilAnswered,
+  };
   let revoked: AppError | undefined;
   const cut = (why: AppError) => {
     revoked ??= why;

@@ -12,6 +12,8 @@ export type RequestContext = {
   readonly signal: AbortSignal;
   readonly log: Logger;
   readonly requestId: string;
+  /** of performance.now() */
+  readonly receivedAt?: number | undefined;
   readonly caller?: Caller | undefined;
   /** Disposes it when the answer is encoded, or not needed. */
   readonly untilAnswered?: ((held: Disposable) => void) | undefined;

@@ -9,6 +9,7 @@
  * Disposing a machine ends its process and removes the engine's files in the work directory.
  */
 import type { Socket } from "node:net";
+import type { Trace } from "@forkd/base";
 import type { Accelerator } from "@forkd/contract";
 import type { ProcessId } from "../host/procfs.ts";
 import type { JailFacts, JailVariant, NetworkDevice } from "../jail/facts.ts";
@@ -185,6 +186,8 @@ export type Capabilities = {
   diskLimits: boolean;
 };
 
+export type PrepareOptions = { signal?: AbortSignal | undefined; trace?: Trace | undefined };
+
 export interface Engine {
   readonly name: string;
   readonly version: string;
@@ -192,7 +195,7 @@ export interface Engine {
   /** what is around every process that it starts */
   readonly jail: JailFacts;
   boot(spec: BootSpec, options: { signal?: AbortSignal }): Promise<Machine>;
-  prepare(spec: RestoreSpec, options: { signal?: AbortSignal }): Promise<PreparedMachine>;
+  prepare(spec: RestoreSpec, options: PrepareOptions): Promise<PreparedMachine>;
   /**
    * Adopts a running machine. Undoes unfinished work of its earlier owner: resumes it and removes unused disk
    * layers. Throws `engine_failed` if the process has exited or is not ours; never kills it.

@@ -3,6 +3,7 @@
  * identity, randomness, clock and variables. A child may be handed out only after it.
  */
 import { randomBytes } from "node:crypto";
+import type { Trace } from "@forkd/base";
 import { writeFile as writeGuestFile, type AgentClient } from "@forkd/machine";
 import type { Manifest } from "@forkd/store";
 import { wallClock } from "../capture/guest-clock.ts";
@@ -14,13 +15,14 @@ type Step = AgentStep & {
   env: Readonly<Record<string, string>>;
   /** JSON for /run/forkd/values.json */
   values?: unknown;
+  trace?: Trace | undefined;
 };
 
 /** Everything leaves in one write: nothing here waits for an answer before the last request is sent. */
 export async function afterFork(
   agent: AgentClient,
   manifest: Manifest,
-  { env, values, ...step }: Step,
+  { env, values, trace, ...step }: Step,
   attached?: readonly WarmKernel[],
 ): Promise<WarmKernel[]> {
   const forked = forkAgent(agent, manifest, step);
@@ -35,7 +37,17 @@ export async function afterFork(
     done.catch(() => client[Symbol.asyncDispose]().catch(() => undefined));
     return undefined;
   });
+  if (trace) {
+    const note = (done: Promise<unknown>, step: string) =>
+      void done.then(
+        () => trace.mark(step),
+        () => undefined,
+      );
+    note(agent.ready, "hello");
+    note(forked, "after_fork");
+  }
   await Promise.all([agent.ready, forked, ...seeded]);
+  trace?.mark("seeded");
   // The time that was sent first is late by the length of the start. Nothing waits for the correction.
   agent.setClock(wallClock).catch(() => undefined);
   if (values !== undefined) {

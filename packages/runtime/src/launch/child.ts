@@ -3,7 +3,7 @@
  * the sandbox.
  */
 import type { AskedLimits } from "@forkd/contract";
-import { Scope } from "@forkd/base";
+import { Scope, type Trace } from "@forkd/base";
 import type { ProcessId } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { SandboxNetwork } from "../network/sandbox-network.ts";
@@ -33,21 +33,22 @@ export type ChildRequest = {
   askedAt: number;
   /** default: now */
   createdAt?: number | undefined;
+  trace?: Trace | undefined;
 };
 
 export async function prepareChild(
   runtime: Pick<Runtime, "config" | "engine" | "images" | "network" | "places" | "store">,
   snapshot: StoredSnapshot,
-  { signal, isBackground }: { signal?: AbortSignal | undefined; isBackground?: boolean } = {},
+  {
+    signal,
+    trace,
+    isBackground = false,
+  }: { signal?: AbortSignal | undefined; trace?: Trace | undefined; isBackground?: boolean } = {},
 ): Promise<PreparedChild> {
   await using homeScope = new Scope();
   const id = newSandboxId();
   const home = await makeHome(runtime, id, homeScope);
-  const prepared = await prepareMachine(
-    runtime,
-    { id, number: 0, snapshot, ...(isBackground && { isBackground }) },
-    signal,
-  );
+  const prepared = await prepareMachine(runtime, { id, number: 0, snapshot, isBackground, trace }, signal);
   return { ...prepared, home, homeScope: homeScope.keep() };
 }
 
@@ -110,9 +111,11 @@ async function becomeSandbox(
       values: request.values,
       limits: request.limits,
       askedAt: request.askedAt,
+      trace: request.trace,
     });
     sandbox.attachMachine(machine);
     await staged;
+    request.trace?.mark("staged");
     return sandbox;
   } catch (error) {
     await sandbox[Symbol.asyncDispose]();

@@ -12,7 +12,7 @@ import {
   type ForkRequest,
   type SandboxInfo,
 } from "@forkd/contract";
-import type { FairSemaphore } from "@forkd/base";
+import { Trace, type FairSemaphore } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
 import { diskShare, memoryShare, type Reservation } from "../admission/admission.ts";
 import { requireEnforceable } from "../admission/limits.ts";
@@ -96,9 +96,14 @@ export async function forkChildren(
   let createdAt = 0;
   const nextTime = () => (createdAt = Math.max(Date.now() / 1000, createdAt + 1e-6));
   const one = async (index: number): Promise<ForkEntry> => {
+    const trace = Trace.when(log, context.receivedAt ?? askedAt);
+    trace?.mark("admitted");
     try {
-      const place = { ...context, index, askedAt, createdAt: nextTime() };
-      return (await forkReady(runtime, plan, place, call)) ?? (await forkCold(runtime, plan, place, call));
+      const place = { ...context, index, askedAt, createdAt: nextTime(), trace };
+      const child =
+        (await forkReady(runtime, plan, place, call)) ?? (await forkCold(runtime, plan, place, call));
+      if (trace) log.debug({ event: "sandbox.trace", sandbox: child.id, ...trace.facts() });
+      return child;
     } catch (thrown) {
       const error = await explainMissingSnapshot(runtime, snapshot, thrown);
       log.warn({ event: "sandbox.fork", outcome: "failed", index, error });
@@ -128,7 +133,7 @@ export async function forkChildren(
 }
 
 /** Which child of its call, and when it began. */
-type Place = { index: number; askedAt: number; createdAt: number };
+type Place = { index: number; askedAt: number; createdAt: number; trace: Trace | undefined };
 
 type Call = Parameters<FairSemaphore["take"]>[0];
 
@@ -150,7 +155,8 @@ async function forkReady(
     const child = await runtime.pool.take(plan.snapshot);
     if (!child) return undefined;
     try {
-      return await complete(runtime, await handOutChild(runtime, child, requestOf(plan, place)));
+      const sandbox = await handOutChild(runtime, child, requestOf(plan, place));
+      return await complete(runtime, sandbox, place.trace);
     } catch (error) {
       runtime.metrics.poolFailures.add({});
       place.log.warn({ event: "pool.hand_out", outcome: "failed", sandbox: child.id, error });
@@ -167,13 +173,15 @@ async function forkCold(
   call: Call,
 ): Promise<SandboxInfo> {
   using _start = await runtime.starts.take(call);
-  const child = await prepareChild(runtime, plan.snapshot, { signal: place.signal });
-  return complete(runtime, await startChild(runtime, child, requestOf(plan, place)));
+  const { signal, trace } = place;
+  trace?.mark("turn");
+  const child = await prepareChild(runtime, plan.snapshot, { signal, trace });
+  return complete(runtime, await startChild(runtime, child, requestOf(plan, place)), trace);
 }
 
 function requestOf(
   { request, limits, network }: ForkPlan,
-  { index, askedAt, createdAt, caller }: Context & Place,
+  { index, askedAt, createdAt, caller, trace }: Context & Place,
 ): ChildRequest {
   const variation = request.vary[index];
   return {
@@ -189,12 +197,15 @@ function requestOf(
     timeouts: timeoutsOf(request),
     askedAt,
     createdAt,
+    trace,
   };
 }
 
 /** The child is registered and announced when its record is committed, not before. */
-async function complete(runtime: Runtime, sandbox: Sandbox): Promise<SandboxInfo> {
+async function complete(runtime: Runtime, sandbox: Sandbox, trace: Trace | undefined): Promise<SandboxInfo> {
   await commitRecord(runtime, sandbox);
+  trace?.mark("committed");
+  trace?.mark("committed");
   runtime.registry.add(sandbox);
   const info = sandbox.info();
   runtime.events.sandbox("sandbox.created", info);

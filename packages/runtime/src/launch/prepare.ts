@@ -5,7 +5,7 @@
 import { copyFile, link, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
-import { isErrno, removeTree, Scope } from "@forkd/base";
+import { isErrno, removeTree, Scope, type Trace } from "@forkd/base";
 import { createOverlay, shapeOf, type DiskLayer } from "@forkd/machine";
 import { manifestName, snapshotDisks, snapshotFile, stampOf, type StoredSnapshot } from "@forkd/store";
 import { groupName } from "../admission/limits.ts";
@@ -80,7 +80,14 @@ export async function prepareMachine(
     number,
     snapshot,
     isBackground = false,
-  }: { id: string; number: number; snapshot: StoredSnapshot; isBackground?: boolean },
+    trace,
+  }: {
+    id: string;
+    number: number;
+    snapshot: StoredSnapshot;
+    isBackground?: boolean;
+    trace?: Trace | undefined;
+  },
   signal?: AbortSignal,
 ): Promise<PreparedLaunch> {
   await using scope = new Scope();
@@ -90,6 +97,7 @@ export async function prepareMachine(
   const paths = await makePlace(runtime, id, number, scope);
   await createOverlay(paths.overlay, manifest.files.rootfs.bytes);
   await keepManifest(snapshot, paths.dir);
+  trace?.mark("files");
   const imageStamp = manifest.files.layer ? await stampOf(memoryFile) : undefined;
   const machine = scope.use(
     await runtime.engine.prepare(
@@ -106,7 +114,7 @@ export async function prepareMachine(
         spareSlirp: manifest.machine.slirp === true,
         isBackground,
       },
-      signal ? { signal } : {},
+      { signal, trace },
     ),
   );
   const slot = runtime.network.slot(groupName(id, number), machine);
@@ -117,5 +125,6 @@ export async function prepareMachine(
       remedy: { action: "fork_another", tag: snapshot.tag },
     });
   }
+  trace?.mark("prepared");
   return { id, number, snapshot, paths, machine, slot, imageStamp, scope: scope.keep() };
 }

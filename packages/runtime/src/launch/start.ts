@@ -3,7 +3,7 @@
  * leaves nothing of the machine.
  */
 import { AppError, type AskedLimits } from "@forkd/contract";
-import { Scope, withDeadline } from "@forkd/base";
+import { Scope, withDeadline, type Trace } from "@forkd/base";
 import { AgentClient, type ExitReason, type Machine } from "@forkd/machine";
 import { diagnose, holdToLimits, makeGroup, notEnforceable } from "../admission/limits.ts";
 import type { SandboxNetwork } from "../network/sandbox-network.ts";
@@ -26,6 +26,7 @@ export type StartRequest = {
   diskUsedBytes?: number | undefined;
   /** when the caller asked */
   askedAt: number;
+  trace?: Trace | undefined;
 };
 
 export async function startMachine(
@@ -135,6 +136,7 @@ async function connected(
   const run = async () => {
     // The host's hello is in the socket before the guest's first instruction.
     const machine = await prepared.start();
+    step.trace?.mark("loaded");
     const isConnected = network.mode !== "none";
     return { machine, kernels: await afterFork(agent, manifest, { ...step, isConnected }) };
   };

@@ -9,7 +9,7 @@ import { stat } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { dirname } from "node:path";
 import { AppError, errorMessage } from "@forkd/contract";
-import { isErrno, runProgram, Scope, withDeadline } from "@forkd/base";
+import { isErrno, runProgram, Scope, withDeadline, type Trace } from "@forkd/base";
 import { z } from "zod";
 import { isAlive } from "../../host/procfs.ts";
 import { vmmDeadlines, type VmmDeadlines } from "../../deadlines.ts";
@@ -24,6 +24,7 @@ import type {
   MachinePlace,
   Netdev,
   PreparedMachine,
+  PrepareOptions,
   RestoreSpec,
 } from "../engine.ts";
 import type { JailFacts, JailOptions } from "../../jail/facts.ts";
@@ -94,7 +95,7 @@ export class QemuEngine implements Engine {
     return new QemuMachine(running);
   }
 
-  async prepare(spec: RestoreSpec, options: { signal?: AbortSignal } = {}): Promise<PreparedMachine> {
+  async prepare(spec: RestoreSpec, { signal, trace }: PrepareOptions = {}): Promise<PreparedMachine> {
     const { place, memoryFile, disk } = spec;
     const netdev = this.#connection();
     const running = await this.#spawn(spec, {
@@ -105,7 +106,8 @@ export class QemuEngine implements Engine {
       inherited: [spec.deviceState],
       netdev,
       isBackground: spec.isBackground,
-      signal: options.signal,
+      signal,
+      trace,
     });
     return new QemuPrepared(running);
   }
@@ -170,7 +172,7 @@ export class QemuEngine implements Engine {
   }
 
   async #spawn({ place, shape, memoryFile, disk }: BootSpec | RestoreSpec, launch: Launch): Promise<Running> {
-    const { signal } = launch;
+    const { signal, trace } = launch;
     signal?.throwIfAborted();
     await using scope = new Scope();
     const launcher = this.#launcher;
@@ -208,12 +210,14 @@ export class QemuEngine implements Engine {
         isBackground: launch.isBackground,
       }),
     );
+    trace?.mark("spawned");
     const stop = () => process.kill();
     signal?.addEventListener("abort", stop, { once: true });
     try {
       const qmp = new QmpClient(process.control, this.#deadlines);
       endWhenLate(process, qmp);
       await orExit(process, qmp.open());
+      trace?.mark("greeted");
       const path = `${place.socketDir}/${agentSocket}`;
       const socket = await orExit(process, connectSocket(path, this.#deadlines.commandMs));
       scope.defer(() => void socket.destroy());
@@ -248,6 +252,7 @@ type Launch = {
   netdev: Netdev;
   isBackground?: boolean | undefined;
   signal: AbortSignal | undefined;
+  trace?: Trace | undefined;
 };
 
 /** The files may be gone already with the directory that they were in. */
