@@ -19,11 +19,12 @@
 
 static int hostname_fd = -1, machine_fd = -1, hosts_fd = -1, boot_fd = -1;
 
+/* Shortens the file only if it is longer: a child runs this first, and ftruncate is much code to emulate. */
 static int replace(int fd, const void *data, size_t n)
 {
     if (pwrite(fd, data, n, 0) != (ssize_t)n)
         return -1;
-    return ftruncate(fd, (off_t)n);
+    return lseek(fd, 0, SEEK_END) > (off_t)n ? ftruncate(fd, (off_t)n) : 0;
 }
 
 int identity_hostname(const char *name, size_t len)
@@ -74,7 +75,7 @@ int identity_hosts(const char *name, size_t len)
 /* Creates the file in /run/forkd and bind-mounts it over its place, creating that if the root is writable. */
 static int publish(const char *file, const char *place, const char *text, size_t n)
 {
-    int fd = open(file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = open(file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOATIME, 0644);
     if (fd < 0 || write_all(fd, text, n) < 0)
         boot_failed(file, errno);
     int made = open(place, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);

@@ -10,6 +10,7 @@
 
 #include "agent.h"
 #include "boot/boot.h"
+#include "fork/fork.h"
 #include "process/proc.h"
 #include "wire/link.h"
 #include "wire/loop.h"
@@ -59,6 +60,7 @@ void power_reaped(pid_t pid)
     for (int i = 0; i < SYNCS; i++)
         if (syncs[i].pid == pid) {
             syncs[i].pid = 0;
+            pages_own();
             if (syncs[i].wanted)
                 link_ok(syncs[i].id);
             return;

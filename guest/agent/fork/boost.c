@@ -1,10 +1,12 @@
 /*
  * The host comes first: however busy the guest is, the agent serves a frame at once, because AFTER_FORK must
- * run in the first moments of a child. A real-time thread watches the port and makes the agent real-time
- * until it sleeps again.
+ * run in the first moments of a child. A real-time thread watches the port and makes the agent real-time.
  *
  * The agent is not always real-time: it would then preempt a process at each write and send each write in a
- * separate frame, which makes a program that prints lines eight times slower.
+ * separate frame, which makes a program that prints lines eight times slower. It drops the priority when
+ * processes have woken it several times in a row. Not earlier: calls that are answered at once would change it
+ * twice each, and so would a child before its first answer, where all this code is slow. An agent that sleeps
+ * when a snapshot is made has just served the host, so that in the children it is real-time already.
  *
  * A poll of the port has a side effect: virtio_console takes the next buffer out of the virtqueue, and the
  * interrupt for that buffer then wakes no thread. If this thread polls just before the interrupt arrives, the
@@ -30,8 +32,11 @@
 #include "wire/loop.h"
 
 #define STACK 65536
+#define WAKES 4 /* without input of the host, before the priority is dropped */
 
 static atomic_bool raised;
+static atomic_uint inputs; /* counts input of the host */
+static unsigned wakes;     /* since the last input that the agent has read */
 static int port_ep = -1;
 static int wake_fd = -1;
 static struct watch wake_watch;
@@ -52,9 +57,11 @@ static void *boost_on_input(void *unused)
         if (epoll_wait(port_ep, &ev, 1, -1) <= 0)
             continue;
         bool has_input = ev.events & ~(uint32_t)EPOLLOUT;
-        /* In this order, so that the agent always notices that it must drop the priority. */
-        if (has_input && set_policy(getpid(), SCHED_RR) == 0)
-            atomic_store(&raised, true);
+        if (has_input) {
+            atomic_fetch_add(&inputs, 1);
+            if (!atomic_load(&raised) && set_policy(getpid(), SCHED_RR) == 0)
+                atomic_store(&raised, true);
+        }
         if (has_input || link_is_blocked())
             eventfd_write(wake_fd, 1);
     }
@@ -87,10 +94,16 @@ void boost_start(int port)
     link_retry(); /* EPOLL_CTL_ADD polled the port, too */
 }
 
+void boost_keep(void) { wakes = 0; }
+
 void boost_end(void)
 {
-    if (atomic_load(&raised)) {
-        atomic_store(&raised, false);
-        set_policy(0, SCHED_OTHER);
-    }
+    if (!atomic_load(&raised) || ++wakes <= WAKES)
+        return;
+    unsigned before = atomic_load(&inputs);
+    set_policy(0, SCHED_OTHER);
+    atomic_store(&raised, false);
+    /* The thread found the agent still raised. */
+    if (atomic_load(&inputs) != before && set_policy(0, SCHED_RR) == 0)
+        atomic_store(&raised, true);
 }

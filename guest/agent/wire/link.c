@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "util.h"
+#include "fork/fork.h"
 #include "process/proc.h"
 #include "wire/loop.h"
 
@@ -162,6 +163,7 @@ void link_pump(void)
         ssize_t n = read(port_fd, space, room);
         if (n > 0) {
             parser_fed(&parser, (uint32_t)n);
+            boost_keep();
         } else if (n < 0 && errno == EINTR) {
             continue;
         } else {
