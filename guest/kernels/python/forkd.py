@@ -10,9 +10,13 @@ and before any other eval. If one raises, the fork fails: code that relies on it
 The generators are re-seeded twice: by a signal, also during an eval, with entropy of the system; and by the
 host's message, after the eval, with the entropy in the message.
 
+Code is slow when it runs for the first time after a fork, so the re-seeding calls the generators' C functions
+directly and not the methods of `random` and `threading` around them.
+
 Invariants: modules that are not loaded are neither changed (they have no state to share) nor imported. A
 signal during a re-seeding restarts it: the machine may have been forked in the middle of it.
 """
+import _random
 import os
 import random
 import sys
@@ -20,6 +24,7 @@ import sys
 _callbacks = []
 _requested = False
 _busy = False
+_seed_random = random.seed
 
 
 def after_fork(callback):
@@ -34,27 +39,33 @@ def _seed_numpy(module, seed, timeout):
     generator = module._rand._bit_generator
     # Not the seed of `random`: it is the same algorithm and would give the same numbers.
     seed = seed << 32 | 0x6E756D70
+    lock = generator.lock
     # Threads hold the lock while they draw. With a timeout, because the interrupted code may hold it, too.
-    if not generator.lock.acquire(timeout=timeout):
+    if not lock.acquire(False) and not lock.acquire(timeout=timeout):
         raise TimeoutError("numpy's generator is in use")
     try:
         if type(generator).__name__ == "MT19937":
             # The same result as numpy.random.seed, but through code that has just run instead of numpy's
             # array functions, which would be slow after a fork.
-            key = random.Random(seed).getstate()[1][:-1]
+            key = _random.Random(seed).getstate()[:-1]
             state = {"bit_generator": "MT19937", "state": {"key": key, "pos": 624}, "has_gauss": 0, "gauss": 0.0}
             module.set_state(state)
         else:  # set by numpy.random.set_bit_generator
             generator.state = type(generator)(seed).state
     finally:
-        generator.lock.release()
+        lock.release()
 
 
 def _seed(entropy, timeout):
     loaded = sys.modules
     # An int is used directly; bytes would be hashed by additional code.
     seed = int.from_bytes(entropy, "little")
-    random.seed(seed)
+    if random.seed is _seed_random:
+        generator = _seed_random.__self__
+        _random.Random.seed(generator, seed)
+        generator.gauss_next = None
+    else:  # replaced by a program
+        random.seed(seed)
     module = loaded.get("_ssl")
     if module is not None:
         module.RAND_add(entropy, float(len(entropy)))

@@ -217,17 +217,3 @@ def remember(name, source, count):
 def run(context, name, source):
     """The value of the last expression of the source, or None."""
     return _run(_compile_notebook(source, name, context), context.space)
-
-
-class _Scratch:
-    """A context that nothing remembers, with the names of the default one."""
-
-    def __init__(self):
-        default = contexts["default"]
-        self.space = dict(default.space)
-        self.flags = default.flags
-
-
-def rehearse(source):
-    """The value of code whose names and assignments are forgotten."""
-    return run(_Scratch(), "<rehearsal>", source)

@@ -36,6 +36,21 @@ def _convert(value):
 
 
 _encode = json.JSONEncoder(allow_nan=False, default=_convert).encode
+_markers = {}  # of containers that are being encoded
+_make_encoder = json.encoder.c_make_encoder
+# What `_encode` makes for every container, made once: the first eval of a forked machine waits for it.
+_encoder = _make_encoder and _make_encoder(_markers, _convert, json.encoder.encode_basestring_ascii, None, ": ", ", ",
+                                           False, False, False)
+
+
+def _encode_main(value):
+    """As `_encode`, for one thread only: others may be in the middle of the same value."""
+    if _encoder is None or type(value) is not list and type(value) is not dict:
+        return _encode(value)
+    try:
+        return "".join(_encoder(value, 0))
+    finally:
+        _markers.clear()
 
 
 def to_json(value):
@@ -74,7 +89,7 @@ def show(value):
         large = True
     else:
         try:
-            form = _encode(value)
+            form = _encode_main(value)
         except (_TooLarge, MemoryError, RecursionError):
             large = True
         except Exception:

@@ -12,8 +12,10 @@ Invariants:
 """
 import _signal
 import atexit
+import gc
 import io
 import json
+import linecache
 import os
 import struct
 import sys
@@ -24,6 +26,7 @@ import forkd_display
 import forkd_ipython
 import forkd_libraries
 import forkd_magic  # noqa: F401
+import forkd_rehearsal
 import forkd_run
 import forkd_wire
 from forkd_values import explain, show
@@ -35,7 +38,7 @@ ANSWER = struct.Struct("<BII")
 U32 = struct.Struct("<I")
 U16 = struct.Struct("<H")
 PID = os.getpid()
-
+REHEARSALS = 20
 
 
 class _Refused(Exception):
@@ -43,11 +46,12 @@ class _Refused(Exception):
 
 
 _count = 0
+_seeded = False
 _armed = False
 _missed = False
 _seeding = False
 _late = False
-_rehearsal = "[str(1.5), {'a': len('b')}]"  # ordinary code; recipes can give their own
+_rehearsal = b"[str(1.5)]"  # of a child that waits; recipes can give their own
 
 
 def _on_sigint(_signum, frame):
@@ -283,33 +287,35 @@ def _list_contexts():
 
 
 def _after_fork(payload):
+    global _seeded
     end = 6 + U16.unpack_from(payload, 4)[0]
     if end > len(payload):
         raise ValueError("the entropy exceeds the message")
-    os.environb.update(_variables(payload[end:]))
+    for name, value in _variables(payload[end:]).items():
+        os.environb[name] = value
     forkd._run(payload[6:end])
+    _seeded = True
+
+
+def _rehearse(rounds, *sources):
+    """Serves messages as after a fork, and counts no eval (forkd_rehearsal.py)."""
+    global _count
+    count = _count
+    try:
+        forkd_rehearsal.run(_loop_forever, rounds, sources)
+    finally:
+        for each in range(count, _count):
+            linecache.cache.pop("<eval-%d>" % (each + 1), None)
+        _count = count
 
 
 def _keep_warm(payload):
     global _rehearsal
     forkd_run.keep_warm()
-    if len(payload) > 4:
-        _rehearsal = payload[4:].decode()
-
-
-def _rehearse():
-    """Does once what `R` and an eval do, so that their code and memory are ready. Leaves nothing behind: no
-    callback runs, no name is bound, no eval is counted."""
-    forkd._reseed(os.urandom(64))
-    value, error = _guard(forkd_run.rehearse, _rehearsal)
-    if os.getpid() != PID:
-        _exit_child(error)
-    if error is None:
-        _, error = _guard(show, value)
-    _guard(_flush)
-    _install_handlers()
-    if error is not None:
-        raise _Refused("the rehearsal failed: %s: %s" % (type(error).__name__, error))
+    _rehearsal = payload[4:] or _rehearsal
+    if _seeded:
+        _rehearse(REHEARSALS)
+        gc.collect()  # not in the children
 
 
 def _serve(kind, payload):
@@ -330,7 +336,7 @@ def _serve(kind, payload):
         elif kind == 87:  # W
             _keep_warm(payload)
         elif kind == 80:  # P
-            _rehearse()
+            _rehearse(1, _rehearsal)
         elif kind == 68:  # D
             _drop_context(payload)
         else:

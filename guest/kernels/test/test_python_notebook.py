@@ -100,6 +100,40 @@ class Contexts(python_case.PythonCase):
         self.assertEqual(self.k.eval("values.append(2)", "a").status, 1)
         self.assertEqual(self.k.eval("values").json, [1, 2])
 
+    def test_rehearsal_at_the_end_of_the_warm_up_leaves_nothing_behind(self):
+        self.k.eval("import forkd, gc, linecache, os, random, sys\ncalls = []\nforkd.after_fork(lambda: calls.append(1))\n"
+                    "os.environ['KEPT'] = '1'")
+        seen = "[os.getcwd(), sorted(os.environ), len(calls), len(os.listdir('/proc/self/fd')), 'x' in globals()]"
+        self.k.after_fork(bytes(range(64)))
+        before = self.k.eval(seen).json
+        self.warm("pass")
+        self.assertEqual(self.k.eval(seen).json, before)
+        self.assertEqual(self.k.contexts(), ["default"])
+        self.assertEqual(self.k.eval("[name for name in sys.modules if name.startswith(('context-', 'context_'))]").json, [])
+        self.assertEqual(self.k.eval("'x = 1\\n' in [line for entry in linecache.cache.values() if len(entry) > 2 "
+                                     "for line in entry[2]]").json, False)
+
+    def test_rehearsal_of_a_child_runs_the_code_of_the_recipe_and_leaves_nothing_behind(self):
+        self.k.eval("import forkd, os, sys\ncalls = []\nruns = []\nforkd.after_fork(lambda: calls.append(1))")
+        self.assertEqual(self.k.ask(b"W", b"y = 1\nruns.append(y)"), (b"A", b""))
+        seen = "[os.getcwd(), sorted(os.environ), calls, len(os.listdir('/proc/self/fd')), sorted(globals())]"
+        before, count = self.k.eval(seen).json, self.k.eval("1").count
+        self.assertEqual(self.k.ask(b"P"), (b"A", b""))
+        self.assertEqual(self.k.eval("runs").json, [1])
+        self.assertEqual(self.k.eval(seen).json, before)
+        self.assertEqual(self.k.eval("1").count, count + 3)
+        self.assertEqual(self.k.contexts(), ["default"])
+
+    def test_rehearsal_survives_code_that_fails_and_answers_that_nothing_reads(self):
+        for code in (b"1 / 0", b"'x' * 4000000"):
+            self.k.ask(b"W", code)
+            self.assertEqual(self.k.ask(b"P"), (b"A", b""))
+            self.assertEqual(self.k.eval("1 + 1").text, "2")
+
+    def test_warm_up_of_a_kernel_that_was_not_forked_keeps_its_seed(self):
+        self.warm("import random\nrandom.seed(1)")
+        self.assertEqual(self.k.eval("random.random() == random.Random(1).random()").json, True)
+
     def test_evals_are_counted_by_context_from_the_end_of_the_warm_up_on(self):
         self.warm("x = 1")
         self.assertEqual([self.k.eval("1").count, self.k.eval("1 / 0").count, self.k.eval("1", "b").count], [1, 2, 1])

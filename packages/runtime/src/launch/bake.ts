@@ -22,7 +22,7 @@ import { forkdVersion } from "../version.ts";
 import { bootParent, orDeath, type BootPlan } from "./boot-parent.ts";
 import { runInGuest } from "./run-in-guest.ts";
 import { Services, type ServiceSpec } from "./services.ts";
-import { commandName, startFailure, stepFailure } from "./step-output.ts";
+import { commandName, startFailure, stepFailure, outputTail } from "./step-output.ts";
 import { recordKernel, runWarmup, startKernel, writeWarmup, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = BootPlan & {
@@ -59,6 +59,9 @@ const firstEval: Record<Language, string> = {
 const settleMs = 3000;
 const runTimeoutMs = 30 * 60_000;
 const warmupTimeoutMs = 10 * 60_000;
+/** A child rehearses before it waits ready, so that a long rehearsal is a mistake. */
+const rehearsalTimeoutMs = 30_000;
+const maxTracebackChars = 4000;
 
 export async function bake(
   runtime: Runtime,
@@ -185,8 +188,21 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
     kernel.client.afterFork(randomBytes(64), plan.env),
   );
   await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
-  await kernel.client.warmed(plan.languages[language]?.rehearse);
+  const rehearsal = plan.languages[language]?.rehearse;
+  if (rehearsal !== undefined) await tryRehearsal(kernel, rehearsal);
+  await kernel.client.warmed(rehearsal);
   return kernel;
+}
+
+/** Children ignore a rehearsal that fails, so that a mistake in it is reported here. */
+async function tryRehearsal({ client, language }: WarmKernel, code: string): Promise<void> {
+  const context = "rehearsal";
+  const { status, text } = await client.evaluate({ code, context, timeoutMs: rehearsalTimeoutMs });
+  await client.dropContext(context);
+  if (status !== "error" && status !== "interrupted") return;
+  throw new AppError("invalid_recipe", `The ${language} rehearsal failed: ${outputTail(text)}`, {
+    details: { traceback: text.slice(-maxTracebackChars) },
+  });
 }
 
 async function copyKernel(
