@@ -1,11 +1,12 @@
 /**
- * The floor: the QEMU steps that the daemon takes for a child, by a bare script. No HTTP, no records, no
- * registry, no checks, no pool: start QEMU on the snapshot's files, load the device state, write to the
- * agent, wait for the answer to one eval. The bytes for the agent and the kernel come from the clients of
- * `@forkd/machine`, so the script speaks the protocol that the guest speaks.
+ * The floor: the QEMU steps that the daemon takes for a child, by a bare script. The guest does what it does
+ * for the daemon: identity, clock, entropy, network, re-seed with the variables of a child, then one eval. There
+ * is no HTTP, no record, no registry, no check and no pool; and no jail, so that the back end of the network
+ * device is connected to nothing and QEMU opens its files as its user. The bytes for the agent and the kernel
+ * come from the clients of `@forkd/machine`, so the script speaks the protocol that the guest speaks.
  */
 import { spawn } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -42,23 +43,41 @@ function argsOf(snapshot: StoredSnapshot, place: string, overlay: string): strin
   );
 }
 
-/** HELLO, AFTER_FORK, ATTACH, re-seed and eval leave in one write. Waits for the answers. */
+/**
+ * HELLO, AFTER_FORK, ATTACH and re-seed leave in one write, and the eval when they are answered: only then a
+ * child is handed out.
+ */
 async function askGuest(socket: Socket, { manifest }: StoredSnapshot): Promise<void> {
   const [record] = manifest.kernels;
   if (!record) throw new Error("The snapshot has no kernel");
   await using agent = AgentClient.open(socket, { atBoundary: true, helloTimeoutMs: limits.guest * 1000 });
   const entropy = randomBytes(64);
   const realtimeNs = BigInt(Date.now()) * 1_000_000n;
-  const prepared = agent.afterFork({ entropy, realtimeNs, hostname: "floor" });
+  const id = `sb-${randomBytes(6).toString("hex")}`;
+  const prepared = agent.afterFork({
+    entropy,
+    realtimeNs,
+    hostname: id,
+    machineId: randomBytes(16).toString("hex"),
+    bootId: randomUUID(),
+    network: "up",
+    skipConnections: manifest.origin.kind === "build",
+    seededKernels: record.language === "python" ? [record.process_id] : [],
+  });
   const kernel = KernelClient.attach(agent, {
     processId: record.process_id,
     offsets: record.offsets,
     nextEvalId: record.next_id,
     unanswered: record.unanswered,
   });
-  const seeded = kernel.afterFork(entropy, { FORKD_INDEX: "0" });
-  const evaluated = kernel.evaluate({ code, context: "default" });
-  const [{ text }] = await Promise.all([evaluated, prepared, seeded]);
+  const seeded = kernel.afterFork(randomBytes(64), {
+    ...manifest.env,
+    FORKD_INDEX: "0",
+    FORKD_SANDBOX_ID: id,
+  });
+  await Promise.all([agent.ready, prepared, seeded]);
+  agent.setClock(() => BigInt(Date.now()) * 1_000_000n).catch(() => undefined);
+  const { text } = await kernel.evaluate({ code, context: "default" });
   if (text !== answer) throw new Error(`The guest answered "${text}" instead of "${answer}"`);
 }
 
