@@ -1,4 +1,4 @@
-/** Moments of one piece of work: where its time went. Passed down, and absent unless somebody reads it. */
+/** Moments of one piece of work: where its time went. Passed down, and absent unless the log shows it. */
 import type { Logger } from "./logger.ts";
 
 export class Trace {
