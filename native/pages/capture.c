@@ -20,7 +20,7 @@
 struct options {
     uint64_t pid, bytes;
     const char *memory, *layer;
-    bool direct, plain;
+    bool direct, plain, view;
 };
 
 struct capture {
@@ -37,6 +37,7 @@ static void parse(int argc, char **argv, struct options *o)
         {"pid", required_argument, NULL, 'p'},  {"memory", required_argument, NULL, 'm'},
         {"bytes", required_argument, NULL, 'b'}, {"layer", required_argument, NULL, 'l'},
         {"direct", no_argument, NULL, 'd'},     {"plain", no_argument, NULL, 'r'},
+        {"view", required_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
     bool good = true;
@@ -50,7 +51,10 @@ static void parse(int argc, char **argv, struct options *o)
             good &= parse_u64(optarg, &o->bytes) && o->bytes > 0 && o->bytes % PAGE == 0 && o->bytes <= INT64_MAX;
             break;
         case 'm':
+        case 'v':
+            good &= !o->memory;
             o->memory = optarg;
+            o->view = c == 'v';
             break;
         case 'l':
             o->layer = optarg;
@@ -65,7 +69,7 @@ static void parse(int argc, char **argv, struct options *o)
             good = false;
         }
     if (!good || optind != argc || !o->pid || !o->bytes || !o->memory || !o->layer)
-        fail(EINVAL, "usage: forkd-pages capture --pid PID --memory FILE --bytes N --layer PATH [--direct] [--plain]");
+        fail(EINVAL, "usage: forkd-pages capture --pid PID --memory FILE|--view FILE --bytes N --layer PATH [--direct] [--plain]");
 }
 
 static uint64_t micros(void)
@@ -79,7 +83,7 @@ static uint64_t with_slack(uint64_t pages) { return pages + pages / 4 + SLACK; }
 
 static void arm(struct capture *c, const struct options *o)
 {
-    target_open(&c->target, (pid_t)o->pid, o->memory, o->bytes);
+    target_open(&c->target, (pid_t)o->pid, o->memory, o->view, o->bytes);
     scan(&c->target, c->plain, &c->runs);
     target_check(&c->target);
     c->layer = open(o->layer, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -9,11 +9,24 @@
 
 #include "pages.h"
 
-static bool same_file(const struct file_name *file, uint64_t major, uint64_t minor, uint64_t inode, const char *path)
+bool mapping_read(char *line, struct mapping *mapping)
 {
-    if (inode != file->inode)
+    int path = 0;
+    line[strcspn(line, "\n")] = 0;
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %" SCNx64 ":%" SCNx64 " %" SCNu64 " %n", &mapping->start,
+               &mapping->end, mapping->mode, &mapping->offset, &mapping->major, &mapping->minor, &mapping->inode,
+               &path) < 7)
         return false;
-    return (major == file->major && minor == file->minor) || strcmp(path, file->path) == 0;
+    mapping->path = line + path;
+    return path != 0 && mapping->end > mapping->start;
+}
+
+bool mapping_is_of(const struct mapping *mapping, const struct file_name *file)
+{
+    if (mapping->inode != file->inode)
+        return false;
+    bool same_device = mapping->major == file->major && mapping->minor == file->minor;
+    return same_device || strcmp(mapping->path, file->path) == 0;
 }
 
 static void add_piece(struct pieces *pieces, struct piece piece)
@@ -52,18 +65,13 @@ bool pieces_read(FILE *maps, const struct file_name *file, uint64_t bytes, struc
     bool shared = false;
     into->all = NULL;
     into->count = 0;
-    for (ssize_t length; (length = getline(&line, &size, maps)) > 0;) {
-        uint64_t start, end, offset, major, minor, inode;
-        char mode[5];
-        int path = 0;
-        if (line[length - 1] == '\n')
-            line[length - 1] = 0;
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %" SCNx64 ":%" SCNx64 " %" SCNu64 " %n", &start, &end,
-                   mode, &offset, &major, &minor, &inode, &path) < 7 ||
-            path == 0 || end <= start || !same_file(file, major, minor, inode, line + path))
+    while (getline(&line, &size, maps) > 0) {
+        struct mapping found;
+        if (!mapping_read(line, &found) || !mapping_is_of(&found, file))
             continue;
-        shared |= mode[3] != 'p';
-        add_piece(into, (struct piece){.offset = offset, .bytes = end - start, .address = start});
+        shared |= found.mode[3] != 'p';
+        add_piece(into,
+                  (struct piece){.offset = found.offset, .bytes = found.end - found.start, .address = found.start});
     }
     free(line);
     if (into->count > 0)

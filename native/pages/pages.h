@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "../view/view.h"
+
 #define PAGE 4096u
 
 /* fail.c: how every command reports an error */
@@ -50,6 +52,24 @@ bool pieces_read(FILE *maps, const struct file_name *file, uint64_t bytes, struc
 /* The address of a byte of the file, and how many bytes follow it in the same piece. */
 uint64_t pieces_address(const struct pieces *pieces, uint64_t offset, uint64_t *left);
 
+/* A line of a maps file that maps a file; the path is in the line. */
+struct mapping {
+    uint64_t start, end, offset, major, minor, inode;
+    char mode[5];
+    const char *path;
+};
+/* False if the line has another form. Removes the line break. */
+bool mapping_read(char *line, struct mapping *mapping);
+bool mapping_is_of(const struct mapping *mapping, const struct file_name *file);
+
+/* region.c */
+
+/*
+ * Reads a maps file and finds the address range that maps the parts of the view privately: one piece. False when the
+ * files of the view are mapped in another way, with the reason in *why.
+ */
+bool region_read(FILE *maps, const struct view *view, struct pieces *into, const char **why);
+
 /* runs.c: sets of guest pages */
 
 struct run {
@@ -79,7 +99,8 @@ struct target {
     struct pieces pieces;
 };
 
-void target_open(struct target *target, pid_t pid, const char *memory, uint64_t bytes);
+/* `memory` is the file that the process maps, or a view with the files. */
+void target_open(struct target *target, pid_t pid, const char *memory, bool is_view, uint64_t bytes);
 /* Fails unless the process still has its memory: the page tables of an exiting process look unused. */
 void target_check(const struct target *target);
 _Noreturn void target_unreadable(const struct target *target, int err);

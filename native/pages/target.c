@@ -43,20 +43,47 @@ void target_check(const struct target *target)
         fail(ESRCH, "process %d has exited", target->pid);
 }
 
-static void find_pieces(struct target *target, const char *memory)
+static bool read_file_pieces(FILE *maps, struct target *target, const char *memory, const char **why)
 {
     struct stat st;
-    char path[PATH_MAX], name[64];
+    char path[PATH_MAX];
     if (stat(memory, &st) < 0 || !realpath(memory, path))
         fail(errno, "cannot find \"%s\"", memory);
     struct file_name file = {
         .major = major(st.st_dev), .minor = minor(st.st_dev), .inode = st.st_ino, .path = path};
+    return pieces_read(maps, &file, target->bytes, &target->pieces, why);
+}
+
+static bool read_view_pieces(FILE *maps, struct target *target, const char *memory, const char **why)
+{
+    int fd = open(memory, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        fail(errno, "cannot find \"%s\"", memory);
+    size_t length;
+    uint8_t *data = view_load(fd, &length);
+    if (!data)
+        fail(errno, "cannot read \"%s\"", memory);
+    close(fd);
+    struct view view;
+    if (!view_parse(data, length, &view, why))
+        fail(EINVAL, "cannot use the memory view \"%s\": %s", memory, *why);
+    if (view.bytes != target->bytes)
+        fail(EINVAL, "the memory view \"%s\" has another memory size", memory);
+    bool good = region_read(maps, &view, &target->pieces, why);
+    free(data);
+    return good;
+}
+
+static void find_pieces(struct target *target, const char *memory, bool is_view)
+{
+    char name[64];
     snprintf(name, sizeof name, "/proc/%d/maps", target->pid);
     FILE *maps = fopen(name, "re");
     if (!maps)
         target_unreadable(target, errno);
     const char *why;
-    if (!pieces_read(maps, &file, target->bytes, &target->pieces, &why)) {
+    bool good = (is_view ? read_view_pieces : read_file_pieces)(maps, target, memory, &why);
+    if (!good) {
         if (ended(target))
             fail(ESRCH, "process %d has exited", target->pid);
         fail(EINVAL, "\"%s\" %s by process %d", memory, why, target->pid);
@@ -64,7 +91,7 @@ static void find_pieces(struct target *target, const char *memory)
     fclose(maps);
 }
 
-void target_open(struct target *target, pid_t pid, const char *memory, uint64_t bytes)
+void target_open(struct target *target, pid_t pid, const char *memory, bool is_view, uint64_t bytes)
 {
     char name[64];
     *target = (struct target){.pid = pid, .pidfd = -1, .pagemap = -1, .bytes = bytes};
@@ -75,6 +102,6 @@ void target_open(struct target *target, pid_t pid, const char *memory, uint64_t 
     target->pagemap = open(name, O_RDONLY | O_CLOEXEC);
     if (target->pagemap < 0)
         target_unreadable(target, errno);
-    find_pieces(target, memory);
+    find_pieces(target, memory, is_view);
     target_check(target);
 }

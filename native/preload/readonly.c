@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "preload.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 typedef int openat_function(int, const char *, int, ...);
@@ -24,6 +26,8 @@ static int open_file(int dir, const char *path, int flags, mode_t mode)
         errno = ENOSYS;
         return -1;
     }
+    if (compose_is_view(path))
+        return compose_open();
     const char *only = getenv("FORKD_READ_ONLY");
     if (only && path && (flags & O_ACCMODE) == O_RDWR && strcmp(path, only) == 0)
         flags = (flags & ~(O_ACCMODE | O_CREAT | O_TRUNC)) | O_RDONLY;

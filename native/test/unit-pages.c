@@ -59,6 +59,68 @@ static void test_maps(void)
     refused("nonsense\n\n20000000-20004000\n", "is not mapped");
 }
 
+/* Page 1 and 2 from the first layer, page 3 from the second, the rest from the base. */
+static const struct {
+    uint64_t guest, offset, bytes;
+    uint32_t file, zero;
+} segments[] = {{0x1000, 0x1000, 0x2000, 1, 0}, {0x3000, 0x5000, 0x1000, 2, 0}};
+
+static const char *read_region(const char *text, struct pieces *pieces)
+{
+    /* As in a parsed view: header, files, segments. */
+    static uint8_t data[64 + 3 * 40 + sizeof segments];
+    memcpy(data + 64 + 3 * 40, segments, sizeof segments);
+    struct view view = {.data = data, .bytes = 0x6000, .files = 3, .segments = 2};
+    for (uint32_t i = 0; i < 3; i++)
+        view.file[i] = (struct view_file){.device = 0xfe01, .inode = 77 + i, .path = i == 0 ? "/base" : "/layer"};
+    const char *why = NULL;
+    FILE *maps = fmemopen((void *)text, strlen(text), "r");
+    bool good = region_read(maps, &view, pieces, &why);
+    fclose(maps);
+    assert(good == (why == NULL));
+    return why;
+}
+
+static void region_refused(const char *text, const char *reason)
+{
+    struct pieces pieces;
+    const char *why = read_region(text, &pieces);
+    assert(why && strcmp(why, reason) == 0 && !pieces.all);
+}
+
+#define BASE_0 "20000000-20001000 rw-p 00000000 fe:01 77 /base\n"
+#define ONE_1 "20001000-20003000 rw-p 00001000 fe:01 78 /layer\n"
+#define TWO_3 "20003000-20004000 rw-p 00005000 fe:01 79 /layer\n"
+#define BASE_4 "20004000-20006000 rw-p 00004000 fe:01 77 /base\n"
+
+static void test_region(void)
+{
+    struct pieces pieces;
+    assert(!read_region("10000000-10001000 r-xp 00000000 fe:01 12 /bin/x\n" BASE_0 ONE_1 TWO_3 BASE_4
+                        "40000000-40001000 rw-p 00000000 00:00 0 \n",
+                        &pieces));
+    assert(pieces.count == 1 && pieces.all[0].address == 0x20000000 && pieces.all[0].bytes == 0x6000);
+    free(pieces.all);
+    /* A part can be split; a file system may show another device. */
+    assert(!read_region(BASE_0 "20001000-20002000 rw-p 00001000 fe:01 78 /layer\n"
+                               "20002000-20003000 r--p 00002000 00:2b 78 /layer\n" TWO_3 BASE_4,
+                        &pieces));
+    free(pieces.all);
+    region_refused("", "is not mapped");
+    region_refused("20000000-20006000 rw-p 00000000 fe:01 77 /base\n", "is not mapped as its view says");
+    region_refused(BASE_0 ONE_1 TWO_3, "is not mapped at the size of guest memory");
+    region_refused(BASE_0 ONE_1 BASE_4, "is mapped with a gap");
+    region_refused(BASE_0 ONE_1 TWO_3 BASE_4 "30000000-30001000 rw-p 00000000 fe:01 77 /base\n",
+                   "is mapped more than once");
+    region_refused(BASE_0 "20001000-20003000 rw-p 00002000 fe:01 78 /layer\n" TWO_3 BASE_4,
+                   "is not mapped as its view says");
+    region_refused(BASE_0 "20001000-20004000 rw-p 00001000 fe:01 78 /layer\n" BASE_4,
+                   "is not mapped as its view says");
+    region_refused(BASE_0 ONE_1 "20003000-20004000 rw-p 00005000 fe:01 78 /layer\n" BASE_4,
+                   "is not mapped as its view says");
+    region_refused(BASE_0 "20001000-20003000 rw-s 00001000 fe:01 78 /layer\n" TWO_3 BASE_4, "is mapped shared");
+}
+
 static void test_runs(void)
 {
     struct runs runs = {0};
@@ -80,6 +142,7 @@ static void test_runs(void)
 int main(void)
 {
     test_maps();
+    test_region();
     test_runs();
     printf("native: unit tests passed\n");
     return 0;
