@@ -1,4 +1,5 @@
 /** Composition root: settings → Runtime, after the sandboxes of an earlier daemon were adopted or removed. */
+import { readFileSync } from "node:fs";
 import { mkdir, realpath } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
@@ -13,7 +14,7 @@ import {
   type AcceleratorChoice,
   type Engine,
 } from "@forkd/machine";
-import { Store, type StoredSnapshot } from "@forkd/store";
+import { maxViewSegments, Store, type StoredSnapshot } from "@forkd/store";
 import { Admission } from "./admission/admission.ts";
 import { MemoryEstimates } from "./admission/memory-estimates.ts";
 import { OpenBranches } from "./capture/open-branches.ts";
@@ -66,14 +67,26 @@ const handOutsPerStart = 8;
 /** between two events about denials of one sandbox */
 const deniedEventMs = 1000;
 
+/** A VMM has some hundred mappings beside those of its memory, and a segment in the middle of a file adds two. */
+function viewSegments(): number {
+  try {
+    const allowed = Number(readFileSync("/proc/sys/vm/max_map_count", "latin1"));
+    return Math.min(maxViewSegments, Math.max(0, Math.floor(allowed / 2) - 1000));
+  } catch {
+    return maxViewSegments;
+  }
+}
+
 export function openStore(
   config: RuntimeConfig,
   images: ImageRefs,
   log: Logger,
-  mappedImages: ReadonlyMap<string, string> = new Map(),
+  mapped: Survivors["mapped"] = { images: new Map(), views: new Map() },
 ): Promise<Store> {
   return Store.open(snapshotsDir(config), {
-    mappedImages,
+    mappedImages: mapped.images,
+    mappedViews: mapped.views,
+    maxViewSegments: viewSegments(),
     cacheDir: join(config.dataDir, "cache", "memory"),
     verifiedRecord: { path: join(config.dataDir, "cache", "verified.json"), bootId: hostBootId() },
     cacheLimits: {
@@ -107,7 +120,7 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   const images = new ImageRefs();
   const [engine, store, tscKhz] = await Promise.all([
     QemuEngine.open(config.qemuPath, config.vmmDeadlines, config.jail),
-    openStore(config, images, log, survivors.mappedImages),
+    openStore(config, images, log, survivors.mapped),
     measureTscKhz(agentPath(config)),
   ]);
   const accelerator = await chooseAccelerator(config.accelerator, (candidate) =>

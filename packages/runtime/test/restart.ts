@@ -25,7 +25,7 @@ export async function follow(t: TestContext, before: TestRuntime): Promise<TestR
   );
   await cleanUpStrays(config, nullLogger(), (id) => survivors.claim(id));
   const images = new ImageRefs();
-  const store = await openStore(config, images, nullLogger(), survivors.mappedImages);
+  const store = await openStore(config, images, nullLogger(), survivors.mapped);
   const accelerator = { accelerator: "tcg", reason: "a test" } as const;
   const runtime = createRuntime({ config, log: nullLogger(), engine, store, accelerator, tscKhz, images });
   t.after(() => runtime[Symbol.asyncDispose]());

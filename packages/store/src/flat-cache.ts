@@ -1,17 +1,15 @@
 /**
  * Flat memory images of layered snapshots, `<dir>/<id>`: built from the chain on first use, evicted at any
- * time.
+ * time. Machines map them where they cannot use a view (view-cache.ts).
  *
  * A process trusts an image that it built as long as stat() shows no change. A later process cannot know
  * whether the host crashed in between. Reading the whole file to find out costs as much as building it again,
  * so it removes the image. A machine that still maps the file proves that the host did not crash.
  */
-import { link, mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { link, mkdir, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { copySparse, isErrno, removeTree, SingleFlight, type Logger } from "@forkd/base";
 import { applyLayer } from "./layer.ts";
-import { memoryBytes } from "./manifest.ts";
-
 import type { StoredSnapshot } from "./snapshot.ts";
 import { physicalBytes } from "./sizes.ts";
 import { stampOf, type VerifiedFiles } from "./stamp.ts";
@@ -89,8 +87,7 @@ export class FlatCache {
     return join(this.dir, id);
   }
 
-  /** Returns a new path beside the cached files. The caller adopts or removes the file. */
-  scratch(): string {
+  #scratch(): string {
     const path = join(this.dir, hiddenName(scratchPrefix));
     this.#scratches.add(path);
     return path;
@@ -116,7 +113,7 @@ export class FlatCache {
     const startedAt = performance.now();
     const from = chain[base] ?? head;
     if (from.manifest.files.memory) await verifyMemory(head, from, this.#verified, { signal });
-    const scratch = this.scratch();
+    const scratch = this.#scratch();
     try {
       if (last === 0) await linkOrCopy(whole, scratch);
       else await copySparse(base === last ? whole : this.path(from.id), scratch);
@@ -134,16 +131,6 @@ export class FlatCache {
       this.#scratches.delete(scratch);
     }
     return path;
-  }
-
-  /** Moves an image into the cache that the caller has written to a path from scratch(). */
-  async adopt(snapshot: StoredSnapshot, temporary: string): Promise<void> {
-    const { size } = await stat(temporary);
-    if (size !== memoryBytes(snapshot.manifest)) {
-      throw new Error(`Cannot use the image for "${snapshot.tag}": it has ${size} bytes`);
-    }
-    await this.#install(snapshot, temporary);
-    this.#scratches.delete(temporary);
   }
 
   async #install(snapshot: StoredSnapshot, temporary: string): Promise<void> {

@@ -8,6 +8,8 @@ export { openLayer, type Layer } from "./layer.ts";
 export { finishLayer } from "./finish-layer.ts";
 export { mergeLayers } from "./merge-layers.ts";
 export { mergeDisks } from "./disk-merge.ts";
+export { copyMemory, type MemoryParts } from "./copy-memory.ts";
+export { maxViewSegments, viewNamePattern, type MemoryView } from "./view-cache.ts";
 export type { Evicted } from "./flat-cache.ts";
 export { manifestName } from "./manifest.ts";
 export { stampOf } from "./stamp.ts";

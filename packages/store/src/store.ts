@@ -33,6 +33,7 @@ import {
 } from "./tombstone.ts";
 import { VerifiedRecord, type VerifiedRecordPlace } from "./verified-record.ts";
 import { verifyChain, type VerifyOptions } from "./verify.ts";
+import { maxViewSegments, ViewCache, type MemoryView } from "./view-cache.ts";
 
 /** A tag without a usable snapshot. */
 export type BrokenSnapshot = {
@@ -53,6 +54,10 @@ type StoreOptions = {
   cacheLimits?: CacheLimits;
   /** id → stamp of images that machines map already */
   mappedImages?: ReadonlyMap<string, string>;
+  /** name → stamp of views that machines use already */
+  mappedViews?: ReadonlyMap<string, string>;
+  /** most segments of a view; a snapshot that needs more has a flat image */
+  maxViewSegments?: number;
   /** where verified files are remembered over a restart; default: nowhere */
   verifiedRecord?: VerifiedRecordPlace;
   log?: Logger;
@@ -66,6 +71,7 @@ type StoreParts = {
   verified: VerifiedFiles;
   record: VerifiedRecord | undefined;
   cache: FlatCache;
+  views: ViewCache;
   log: Logger;
 };
 
@@ -75,6 +81,7 @@ export class Store implements AsyncDisposable {
   readonly #verified: VerifiedFiles;
   readonly #record: VerifiedRecord | undefined;
   readonly #cache: FlatCache;
+  readonly #views: ViewCache;
   readonly #images: KeptImages;
   readonly #snapshots = new Map<string, StoredSnapshot>();
   /** tombstones that could not be written to disk */
@@ -85,6 +92,7 @@ export class Store implements AsyncDisposable {
     this.#verified = parts.verified;
     this.#record = parts.record;
     this.#cache = parts.cache;
+    this.#views = parts.views;
     this.#images = new KeptImages(parts.verified, parts.log);
     this.#log = parts.log;
   }
@@ -99,7 +107,13 @@ export class Store implements AsyncDisposable {
     await removeLeftovers(root);
     const limits = options.cacheLimits ?? noLimits;
     const cache = await FlatCache.open(options.cacheDir, limits, verified, log, options.mappedImages);
-    return new Store({ root, verified, record, cache, log });
+    const views = await ViewCache.open(`${options.cacheDir}-views`, {
+      verified,
+      isUsed: limits.isUsed,
+      maxSegments: options.maxViewSegments ?? maxViewSegments,
+      mapped: options.mappedViews ?? new Map(),
+    });
+    return new Store({ root, verified, record, cache, views, log });
   }
 
   /** Remembers the verified files for the next process. */
@@ -277,7 +291,28 @@ export class Store implements AsyncDisposable {
     await verifyChain(chain, this.#verified, options);
   }
 
-  /** Returns the memory file that children map: the snapshot's own, or one in the cache, built if missing. */
+  /**
+   * What children map: the snapshot's own memory file, or a view of the files of its chain. With too many
+   * segments for a view, or without `views`, a flat image in the cache.
+   */
+  async childMemory(
+    snapshot: StoredSnapshot,
+    options: { views: boolean; signal?: AbortSignal | undefined },
+  ): Promise<{ path: string; view?: MemoryView }> {
+    if (options.views && snapshot.manifest.files.memory === undefined) {
+      const source = await this.memorySource(snapshot, options);
+      const view = await this.#views.get(source, options.signal);
+      if (view) return { path: view.path, view };
+    }
+    return { path: await this.flatMemory(snapshot, options) };
+  }
+
+  /** Path of a view that a machine uses. */
+  viewPath(name: string): string {
+    return this.#views.path(name);
+  }
+
+  /** Returns one file of the whole memory: the snapshot's own, or one in the cache, built if missing. */
   async flatMemory(
     snapshot: StoredSnapshot,
     options: { signal?: AbortSignal | undefined } = {},
@@ -286,29 +321,22 @@ export class Store implements AsyncDisposable {
     return this.#cache.get(await this.memorySource(snapshot, options), options.signal);
   }
 
-  /** Returns a new path for a memory image. The caller passes it to adoptFlat() or removes the file. */
-  flatScratch(): string {
-    return this.#cache.scratch();
-  }
-
-  /** Moves the memory image of a layered snapshot into the cache, from a path of flatScratch(). */
-  async adoptFlat(snapshot: StoredSnapshot, temporaryPath: string): Promise<void> {
-    await this.#cache.adopt(snapshot, temporaryPath);
-  }
-
   /** Path of the memory image of a layered snapshot; the file may not exist. */
   flatPath(snapshot: StoredSnapshot): string {
     return this.#cache.path(snapshot.id);
   }
 
-  /** Removes cached images that no machine uses; a dry run only reports them. */
-  evict(options: EvictOptions = {}): Promise<Evicted[]> {
-    return this.#cache.evict(options);
+  /** Removes cached images and views that no machine uses; a dry run only reports them. */
+  async evict(options: EvictOptions = {}): Promise<Evicted[]> {
+    // Views are too small to count against a limit.
+    const views = options.downTo === undefined ? await this.#views.evict(options) : [];
+    return [...(await this.#cache.evict(options)), ...views];
   }
 
-  /** Removes the image of a removed snapshot outside the store. */
-  discardFlat(snapshot: StoredSnapshot): Promise<void> {
-    return this.#cache.discard(snapshot.id);
+  /** Removes image and view of a removed snapshot outside the store. */
+  async discardMemory({ id }: StoredSnapshot): Promise<void> {
+    await this.#cache.discard(id);
+    await this.#views.discard(id);
   }
 
   sizes(snapshot: StoredSnapshot): Promise<SnapshotSizes> {
@@ -364,6 +392,6 @@ export class Store implements AsyncDisposable {
     }
     this.#snapshots.delete(tag);
     await removeTree(trash);
-    if (known) await this.#cache.discard(known.id);
+    if (known) await this.discardMemory(known);
   }
 }

@@ -267,7 +267,13 @@ test("remove() refuses an invalid tag", async (t) => {
   for (const tag of ["../precious", "..", ""]) {
     await rejectsWith(store.remove(tag), "snapshot_not_found", /Cannot find/);
   }
-  assert.deepEqual(await namesIn(join(store.root, "..")), ["cache", "cache/memory", "precious", "snapshots"]);
+  assert.deepEqual(await namesIn(join(store.root, "..")), [
+    "cache",
+    "cache/memory",
+    "cache/memory-views",
+    "precious",
+    "snapshots",
+  ]);
 });
 
 test("sizes() counts own and linked files separately", async (t) => {

@@ -69,7 +69,12 @@ test("a leftover draft with an unreadable record is removed without a tombstone"
   }
   await writeFile(join(store.root, ".draft-file"), "not a directory");
   assert.deepEqual(await failuresIn(await reopen(store)), []);
-  assert.deepEqual(await namesIn(join(store.root, "..")), ["cache", "cache/memory", "snapshots"]);
+  assert.deepEqual(await namesIn(join(store.root, "..")), [
+    "cache",
+    "cache/memory",
+    "cache/memory-views",
+    "snapshots",
+  ]);
 });
 
 test("a published draft has no draft record", async (t) => {

@@ -73,12 +73,14 @@ test("a chain of layers keeps everything below it, can be compacted, and cannot 
     ],
   );
 
-  // Flat images are built again when a fork needs them.
+  // Children use the files of the chain. Their views are made again when a fork needs them.
+  assert.deepEqual(readdirSync(join(daemon.dataDir, "cache/memory")), []);
+  const views = join(daemon.dataDir, "cache/memory-views");
   const dry = await daemon.forkd.gc({ dryRun: true });
   assert.ok(dry.removed.some(({ kind, name }) => kind === "memory" && name === top?.id));
-  assert.ok(existsSync(join(daemon.dataDir, "cache/memory", top?.id ?? "")));
+  assert.ok(readdirSync(views).some((name) => name.startsWith(top?.id ?? "none")));
   assert.ok((await daemon.forkd.gc()).freedBytes > 0);
-  assert.deepEqual(readdirSync(join(daemon.dataDir, "cache/memory")), []);
+  assert.deepEqual(readdirSync(views), []);
   assert.deepEqual(await seenIn("second"), expected);
 
   await snapshots.compact("second", "alone");
@@ -99,14 +101,15 @@ test("a chain of layers keeps everything below it, can be compacted, and cannot 
   assert.deepEqual(await seenIn("alone"), expected);
 });
 
-test("gc() keeps an image that a machine maps", async () => {
+test("gc() keeps the view that a machine uses", async () => {
   await using source = await daemon.forkd.create("tiny");
   await sh(source, "echo here > /root/x");
   const { tag } = await source.branch({ tag: "mapped" });
   await using child = await daemon.forkd.create(tag);
   const { id } = await daemon.forkd.snapshots.info(tag);
   assert.ok((await daemon.forkd.gc()).removed.every(({ name }) => name !== id));
-  assert.ok(existsSync(join(daemon.dataDir, "cache/memory", id)));
+  const views = readdirSync(join(daemon.dataDir, "cache/memory-views"));
+  assert.equal(views.filter((name) => name.startsWith(id)).length, 1);
   assert.equal(await sh(child, "cat /root/x"), "here");
 });
 

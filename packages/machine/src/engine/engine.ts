@@ -67,6 +67,8 @@ export type RestoreSpec = {
   place: MachinePlace;
   /** mapped private: read from here until written */
   memoryFile: string;
+  /** The memory file is a view of these files, which are mapped instead. Needs `memoryViews`. */
+  viewedFiles?: readonly string[] | undefined;
   disk: DiskSpec;
   deviceState: string;
   /** default: hubport */
@@ -82,6 +84,8 @@ export type AttachSpec = {
   process: ProcessId;
   place: MachinePlace;
   memoryFile: string;
+  /** the memory file is a view */
+  isView?: boolean;
   memoryBytes: number;
 };
 
@@ -184,6 +188,8 @@ export interface PreparedMachine extends AsyncDisposable {
 export type Capabilities = {
   /** machines have limitDisk() */
   diskLimits: boolean;
+  /** the memory of a machine can be a view of several files (docs/spec/memory-view.md) */
+  memoryViews: boolean;
 };
 
 export type PrepareOptions = { signal?: AbortSignal | undefined; trace?: Trace | undefined };

@@ -16,7 +16,7 @@ import { AppError, errorMessage } from "@forkd/contract";
 import { z } from "zod";
 import type { Netdev } from "../engine/engine.ts";
 import type { JailFacts, JailOptions, JailVariant, UidRange } from "./facts.ts";
-import { findProgram, isBinary, vmmFiles } from "./vmm-files.ts";
+import { findProgram, isBinary, isDynamic, vmmFiles } from "./vmm-files.ts";
 
 type LaunchFiles = {
   /** read-only in the jail */
@@ -36,6 +36,8 @@ type LaunchSpec = LaunchFiles & {
   readonly netdev: Netdev;
   /** the file that must be opened read-only although the VMM asks for more */
   readonly readOnlyFile?: string | undefined;
+  /** the view that the VMM takes for its memory file; needs `canPreload` */
+  readonly memoryView?: string | undefined;
   readonly kvm: boolean;
   /** size that no file of it may exceed */
   readonly maxFileBytes: number;
@@ -62,11 +64,19 @@ export class Launcher {
   readonly facts: JailFacts;
   /** the VMM as an absolute path */
   readonly program: string;
+  /** whether a library can be preloaded into it for sure */
+  readonly canPreload: boolean;
   readonly #uids: UidRange;
   readonly #files: readonly string[];
 
-  private constructor(facts: JailFacts, program: string, uids: UidRange, files: readonly string[]) {
+  private constructor(
+    facts: JailFacts,
+    { program, canPreload }: { program: string; canPreload: boolean },
+    uids: UidRange,
+    files: readonly string[],
+  ) {
     this.facts = facts;
+    this.canPreload = canPreload;
     this.program = program;
     this.#uids = uids;
     this.#files = files;
@@ -75,29 +85,30 @@ export class Launcher {
   /** Tries what the host allows. Throws `host_not_ready` if a jail is required and none works. */
   static async open(program: string, options: JailOptions): Promise<Launcher> {
     const path = await findProgram(program);
-    if (options.mode === "off") return Launcher.#plain(path, options, ["jail: switched off by the settings"]);
+    const vmm = { program: path, canPreload: await isDynamic(path) };
+    if (options.mode === "off") return Launcher.#plain(vmm, options, ["jail: switched off by the settings"]);
     const { variant, probe, why } = await strongestVariant();
     const isScript = !(await isBinary(path));
     const weak = isScript ? `${path} is a script, which needs the whole system` : why;
     if (isScript || variant === "none") {
       if (options.mode === "require") throw notPossible(weak);
-      return Launcher.#plain(path, options, [`jail: ${weak}`], isScript ? [] : await vmmFiles(path));
+      return Launcher.#plain(vmm, options, [`jail: ${weak}`], isScript ? [] : await vmmFiles(path));
     }
     const missing = Object.entries(probe.reasons).map(([part, reason]) => `${part}: ${reason}`);
     if (variant === "user") missing.unshift("own uid: the daemon does not run as root");
     // Without tproxy no connection would reach the proxy.
     const netdev = !probe.tproxy ? "none" : probe.tap ? "tap" : "slirp";
     const facts: JailFacts = { variant, netdev, missing };
-    return new Launcher(facts, path, options.uids, await vmmFiles(path));
+    return new Launcher(facts, vmm, options.uids, await vmmFiles(path));
   }
 
   static #plain(
-    path: string,
+    vmm: { program: string; canPreload: boolean },
     { uids }: JailOptions,
     missing: readonly string[],
     files: readonly string[] = [],
   ): Launcher {
-    return new Launcher({ variant: "none", netdev: "none", missing }, path, uids, files);
+    return new Launcher({ variant: "none", netdev: "none", missing }, vmm, uids, files);
   }
 
   /** The command that becomes the VMM. */
@@ -117,11 +128,16 @@ export class Launcher {
     if (inJail && unusual.length > 0 && !variables.has("LD_LIBRARY_PATH"))
       variables.set("LD_LIBRARY_PATH", unusual.join(":"));
     const library = nativeTool(preload);
-    if (spec.readOnlyFile !== undefined) {
+    const preloaded = new Map([
+      ["FORKD_READ_ONLY", spec.readOnlyFile],
+      ["FORKD_MEMORY_VIEW", spec.memoryView],
+    ]);
+    for (const [name, path] of preloaded) {
+      if (path === undefined) continue;
       variables.set("LD_PRELOAD", library);
-      variables.set("FORKD_READ_ONLY", spec.readOnlyFile);
+      variables.set(name, path);
     }
-    const read = [...this.#files, ...(spec.readOnlyFile === undefined ? [] : [library]), ...spec.read];
+    const read = [...this.#files, ...(variables.has("LD_PRELOAD") ? [library] : []), ...spec.read];
     const args = [
       ...["--variant", variant],
       ...(variant === "root" ? ["--uids", `${this.#uids.first}:${this.#uids.count}`] : []),

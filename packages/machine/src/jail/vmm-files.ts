@@ -84,6 +84,26 @@ export async function isBinary(path: string): Promise<boolean> {
   return buffer.equals(Buffer.from("\x7fELF", "latin1"));
 }
 
+const programHeaderBytes = 56;
+const interpreterType = 3;
+
+/**
+ * Whether the loader of the system starts the program and so preloads libraries: it does not for a static
+ * program, and for a script it preloads them into the interpreter, not surely into the VMM.
+ */
+export async function isDynamic(path: string): Promise<boolean> {
+  await using file = await open(path, "r");
+  const header = Buffer.alloc(64);
+  await file.read(header, 0, header.length, 0);
+  if (!header.subarray(0, 6).equals(Buffer.from("\x7fELF\x02\x01", "latin1"))) return false;
+  if (header.readUInt16LE(54) !== programHeaderBytes) return false;
+  const table = Buffer.alloc(programHeaderBytes * header.readUInt16LE(56));
+  await file.read(table, 0, table.length, Number(header.readBigUInt64LE(32)));
+  for (let at = 0; at < table.length; at += programHeaderBytes)
+    if (table.readUInt32LE(at) === interpreterType) return true;
+  return false;
+}
+
 function isExecutable(path: string): Promise<boolean> {
   return can(path, constants.X_OK);
 }

@@ -13,6 +13,8 @@ export type CaptureOptions = {
   process: ProcessId;
   /** the VMM maps all of it privately */
   memoryFile: string;
+  /** the memory file is a view, and the VMM maps the files that it names */
+  isView?: boolean;
   memoryBytes: number;
   /** must not exist */
   layerPath: string;
@@ -40,7 +42,7 @@ export class MemoryCapture implements AsyncDisposable {
       [
         "capture",
         ...["--pid", String(options.process.pid)],
-        ...["--memory", options.memoryFile],
+        ...[options.isView === true ? "--view" : "--memory", options.memoryFile],
         ...["--bytes", String(options.memoryBytes)],
         ...["--layer", options.layerPath],
         ...(options.direct ? ["--direct"] : []),

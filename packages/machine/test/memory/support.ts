@@ -72,6 +72,14 @@ export class Mapper {
     return new Mapper(talker, file, bytes);
   }
 
+  /** A process that has its memory from a view, by the preloaded library. */
+  static async onView(t: TestContext, view: string, bytes: number, how = ""): Promise<Mapper> {
+    const [program = "", ...args] = viewCommand(view, bytes, how);
+    const talker = new Talker(t, program, args);
+    assert.equal(await talker.line(), "ready");
+    return new Mapper(talker, view, bytes);
+  }
+
   async #do(line: string): Promise<void> {
     assert.equal(await this.#talker.ask(line), "done");
   }
@@ -98,6 +106,11 @@ export class Mapper {
   kill(): Promise<void> {
     return this.#talker.kill();
   }
+}
+
+export function viewCommand(view: string, bytes: number, how = ""): string[] {
+  const variables = [`LD_PRELOAD=${nativeTool("libforkd-preload.so")}`, `FORKD_MEMORY_VIEW=${view}`];
+  return ["/usr/bin/env", ...variables, nativeTool("test-mapper-dynamic"), view, String(bytes), how];
 }
 
 /** A memory file in which every page is different. */

@@ -14,7 +14,7 @@ import {
   type BranchResult,
   type ForkEntry,
 } from "@forkd/contract";
-import { removeTree, Scope, within } from "@forkd/base";
+import { Scope, within } from "@forkd/base";
 import { physicalBytes, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
 import { limitsOf } from "../admission/limits.ts";
 import { collapseIfLong } from "./disk-chain.ts";
@@ -168,21 +168,16 @@ async function write(
 ): Promise<StoredSnapshot> {
   const { draft, sandbox, signal } = work;
   const { base, source, instant, pauseMs } = captured;
-  const request = { sandbox, source, base, instant, pauseMs, flat: true, signal };
-  const flat = await writeInstant(runtime, draft, request).catch((error: unknown) => {
+  const request = { sandbox, source, base, instant, pauseMs, signal };
+  await writeInstant(runtime, draft, request).catch((error: unknown) => {
     work.entry.failed(toAppError(error).message);
     throw error;
   });
-  try {
-    if (base.mode !== "full" && base.parent) await requireParent(runtime, base.parent);
-    const snapshot = await draft.publish();
-    if (flat !== undefined) await adopt(runtime, snapshot, flat);
-    runtime.compaction.consider(snapshot);
-    work.entry.published();
-    return snapshot;
-  } finally {
-    if (flat !== undefined) await removeTree(flat);
-  }
+  if (base.mode !== "full" && base.parent) await requireParent(runtime, base.parent);
+  const snapshot = await draft.publish();
+  runtime.compaction.consider(snapshot);
+  work.entry.published();
+  return snapshot;
 }
 
 /** The parent of an open branch cannot be removed, except by force. */
@@ -197,22 +192,6 @@ async function requireParent(
     `The branch was given up: its parent "${parent.tag}" was removed or replaced meanwhile`,
     { details: { tag: parent.tag } },
   );
-}
-
-/**
- * Without the flat image the snapshot is complete; its first child would only wait for the image to be
- * written again.
- */
-async function adopt(
-  runtime: Pick<Runtime, "log" | "store">,
-  snapshot: StoredSnapshot,
-  flat: string,
-): Promise<void> {
-  try {
-    await runtime.store.adoptFlat(snapshot, flat);
-  } catch (error) {
-    runtime.log.warn({ event: "branch.adopt", tag: snapshot.tag, error });
-  }
 }
 
 function modeOf({ mode, diff }: BranchRequest): BranchMode {

@@ -3,9 +3,17 @@
  * layer can be added, the whole memory is saved instead: a chain at its limit refuses neither a branch nor a
  * pause.
  */
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import { removeTree } from "@forkd/base";
 import { AppError, type BranchMode } from "@forkd/contract";
-import { maxChainDepth, maxLineage, snapshotFile, type Draft, type StoredSnapshot } from "@forkd/store";
+import {
+  maxChainDepth,
+  maxLineage,
+  snapshotFile,
+  type Draft,
+  type MemoryParts,
+  type StoredSnapshot,
+} from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -19,8 +27,8 @@ export type LayerBase = AsyncDisposable & {
   mode: BranchMode;
   /** the tagged snapshot that a layer names as its parent; a saved state with all of its memory has none */
   parent: { tag: string; id: string } | undefined;
-  /** file that the machine maps */
-  flat: string;
+  /** with mode full, the memory that the machine started from, as links in the draft */
+  memory: MemoryParts | undefined;
   /** layer of the saved state, if the machine was started from one: the new layer is merged with it */
   lower: string | undefined;
 };
@@ -58,12 +66,43 @@ async function pin(
     await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));
     const lower = isPrivate && possible !== "full" ? join(draft.dir, ".layer-lower") : undefined;
     if (lower !== undefined) await draft.share(lower, snapshotFile(own, "layer"));
-    const mapped = await runtime.store.flatMemory(own);
-    const link = join(draft.dir, ".flat-base");
-    const flat = (await draft.link(link, mapped)) ? link : mapped;
-    return { own, mode: possible, parent, flat, lower, [Symbol.asyncDispose]: async () => release() };
+    const memory = possible === "full" ? await pinMemory(runtime, draft, own) : undefined;
+    return { own, mode: possible, parent, memory, lower, [Symbol.asyncDispose]: async () => release() };
   } catch (error) {
     release();
     throw error;
   }
+}
+
+/** Prefix of the links to files of the base, which are removed before the snapshot is sealed. */
+const pinnedPrefix = ".memory-";
+
+/** The files stay usable even if their snapshots are removed meanwhile. */
+async function pinMemory(
+  { store }: Pick<Runtime, "store">,
+  draft: Draft,
+  own: StoredSnapshot,
+): Promise<MemoryParts> {
+  await store.verify(own);
+  const { chain, whole } = await store.memorySource(own);
+  const pin = async (name: string, path: string): Promise<string> => {
+    const link = join(draft.dir, `${pinnedPrefix}${name}`);
+    return (await draft.link(link, path)) ? link : path;
+  };
+  const owners = chain.slice(0, -1).toReversed();
+  return {
+    whole: await pin("whole", whole),
+    layers: await Promise.all(
+      owners.map(async (owner, index) => ({
+        path: await pin(String(index), snapshotFile(owner, "layer")),
+        digest: owner.manifest.files.layer?.digest ?? "",
+      })),
+    ),
+  };
+}
+
+/** Removes the links that pinBase() has made in the draft. */
+export async function unpin(draft: Draft, { lower, memory }: LayerBase): Promise<void> {
+  const paths = [lower, memory?.whole, ...(memory?.layers ?? []).map(({ path }) => path)];
+  for (const path of paths) if (path !== undefined && dirname(path) === draft.dir) await removeTree(path);
 }

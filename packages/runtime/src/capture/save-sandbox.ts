@@ -62,7 +62,6 @@ export async function saveSandbox(
       base,
       instant,
       pauseMs: instant.pauseMs,
-      flat: false,
       signal,
     });
     sandbox.requireAlive();
@@ -97,7 +96,7 @@ export async function removeSavedState(
 ): Promise<void> {
   try {
     await removeTree(snapshot.dir);
-    await runtime.store.discardFlat(snapshot);
+    await runtime.store.discardMemory(snapshot);
   } catch (error) {
     runtime.log.warn({ event: "state.remove", sandbox: snapshot.tag, error });
   }

@@ -7,8 +7,9 @@
  */
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { copySparse, removeTree } from "@forkd/base";
+import { removeTree } from "@forkd/base";
 import {
+  copyMemory,
   finishLayer,
   memoryBytes,
   mergeLayers,
@@ -26,7 +27,7 @@ import { forkdVersion } from "../version.ts";
 import { inheritedRequirement } from "../verify/requirement.ts";
 import { shortenDisk } from "./disk-chain.ts";
 import type { Instant } from "./instant.ts";
-import type { LayerBase } from "./layer-base.ts";
+import { unpin, type LayerBase } from "./layer-base.ts";
 import { round } from "./stopwatch.ts";
 
 type WriteRequest = {
@@ -36,83 +37,44 @@ type WriteRequest = {
   instant: Instant;
   /** pause in milliseconds, for the manifest */
   pauseMs: number;
-  /** also write the flat image that children map */
-  flat: boolean;
   signal?: AbortSignal | undefined;
 };
 
-/** Returns the path of the temporary flat image, which the store adopts when the snapshot is published. */
 export async function writeInstant(
-  runtime: Pick<Runtime, "engine" | "log" | "store">,
+  runtime: Pick<Runtime, "engine" | "log">,
   draft: Draft,
   request: WriteRequest,
-): Promise<string | undefined> {
+): Promise<void> {
   const { instant, base, sandbox, signal } = request;
   await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
   // A layer without writes was linked before the pause but is not part of the disk.
   await removeTree(draft.diskPath(instant.disks.length));
-  let flat: string | undefined;
-  try {
-    if (base.mode === "full") {
-      await copySparse(base.flat, draft.path("memory"));
-      await instant.capture.apply(draft.path("memory"));
-      await removeTree(draft.path("layer"));
-    } else {
-      flat = request.flat ? runtime.store.flatScratch() : undefined;
-      await writeLayer(draft, request, flat === undefined ? undefined : { from: base.flat, to: flat });
-    }
-    signal?.throwIfAborted();
-    const isShortened = await shortenDisk(draft, instant.disks.length, signal);
-    const known = knownDigests(draft, request, isShortened);
-    const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
-    for (const [index, path] of isShortened ? [] : instant.disks.entries()) {
-      const digest = sealed.manifest.files.disks[index];
-      if (digest) request.source.addFrozen(path, digest);
-    }
-    for (const path of [base.lower, join(draft.dir, ".flat-base")])
-      if (path !== undefined) await removeTree(path);
-    runtime.log.debug({ event: "branch.sealed", sandbox: sandbox.id, tag: draft.tag });
-    return flat;
-  } catch (error) {
-    if (flat !== undefined) await removeTree(flat);
-    throw error;
+  if (base.memory) {
+    await copyMemory(base.memory, draft.path("memory"), { signal });
+    await instant.capture.apply(draft.path("memory"));
+    await removeTree(draft.path("layer"));
+  } else await writeLayer(draft, request);
+  signal?.throwIfAborted();
+  const isShortened = await shortenDisk(draft, instant.disks.length, signal);
+  const known = knownDigests(draft, request, isShortened);
+  const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
+  for (const [index, path] of isShortened ? [] : instant.disks.entries()) {
+    const digest = sealed.manifest.files.disks[index];
+    if (digest) request.source.addFrozen(path, digest);
   }
+  await unpin(draft, base);
+  runtime.log.debug({ event: "branch.sealed", sandbox: sandbox.id, tag: draft.tag });
 }
 
-async function writeLayer(
-  draft: Draft,
-  { instant, base, signal }: WriteRequest,
-  flat: { from: string; to: string } | undefined,
-): Promise<void> {
-  const work: Promise<unknown>[] = [];
-  const begin = <T>(part: Promise<T>): Promise<T> => {
-    work.push(part);
-    // The failure is reported where the part is awaited.
-    part.catch(() => undefined);
-    return part;
-  };
-  let digest: string;
-  try {
-    const copied = flat && begin(copySparse(flat.from, flat.to));
-    const { pages, extents } = await begin(instant.capture.write());
-    const finished = begin(
-      finishLayer(draft.path("layer"), {
-        memoryBytes: memoryBytes(base.own.manifest),
-        pages,
-        extents,
-        ...(signal && { signal }),
-      }),
-    );
-    if (flat) {
-      await copied;
-      await instant.capture.apply(flat.to);
-    }
-    ({ digest } = await finished);
-  } finally {
-    // Nothing may write to files that the caller is about to remove.
-    await Promise.allSettled(work);
-  }
+async function writeLayer(draft: Draft, { instant, base, signal }: WriteRequest): Promise<void> {
+  const { pages, extents } = await instant.capture.write();
+  const { digest } = await finishLayer(draft.path("layer"), {
+    memoryBytes: memoryBytes(base.own.manifest),
+    pages,
+    extents,
+    ...(signal && { signal }),
+  });
   if (base.lower === undefined) return;
   const upperPath = join(draft.dir, ".layer-upper");
   await rename(draft.path("layer"), upperPath);

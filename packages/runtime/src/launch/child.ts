@@ -128,7 +128,7 @@ function machineFacts({
   machine,
   paths,
   snapshot,
-  imageStamp,
+  image,
 }: Omit<PreparedLaunch, "machine"> & { machine: { process: ProcessId } }): MachineFacts {
-  return { number, process: machine.process, socketDir: paths.socketDir, base: snapshot, imageStamp };
+  return { number, process: machine.process, socketDir: paths.socketDir, base: snapshot, image };
 }

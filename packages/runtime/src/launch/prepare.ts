@@ -7,10 +7,18 @@ import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { isErrno, removeTree, Scope, type Trace } from "@forkd/base";
 import { createOverlay, shapeOf, type DiskLayer } from "@forkd/machine";
-import { manifestName, snapshotDisks, snapshotFile, stampOf, type StoredSnapshot } from "@forkd/store";
+import {
+  manifestName,
+  snapshotDisks,
+  snapshotFile,
+  stampOf,
+  type MemoryView,
+  type StoredSnapshot,
+} from "@forkd/store";
 import { groupName } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
 import { sandboxHome, sandboxPaths, type SandboxHome, type SandboxPaths } from "../sandbox/paths.ts";
+import type { MappedImage } from "../sandbox/record.ts";
 import type { PreparedLaunch } from "./prepared.ts";
 
 /** Makes the directories that a sandbox keeps for its whole life. The scope removes them. */
@@ -93,12 +101,13 @@ export async function prepareMachine(
   await using scope = new Scope();
   const { manifest } = snapshot;
   scope.defer(runtime.images.hold(snapshot.id));
-  const memoryFile = await runtime.store.flatMemory(snapshot, signal ? { signal } : {});
+  const views = runtime.engine.capabilities.memoryViews;
+  const memory = await runtime.store.childMemory(snapshot, { views, signal });
   const paths = await makePlace(runtime, id, number, scope);
   await createOverlay(paths.overlay, manifest.files.rootfs.bytes);
   await keepManifest(snapshot, paths.dir);
   trace?.mark("files");
-  const imageStamp = manifest.files.layer ? await stampOf(memoryFile) : undefined;
+  const image = manifest.files.layer ? await mappedImage(memory) : undefined;
   const machine = scope.use(
     await runtime.engine.prepare(
       {
@@ -108,7 +117,8 @@ export async function prepareMachine(
           accelerator: manifest.machine.accelerator,
         }),
         place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
-        memoryFile,
+        memoryFile: memory.path,
+        viewedFiles: memory.view?.files,
         disk: { overlay: paths.overlay, backing: backingOf(snapshot) },
         deviceState: snapshotFile(snapshot, "devices"),
         spareSlirp: manifest.machine.slirp === true,
@@ -126,5 +136,10 @@ export async function prepareMachine(
     });
   }
   trace?.mark("prepared");
-  return { id, number, snapshot, paths, machine, slot, imageStamp, scope: scope.keep() };
+  return { id, number, snapshot, paths, machine, slot, image, scope: scope.keep() };
+}
+
+async function mappedImage(memory: { path: string; view?: MemoryView }): Promise<MappedImage | undefined> {
+  const stamp = memory.view?.stamp ?? (await stampOf(memory.path));
+  return stamp === undefined ? undefined : { stamp, view: memory.view?.name };
 }

@@ -3,6 +3,7 @@ import { Scope } from "@forkd/base";
 import type { AgentClient, Machine, PausedMachine, PreparedMachine } from "@forkd/machine";
 import type { StoredSnapshot } from "@forkd/store";
 import type { MachineSlot } from "../network/network.ts";
+import type { MappedImage } from "../sandbox/record.ts";
 import type { GuestIdentity, SandboxHome, SandboxPaths } from "../sandbox/paths.ts";
 import type { WarmKernel } from "./warm-kernel.ts";
 
@@ -15,8 +16,8 @@ export type PreparedLaunch = {
   machine: PreparedMachine;
   /** its network, which allows nothing yet */
   slot: MachineSlot;
-  /** stamp of the flat image, if the machine maps one */
-  imageStamp: string | undefined;
+  /** the flat image or view that the machine maps, if it maps one */
+  image: MappedImage | undefined;
   scope: Scope;
 };
 

@@ -106,7 +106,7 @@ export function sandboxMachine(
     paths: launch.paths,
     slot: launch.slot,
     kernels: new Map(kernels.map((kernel) => [kernel.language, kernel])),
-    imageStamp: launch.imageStamp,
+    image: launch.image,
     scope: scope.keep(),
     readyMs: performance.now() - askedAt,
     notEnforced: notEnforceable(runtime, limits),

@@ -165,15 +165,12 @@ async function attachMachine(
 ): Promise<void> {
   const { base, paths } = live;
   try {
-    const memoryFile = base.manifest.files.memory
-      ? snapshotFile(base, "memory")
-      : runtime.store.flatPath(base);
     if (!(await runtime.engine.canAttach(paths)))
       throw new AppError("engine_failed", `its sockets were removed from ${paths.socketDir}`);
     const machine = await runtime.engine.attach({
       process: live.process,
       place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
-      memoryFile,
+      ...mappedBy(runtime, live),
       memoryBytes: memoryBytes(base.manifest),
     });
     const { limits } = sandbox.facts;
@@ -199,6 +196,16 @@ async function attachMachine(
     for (const dir of [paths.socketDir, paths.dir]) await removeTree(dir);
     markLost(runtime, sandbox, { reason: { text }, console: "" });
   }
+}
+
+/** The file that the machine maps, or the view of the files that it maps. */
+function mappedBy(
+  { store }: Pick<Runtime, "store">,
+  { base, record }: LiveMachine,
+): { memoryFile: string; isView: boolean } {
+  if (record.view !== undefined) return { memoryFile: store.viewPath(record.view), isView: true };
+  const memoryFile = base.manifest.files.memory ? snapshotFile(base, "memory") : store.flatPath(base);
+  return { memoryFile, isView: false };
 }
 
 /** At most a whole time to live from now, even if the wall clock was ahead when the record was written. */
@@ -242,7 +249,7 @@ function sandboxMachine(
     agent,
     slot,
     kernels: new Map(),
-    imageStamp: record.image_stamp,
+    image: record.image_stamp === undefined ? undefined : { stamp: record.image_stamp, view: record.view },
     scope,
     readyMs: 0,
     from: "start",

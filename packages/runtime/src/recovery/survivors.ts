@@ -62,15 +62,17 @@ export class Survivors {
     return { hasRecord: true, machine: { number, pid } };
   }
 
-  /** Stamps of the flat images that running machines map, by snapshot id. */
-  get mappedImages(): Map<string, string> {
-    const images = new Map<string, string>();
+  /** Stamps of what running machines map: of flat images by snapshot id, of views by name. */
+  get mapped(): { images: Map<string, string>; views: Map<string, string> } {
+    const [images, views] = [new Map<string, string>(), new Map<string, string>()];
     for (const survivor of this.all.values()) {
       if (survivor.kind !== "live") continue;
       const { record, base } = survivor.machine;
-      if (record.image_stamp !== undefined) images.set(base.id, record.image_stamp);
+      if (record.image_stamp === undefined) continue;
+      if (record.view === undefined) images.set(base.id, record.image_stamp);
+      else views.set(record.view, record.image_stamp);
     }
-    return images;
+    return { images, views };
   }
 }
 

@@ -5,7 +5,7 @@
  * killed.
  */
 import { basename, dirname, join } from "node:path";
-import { maxLineage } from "@forkd/store";
+import { maxLineage, viewNamePattern } from "@forkd/store";
 import { z } from "zod";
 import { isErrno, readJson, UnsafeFile } from "@forkd/base";
 import { hostBootId } from "@forkd/machine";
@@ -46,8 +46,10 @@ const machineSchema = z.strictObject({
   socket_dir: z.string(),
   /** what it started from: a tagged snapshot, or with `state` a saved state of this sandbox */
   base: z.strictObject({ tag: z.string(), stamp: z.string(), state: stateName.optional() }),
-  /** stamp of the flat image that it maps, if it maps one */
+  /** stamp of the flat image or view that it maps, if it maps one */
   image_stamp: z.string().optional(),
+  /** name of the view */
+  view: z.string().regex(viewNamePattern).optional(),
 });
 export type MachineRecord = z.output<typeof machineSchema>;
 
@@ -121,7 +123,15 @@ export type MachineFacts = {
   process: { pid: number; startTime: number };
   socketDir: string;
   base: { tag: string; stamp: string; dir: string };
-  imageStamp: string | undefined;
+  image: MappedImage | undefined;
+};
+
+/** What a machine maps if its snapshot does not have its whole memory in one file. */
+export type MappedImage = {
+  /** of the flat image, or of the view */
+  stamp: string;
+  /** name of the view in the store; absent for a flat image */
+  view: string | undefined;
 };
 
 /** The parts of a record that change during the life of a sandbox. */
@@ -199,7 +209,8 @@ function machineRecord(machine: MachineFacts, home: SandboxHome): MachineRecord 
       stamp: base.stamp,
       ...(dirname(base.dir) === home.dir && { state: basename(base.dir) }),
     },
-    ...(machine.imageStamp !== undefined && { image_stamp: machine.imageStamp }),
+    ...(machine.image && { image_stamp: machine.image.stamp }),
+    ...(machine.image?.view !== undefined && { view: machine.image.view }),
   };
 }
 

@@ -20,7 +20,7 @@ import type { SandboxNetwork } from "../network/sandbox-network.ts";
 import type { SandboxPaths } from "./paths.ts";
 import type { WarmKernel } from "../launch/warm-kernel.ts";
 import type { EndReason, Loss } from "./exit-reason.ts";
-import type { MachineFacts } from "./record.ts";
+import type { MachineFacts, MappedImage } from "./record.ts";
 
 type SandboxMachineParts = {
   number: number;
@@ -30,8 +30,8 @@ type SandboxMachineParts = {
   agent: AgentClient;
   slot: MachineSlot;
   kernels: Map<Language, WarmKernel>;
-  /** stamp of the flat image that it maps, if it maps one */
-  imageStamp: string | undefined;
+  /** the flat image or view that it maps, if it maps one */
+  image: MappedImage | undefined;
   scope: Scope;
   readyMs: number;
   /** whether it waited in the pool until it was handed out, or was started for its sandbox */
@@ -72,7 +72,7 @@ export class SandboxMachine implements AsyncDisposable {
   /** digests of the disk layers that it has frozen, by path */
   readonly #frozen = new Map<string, FileDigest>();
   #overlays: number;
-  readonly #imageStamp: string | undefined;
+  readonly #image: MappedImage | undefined;
   /** resolves when the VMM has exited or the agent has closed its connection; never rejects */
   readonly ended: Promise<Loss>;
   readonly #scope: Scope;
@@ -90,7 +90,7 @@ export class SandboxMachine implements AsyncDisposable {
     this.from = parts.from;
     this.notEnforced = parts.notEnforced ?? [];
     this.#scope = parts.scope;
-    this.#imageStamp = parts.imageStamp;
+    this.#image = parts.image;
     this.#overlays = parts.overlays ?? 1;
     const machineEnd = parts.machine.exited.then((exit): Loss => ({
       reason: parts.diagnose?.(exit) ?? { text: exit.text },
@@ -192,7 +192,7 @@ export class SandboxMachine implements AsyncDisposable {
       process: this.machine.process,
       socketDir: this.paths.socketDir,
       base: this.base,
-      imageStamp: this.#imageStamp,
+      image: this.#image,
     };
   }
 

@@ -69,7 +69,7 @@ const firstPid = 2 ** 22 + 1;
 export class FakeEngine implements Engine {
   readonly name = "fake";
   readonly version = "1.2.3";
-  readonly capabilities = { diskLimits: false };
+  readonly capabilities = { diskLimits: false, memoryViews: false };
   /** in order of asking, without those that failed to prepare */
   readonly machines: FakeMachine[] = [];
   /** what the next machines do, by their number from 0 */

@@ -57,7 +57,6 @@ test("branch() makes a layer over the source's snapshot, and children that conti
     "save",
     "resume",
     "write",
-    "apply",
   ]);
   const snapshot = await runtime.store.get("b");
   const flat = await readFile(await runtime.store.flatMemory(snapshot));
@@ -76,11 +75,16 @@ test("branch() takes memory again when the devices moved under it", async (t) =>
   assert.equal(await readFile(join(from.runtime.store.root, "b", "devices"), "utf8"), "c");
 });
 
+/** Only a branch with all of the memory applies the captured pages to a file. */
+function requestFor({ sandbox }: Source, step: CaptureStep) {
+  return branchRequest(sandbox.id, { tag: "b", ...(step === "apply" && { mode: "full" as const }) });
+}
+
 for (const step of captureSteps.filter((each) => each !== "resume")) {
   test(`branch() that fails at "${step}" leaves a running source and nothing else`, async (t) => {
     const script: Script = { fail: { step, error: new Error(`no ${step}`) } };
     const from = await openSource(t, script);
-    await assert.rejects(branch(from.runtime, branchRequest(from.sandbox.id, { tag: "b" }), context), /no /);
+    await assert.rejects(branch(from.runtime, requestFor(from, step), context), /no /);
     await assertUndone(from, "b");
     delete script.fail;
     assert.equal(
@@ -101,7 +105,7 @@ for (const step of captureSteps.filter((each) => each !== "resume")) {
       step === "write" || step === "apply"
         ? (["engine_failed", /QEMU ended/] as const)
         : (["sandbox_dead", /it is dead \(killed\)/] as const);
-    const branching = branch(from.runtime, branchRequest(from.sandbox.id, { tag: "b" }), context);
+    const branching = branch(from.runtime, requestFor(from, step), context);
     await rejectsWith(branching, code, message);
     await until("the sandbox is dead", () => from.sandbox.isDead);
     assert.deepEqual(await drafts(from), []);

@@ -45,12 +45,13 @@ const statusSchema = z.looseObject({ status: z.string() });
 export class QemuEngine implements Engine {
   readonly name = "qemu";
   readonly version: string;
-  readonly capabilities: Capabilities = { diskLimits: true };
+  readonly capabilities: Capabilities;
   readonly #launcher: Launcher;
   readonly #deadlines: VmmDeadlines;
 
   private constructor(launcher: Launcher, version: string, deadlines: VmmDeadlines) {
     this.#launcher = launcher;
+    this.capabilities = { diskLimits: true, memoryViews: launcher.canPreload };
     this.version = version;
     this.#deadlines = deadlines;
   }
@@ -96,13 +97,14 @@ export class QemuEngine implements Engine {
   }
 
   async prepare(spec: RestoreSpec, { signal, trace }: PrepareOptions = {}): Promise<PreparedMachine> {
-    const { place, memoryFile, disk } = spec;
+    const { place, memoryFile, viewedFiles, disk } = spec;
     const netdev = this.#connection();
     const running = await this.#spawn(spec, {
       args: restoreArgs({ ...spec, netdev }, this.version),
       own: [disk.overlay, place.consolePath],
-      read: [memoryFile],
+      read: [memoryFile, ...(viewedFiles ?? [])],
       readOnlyFile: opensReadOnly(this.version) ? undefined : memoryFile,
+      memoryView: viewedFiles && memoryFile,
       inherited: [spec.deviceState],
       netdev,
       isBackground: spec.isBackground,
@@ -119,7 +121,7 @@ export class QemuEngine implements Engine {
     return { kind: netdev === "slirp" ? "slirp" : "hubport" };
   }
 
-  async attach({ process: id, place, memoryFile, memoryBytes }: AttachSpec): Promise<Machine> {
+  async attach({ process: id, place, memoryFile, isView, memoryBytes }: AttachSpec): Promise<Machine> {
     const path = `${place.socketDir}/${controlSocket}`;
     if (!isAlive(id)) throw new AppError("engine_failed", `Process ${id.pid} has ended`);
     const { commandMs } = this.#deadlines;
@@ -153,7 +155,7 @@ export class QemuEngine implements Engine {
     const owned = new Scope();
     owned.use(process);
     owned.defer(() => void agent.destroy());
-    const memory = { path: memoryFile, bytes: memoryBytes };
+    const memory = { path: memoryFile, isView: isView === true, bytes: memoryBytes };
     const launcher = this.#launcher;
     const parts = { process, qmp, scope: owned, memory, disk, launcher };
     return new QemuMachine({ ...parts, agentSocket: agent, given: [], jail: jailOf(id.pid) });
@@ -193,6 +195,7 @@ export class QemuEngine implements Engine {
       keep: [descriptors.control, ...launch.inherited.map((_, index) => descriptors.deviceState + index)],
       netdev: launch.netdev,
       readOnlyFile: launch.readOnlyFile,
+      memoryView: launch.memoryView,
       kvm: shape.accelerator === "kvm",
       // A parent also makes its memory file.
       maxFileBytes: Math.max(await diskBytes(disk), shape.memoryMib * 1024 * 1024) + extraFileBytes,
@@ -227,7 +230,11 @@ export class QemuEngine implements Engine {
         qmp,
         agentSocket: socket,
         scope: scope.keep(),
-        memory: { path: memoryFile, bytes: shape.memoryMib * 1024 * 1024 },
+        memory: {
+          path: memoryFile,
+          isView: launch.memoryView !== undefined,
+          bytes: shape.memoryMib * 1024 * 1024,
+        },
         disk: QemuDisk.fresh(disk, executeIn(process, qmp), qmp),
         launcher,
         given,
@@ -247,6 +254,7 @@ type Launch = {
   /** files that it reads, beside the layers of its disk */
   read: readonly string[];
   readOnlyFile?: string | undefined;
+  memoryView?: string | undefined;
   /** files that it gets as descriptors */
   inherited: readonly string[];
   netdev: Netdev;

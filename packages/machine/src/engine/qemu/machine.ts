@@ -26,7 +26,7 @@ export type Running = {
   qmp: QmpClient;
   agentSocket: Socket;
   scope: Scope;
-  memory: { path: string; bytes: number };
+  memory: { path: string; isView: boolean; bytes: number };
   disk: QemuDisk;
   launcher: Launcher;
   /** files that it was given to write to */
@@ -122,6 +122,7 @@ export class QemuMachine extends QemuProcess implements Machine {
     return MemoryCapture.arm({
       process: this.process,
       memoryFile: memory.path,
+      isView: memory.isView,
       memoryBytes: memory.bytes,
       layerPath,
       direct,
