@@ -41,6 +41,7 @@ for (const type of eventTypes)
 const allowed = new Map([
   ["FORKD_SANDBOX_ID", "a variable that every process of a guest has"],
   ["FORKD_INDEX", "a variable that every process of a guest has"],
+  ["FORKD_MEMORY_VIEW", "a variable of a VMM, which names the view of its memory to its preloaded library"],
   ["FORKD_READ_ONLY", "a variable of a VMM, which names the memory file to its preloaded library"],
   ["forkd secrets", "the label of a key (egress/secrets/cipher.ts), not the verb"],
 ]);

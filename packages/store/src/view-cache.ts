@@ -34,7 +34,7 @@ export type MemoryView = {
 
 type Known = MemoryView & { stamps: readonly string[] };
 
-export type ViewOptions = {
+type ViewOptions = {
   verified: VerifiedFiles;
   /** whether a machine uses a view of the snapshot with this id, or is about to */
   isUsed: (id: string) => boolean;
