@@ -31,6 +31,8 @@ void descriptors_reserve(const struct options *options)
         reserve(options->listeners[i].fd);
     if (options->net == NET_TAP)
         reserve(options->tap);
+    if (options->track)
+        reserve(options->track);
 }
 
 void descriptors_place(int fd, int number)
@@ -54,7 +56,7 @@ static void close_range_between(unsigned first, unsigned last)
 
 static bool is_passed_on(const struct options *options, int fd)
 {
-    if (options->net == NET_TAP && options->tap == fd)
+    if ((options->net == NET_TAP && options->tap == fd) || options->track == fd)
         return true;
     for (size_t i = 0; i < options->keep_count; i++)
         if (options->keep[i] == fd)

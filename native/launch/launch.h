@@ -48,6 +48,7 @@ struct options {
     size_t place_count;
     enum net net;
     int tap; /* descriptor number for the program */
+    int track; /* the same; 0: not given, or there is no device */
     char **env; /* ends with NULL */
     size_t env_count;
     uint64_t file_bytes, files, threads; /* UNLIMITED: not given */
@@ -69,6 +70,10 @@ void descriptors_place(int fd, int number);
 /* Closes everything but 0-2, the kept and the made descriptors. */
 void descriptors_close(const struct options *options);
 void listeners_make(const struct options *options);
+
+/* track.c */
+
+void track_open(struct options *options);
 
 /* namespaces.c */
 

@@ -30,6 +30,7 @@ int main(int argc, char **argv)
     uid_t uid = options.variant == VARIANT_ROOT ? options.uid_first + (uint32_t)getpid() % options.uid_count : geteuid();
     descriptors_reserve(&options);
     listeners_make(&options);
+    track_open(&options);
     if (options.variant == VARIANT_ROOT)
         files_own(&options, uid);
     if (options.variant != VARIANT_NONE) {

@@ -137,7 +137,11 @@ static void read_option(struct options *options, const char *option, char *value
         read_place(options, option, value, ACCESS_DEVICE);
     else if (strcmp(option, "--net") == 0)
         read_net(options, value);
-    else if (strcmp(option, "--env") == 0) {
+    else if (strcmp(option, "--track") == 0) {
+        options->track = descriptor(option, value, &end);
+        if (*end)
+            refuse("--track \"%s\" is not a number", value);
+    } else if (strcmp(option, "--env") == 0) {
         if (!strchr(value, '='))
             refuse("--env \"%s\" is not NAME=VALUE", value);
         options->env[options->env_count++] = value;
@@ -161,14 +165,12 @@ static void check_numbers(const struct options *options)
     bool used[FD_MAX + 1] = {false};
     for (size_t i = 0; i < options->keep_count; i++)
         used[options->keep[i]] = true;
-    for (size_t i = 0; i <= options->listener_count; i++) {
-        bool last = i == options->listener_count;
-        if (last && options->net != NET_TAP)
-            continue;
-        int fd = last ? options->tap : options->listeners[i].fd;
+    for (size_t i = 0; i < options->listener_count + 2; i++) {
+        int own[] = {options->net == NET_TAP ? options->tap : 0, options->track};
+        int fd = i < 2 ? own[i] : options->listeners[i - 2].fd;
         if (used[fd])
             refuse("descriptor %d is given twice", fd);
-        used[fd] = true;
+        used[fd] = fd != 0;
     }
 }
 
