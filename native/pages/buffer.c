@@ -91,3 +91,25 @@ void buffer_resize(struct buffer *buffer, uint64_t pages)
         populate(buffer->base + had * PAGE, (pages - had) * PAGE);
     }
 }
+
+bool buffer_place(struct buffer *buffer, uint64_t pages)
+{
+    void *base = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return false;
+    buffer->base = base;
+    buffer->pages = pages;
+    buffer->placed = true;
+    return true;
+}
+
+void buffer_expect(uint64_t pages)
+{
+    if (pages > 0)
+        check_available(pages * PAGE);
+}
+
+uint8_t *buffer_at(const struct buffer *buffer, const struct run *run, uint64_t skip)
+{
+    return buffer->base + ((buffer->placed ? run->first : run->at) + skip) * PAGE;
+}

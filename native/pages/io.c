@@ -1,4 +1,4 @@
-/* Parses numbers and writes whole buffers. */
+/* Parses numbers, and writes everything that it is given. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,6 +23,38 @@ int pwrite_all(int fd, const void *data, size_t bytes, off_t at)
         from += n;
         at += n;
         bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+size_t skip_bytes(struct iovec *parts, size_t count, size_t bytes)
+{
+    size_t gone = 0;
+    while (gone < count && bytes >= parts[gone].iov_len)
+        bytes -= parts[gone++].iov_len;
+    if (gone < count) {
+        parts[gone].iov_base = (uint8_t *)parts[gone].iov_base + bytes;
+        parts[gone].iov_len -= bytes;
+    }
+    return gone;
+}
+
+int pwritev_all(int fd, struct iovec *parts, size_t count, off_t at)
+{
+    while (count > 0) {
+        ssize_t n = pwritev(fd, parts, (int)count, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0) {
+            errno = EIO;
+            return -1;
+        }
+        at += n;
+        size_t gone = skip_bytes(parts, count, (size_t)n);
+        parts += gone;
+        count -= gone;
     }
     return 0;
 }

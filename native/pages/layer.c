@@ -12,6 +12,8 @@
 
 #include "pages.h"
 
+#define PARTS_MAX 1024u /* limit of one call */
+
 struct extent {
     uint64_t first;
     uint32_t count;
@@ -32,13 +34,33 @@ static void write_extents(int fd, const struct runs *runs, uint64_t at)
     free(table);
 }
 
+/* Pages in their places have gaps between the runs. */
+static int write_runs(int fd, const struct buffer *buffer, const struct runs *runs)
+{
+    struct iovec parts[PARTS_MAX];
+    size_t count = 0;
+    uint64_t at = 0, bytes = 0;
+    for (size_t i = 0; i < runs->count; i++) {
+        const struct run *run = &runs->all[i];
+        parts[count++] = (struct iovec){buffer_at(buffer, run, 0), run->count * PAGE};
+        bytes += run->count * PAGE;
+        if (count < PARTS_MAX && i + 1 < runs->count)
+            continue;
+        if (pwritev_all(fd, parts, count, (off_t)(PAGE + at)) < 0)
+            return -1;
+        at += bytes;
+        count = bytes = 0;
+    }
+    return 0;
+}
+
 uint64_t layer_write(int fd, struct buffer *buffer, const struct runs *runs)
 {
     uint64_t end = PAGE + runs->pages * PAGE, length = end + runs->count * sizeof(struct extent);
     /* The extents overwrite the slack. */
     if (buffer->file >= 0)
         buffer_resize(buffer, runs->pages);
-    else if (pwrite_all(fd, buffer->base, runs->pages * PAGE, PAGE) < 0)
+    else if (write_runs(fd, buffer, runs) < 0)
         fail(errno, "cannot write the layer");
     if (ftruncate(fd, (off_t)end) < 0)
         fail(errno, "cannot write the layer");
@@ -56,7 +78,7 @@ void layer_apply(const char *path, uint64_t bytes, const struct buffer *buffer, 
         fail(EINVAL, "\"%s\" has %" PRIu64 " bytes, but guest memory has %" PRIu64, path, (uint64_t)st.st_size, bytes);
     for (size_t i = 0; i < runs->count; i++) {
         const struct run *run = &runs->all[i];
-        if (pwrite_all(fd, buffer->base + run->at * PAGE, run->count * PAGE, (off_t)(run->first * PAGE)) < 0)
+        if (pwrite_all(fd, buffer_at(buffer, run, 0), run->count * PAGE, (off_t)(run->first * PAGE)) < 0)
             fail(errno, "cannot write \"%s\"", path);
     }
     if (close(fd) < 0)

@@ -22,7 +22,7 @@ static void prefer_oom_kill(void)
     close(fd);
 }
 
-/* The VM runs again: writing must not slow down its CPUs. */
+/* Of the calling thread. The VM runs: copying and writing must not slow down its CPUs. */
 void lower_priority(void) { setpriority(PRIO_PROCESS, 0, 10); }
 
 int main(int argc, char **argv)
@@ -36,10 +36,12 @@ int main(int argc, char **argv)
         prefer_oom_kill();
         return capture_command(argc - 1, argv + 1);
     }
+    if (strcmp(command, "tracking") == 0 && argc == 2)
+        return tracking_command();
     lower_priority();
     if (strcmp(command, "copy") == 0 && argc == 4)
         return copy_command(argv[2], argv[3]);
     if (strcmp(command, "ranges") == 0 && argc == 3)
         return ranges_command(argv[2]);
-    fail(EINVAL, "usage: forkd-pages capture … | copy SRC DST | ranges FILE");
+    fail(EINVAL, "usage: forkd-pages capture … | copy SRC DST | ranges FILE | tracking");
 }

@@ -28,6 +28,38 @@ void runs_add(struct runs *runs, uint64_t first, uint64_t count)
     runs->pages += count;
 }
 
+void runs_merge(struct runs *into, const struct runs *a, const struct runs *b)
+{
+    const struct run *x = a->all, *y = b->all, *last_x = a->all + a->count, *last_y = b->all + b->count;
+    while (x < last_x || y < last_y) {
+        const struct run *next = y == last_y || (x < last_x && x->first < y->first) ? x++ : y++;
+        runs_add(into, next->first, next->count);
+    }
+}
+
+static void add_unset(struct runs *into, uint64_t at, uint64_t end, const uint64_t *bits)
+{
+    while ((at = bits_find(bits, at, end, false)) < end) {
+        uint64_t next = bits_find(bits, at, end, true);
+        runs_add(into, at, next - at);
+        at = next;
+    }
+}
+
+void runs_missing(struct runs *into, const struct runs *all, const struct runs *written, const uint64_t *bits)
+{
+    const struct run *next = written->all, *last = written->all + written->count;
+    for (size_t i = 0; i < all->count; i++) {
+        uint64_t at = all->all[i].first, end = at + all->all[i].count;
+        for (; next < last && next->first < end; next++) {
+            add_unset(into, at, next->first, bits);
+            runs_add(into, next->first, next->count);
+            at = next->first + next->count;
+        }
+        add_unset(into, at, end, bits);
+    }
+}
+
 size_t runs_find(const struct runs *runs, uint64_t index)
 {
     size_t low = 0, high = runs->count;

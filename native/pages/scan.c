@@ -2,13 +2,16 @@
  * Finds the pages of a private file mapping that belong to the process: those in the page tables that are
  * neither the file's nor shared. A page that is being moved or was swapped out counts as before.
  *
- * PAGEMAP_SCAN (Linux 6.7) finds them in the kernel; on older kernels, pagemap is read entry by entry.
+ * PAGEMAP_SCAN (Linux 6.7) finds them in the kernel; on older kernels, pagemap is read entry by entry. It can
+ * also protect the pages that it finds, each in one step with finding it.
  */
 #include <errno.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "pages.h"
+
+#define PROTECT (1u << 0)
 
 struct scan_region {
     uint64_t start, end, categories;
@@ -23,49 +26,61 @@ struct scan_request {
 };
 
 #define SCAN_IOCTL _IOWR('f', 16, struct scan_request)
-#define IS_FILE (1u << 2)
-#define IS_PRESENT (1u << 3)
-#define IS_SWAPPED (1u << 4)
 
 #define ENTRY_PRESENT (1ull << 63)
 #define ENTRY_SWAPPED (1ull << 62)
 #define ENTRY_FILE (1ull << 61)
 
+struct range {
+    uint64_t address, bytes; /* in the process */
+    uint64_t page;           /* the first one */
+};
+
+static void add_regions(const struct range *range, const struct scan_region *regions, int count, uint64_t seen,
+                        struct runs *found, struct runs *absent)
+{
+    for (int i = 0; i < count; i++) {
+        uint64_t from = regions[i].start > seen ? regions[i].start : seen;
+        if (from < regions[i].end)
+            runs_add(absent && (regions[i].categories & PAGE_SWAPPED) ? absent : found,
+                     range->page + (from - range->address) / PAGE, (regions[i].end - from) / PAGE);
+    }
+}
+
 /* False when the kernel does not support the ioctl. */
-static bool scan_fast(const struct target *target, const struct piece *piece, struct runs *runs)
+static bool scan_range(const struct target *target, const struct range *range, const struct question *question,
+                       struct runs *found, struct runs *absent)
 {
     static struct scan_region regions[16384];
     struct scan_request request = {
         .size = sizeof request,
-        .end = piece->address + piece->bytes,
+        .flags = question->protect ? PROTECT : 0,
+        .end = range->address + range->bytes,
         .regions = (uint64_t)regions,
         .region_count = sizeof regions / sizeof *regions,
-        .inverted = IS_FILE,
-        .all_of = IS_FILE,
-        .any_of = IS_PRESENT | IS_SWAPPED,
+        .inverted = question->none_of,
+        .all_of = question->all_of | question->none_of,
+        .any_of = PAGE_PRESENT | PAGE_SWAPPED,
+        .returned = absent ? PAGE_SWAPPED : 0,
     };
-    uint64_t base = piece->offset / PAGE, seen = 0;
+    uint64_t seen = 0;
     /*
      * A long walk may stop before the end of the last region it reports, and then reports that region again.
      */
-    for (uint64_t at = piece->address; at < request.end; at = request.walk_end) {
+    for (uint64_t at = range->address; at < request.end; at = request.walk_end) {
         request.start = at;
         int n = ioctl(target->pagemap, SCAN_IOCTL, &request);
         if (n < 0 && errno == EINTR) {
             request.walk_end = at;
             continue;
         }
-        if (n < 0 && (errno == ENOTTY || errno == EINVAL) && at == piece->address)
+        if (n < 0 && (errno == ENOTTY || errno == EINVAL) && at == range->address)
             return false;
         if (n < 0)
             target_unreadable(target, errno);
         if (request.walk_end <= at)
             fail(EIO, "the scan of process %d does not advance", target->pid);
-        for (int i = 0; i < n; i++) {
-            uint64_t from = regions[i].start > seen ? regions[i].start : seen;
-            if (from < regions[i].end)
-                runs_add(runs, base + (from - piece->address) / PAGE, (regions[i].end - from) / PAGE);
-        }
+        add_regions(range, regions, n, seen, found, absent);
         if (n > 0)
             seen = regions[n - 1].end;
     }
@@ -92,10 +107,25 @@ static void scan_plain(const struct target *target, const struct piece *piece, s
 
 void scan(const struct target *target, bool plain, struct runs *runs)
 {
+    static const struct question private = {.none_of = PAGE_FILE};
     runs_clear(runs);
     for (size_t i = 0; i < target->pieces.count; i++) {
         const struct piece *piece = &target->pieces.all[i];
-        if (plain || !scan_fast(target, piece, runs))
+        struct range range = {.address = piece->address, .bytes = piece->bytes, .page = piece->offset / PAGE};
+        if (plain || !scan_range(target, &range, &private, runs, NULL))
             scan_plain(target, piece, runs);
+    }
+}
+
+void scan_pages(const struct target *target, uint64_t first, uint64_t count, const struct question *question,
+                struct runs *found, struct runs *absent)
+{
+    for (uint64_t at = first * PAGE, end = (first + count) * PAGE; at < end;) {
+        uint64_t left;
+        struct range range = {.address = pieces_address(&target->pieces, at, &left), .page = at / PAGE};
+        range.bytes = left < end - at ? left : end - at;
+        if (!scan_range(target, &range, question, found, absent))
+            fail(EIO, "cannot scan the memory of process %d", target->pid);
+        at += range.bytes;
     }
 }

@@ -1,4 +1,4 @@
-/* Cases that real processes do not show: unusual maps, and operations on runs. */
+/* Cases that real processes do not show: unusual maps, and operations on runs, bits and parts. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,8 +139,87 @@ static void test_runs(void)
     free(runs.all);
 }
 
+static void test_bits(void)
+{
+    uint64_t *bits = bits_new(300);
+    bits_set(bits, 3, 2);
+    bits_set(bits, 60, 140);
+    bits_set(bits, 299, 1);
+    assert(bits_find(bits, 0, 300, true) == 3 && bits_find(bits, 3, 300, false) == 5);
+    assert(bits_find(bits, 5, 300, true) == 60 && bits_find(bits, 60, 300, false) == 200);
+    assert(bits_find(bits, 200, 300, true) == 299 && bits_find(bits, 200, 299, true) == 299);
+    assert(bits_find(bits, 299, 300, false) == 300 && bits_find(bits, 70, 100, false) == 100);
+    assert(bits_find(bits, 10, 10, true) == 10);
+    for (uint64_t i = 0; i < 300; i++) {
+        bool set = i == 3 || i == 4 || (i >= 60 && i < 200) || i == 299;
+        assert((bits_find(bits, i, 300, true) == i) == set);
+    }
+    free(bits);
+}
+
+/* The pages to copy, found by asking for every page. */
+static void test_missing(void)
+{
+    struct runs all = {0}, written = {0}, missing = {0}, merged = {0}, rest = {0};
+    uint64_t *bits = bits_new(2000);
+    bool in[2000] = {false}, dirty[2000] = {false}, copied[2000] = {false};
+    for (int turn = 0; turn < 200; turn++) {
+        runs_clear(&all);
+        runs_clear(&written);
+        runs_clear(&missing);
+        memset(bits, 0, 2000 / 8);
+        for (uint64_t i = 0; i < 2000; i++) {
+            /* Long runs and short ones. */
+            in[i] = i > 0 && rand() % 4 ? in[i - 1] : rand() % 2;
+            dirty[i] = in[i] && (i > 0 && rand() % 3 ? dirty[i - 1] : rand() % 3 == 0);
+            copied[i] = i > 0 && rand() % 8 ? copied[i - 1] : rand() % 2;
+            if (in[i])
+                runs_add(&all, i, 1);
+            if (dirty[i])
+                runs_add(&written, i, 1);
+            if (copied[i])
+                bits_set(bits, i, 1);
+        }
+        runs_clear(&merged);
+        runs_clear(&rest);
+        for (uint64_t i = 0; i < 2000; i++)
+            if (in[i] && !dirty[i])
+                runs_add(&rest, i, 1);
+        runs_merge(&merged, &rest, &written);
+        assert(merged.count == all.count && merged.pages == all.pages);
+        assert(memcmp(merged.all, all.all, all.count * sizeof *all.all) == 0);
+        runs_missing(&missing, &all, &written, bits);
+        uint64_t at = 0;
+        for (uint64_t i = 0; i < 2000; i++)
+            if (in[i] && (dirty[i] || !copied[i])) {
+                const struct run *run = &missing.all[runs_find(&missing, at)];
+                assert(run->first + (at - run->at) == i);
+                at++;
+            }
+        assert(at == missing.pages);
+    }
+    free(all.all);
+    free(written.all);
+    free(missing.all);
+    free(merged.all);
+    free(rest.all);
+    free(bits);
+}
+
+static void test_parts(void)
+{
+    uint8_t bytes[30];
+    struct iovec parts[] = {{bytes, 10}, {bytes + 10, 5}, {bytes + 15, 15}};
+    assert(skip_bytes(parts, 3, 4) == 0 && parts[0].iov_base == bytes + 4 && parts[0].iov_len == 6);
+    assert(skip_bytes(parts, 3, 11) == 2 && parts[2].iov_base == bytes + 15 && parts[2].iov_len == 15);
+    assert(skip_bytes(parts + 2, 1, 15) == 1);
+}
+
 int main(void)
 {
+    test_bits();
+    test_missing();
+    test_parts();
     test_maps();
     test_region();
     test_runs();

@@ -1,5 +1,5 @@
 /** A real daemon process with its own data directory, and a client connected to it. */
-import { fork, type ChildProcess } from "node:child_process";
+import { fork, type ChildProcess, type ForkOptions } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -32,6 +32,8 @@ export async function startDaemon(
     ownImages?: boolean;
     /** who runs the daemon; default: the user of the test. The test must run as root. */
     user?: OrdinaryUser;
+    /** commands of a shell, run as root in a mount namespace that the daemon then has */
+    mounts?: string;
   } = {},
 ): Promise<TestDaemon> {
   await using scope = new Scope();
@@ -58,7 +60,11 @@ export async function startDaemon(
   if (user) await giveTo(user, dir);
   const logPath = join(dir, "daemon.log");
   const log = openSync(logPath, "a");
-  const how = user ? forkOptions(user) : { execArgv: [] };
+  const how = user
+    ? forkOptions(user)
+    : options.mounts === undefined
+      ? { execArgv: [] }
+      : behind(options.mounts);
   const child = fork(cli, ["serve"], { env, stdio: ["ignore", log, log, "ipc"], ...how });
   closeSync(log);
   scope.defer(async () => {
@@ -84,6 +90,12 @@ export async function startDaemon(
     log: () => readFileSync(logPath, "utf8"),
     [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose](),
   };
+}
+
+/** How to start the daemon behind mounts that nobody else sees. */
+function behind(mounts: string): ForkOptions {
+  const script = `${mounts} && exec "$@"`;
+  return { execPath: "unshare", execArgv: ["--mount", "sh", "-c", script, "sh", process.execPath] };
 }
 
 /** Runs daemons one after another on the same directories. The last one stops all sandboxes. */

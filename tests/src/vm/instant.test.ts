@@ -5,10 +5,10 @@
  */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { runProgram } from "@forkd/base";
+import { nativeTool, runProgram } from "@forkd/base";
 import type { BranchMode } from "@forkd/contract";
 import type { Sandbox } from "@forkd/sdk";
 import { assertConsecutive, Lines } from "../support/branches.ts";
@@ -19,24 +19,39 @@ import { until } from "@forkd/test-support";
 /** branches in each mode */
 const rounds = 12;
 const program = "/root/instant";
+const canTrack = await runProgram(nativeTool("forkd-pages"), ["tracking"]).then(
+  () => true,
+  () => false,
+);
+const isRoot = process.getuid?.() === 0;
 
 let daemon: TestDaemon;
 before(async () => {
   daemon = await startDaemon({ snapshots: ["tiny"] });
-  await daemon.forkd.snapshots.build({
-    tag: "two",
-    rootfs: join(daemon.dataDir, "snapshots/tiny/rootfs.ext4"),
-    vcpus: 2,
-    memoryMib: 192,
-  });
+  await buildTwo(daemon);
 });
 after(() => daemon[Symbol.asyncDispose]());
 
-async function startProgram(): Promise<{ sandbox: Sandbox; beats: Lines }> {
-  const path = join(daemon.dir, "instant");
+async function buildTwo({ forkd, dataDir }: TestDaemon): Promise<void> {
+  const rootfs = join(dataDir, "snapshots/tiny/rootfs.ext4");
+  await forkd.snapshots.build({ tag: "two", rootfs, vcpus: 2, memoryMib: 192 });
+}
+
+/** Whether the host sees the writes of the sandbox, so that branches copy while it runs. */
+async function isTracked(sandbox: Sandbox): Promise<boolean> {
+  const { pid } = await sandbox.refresh();
+  const link = await readlink(`/proc/${pid}/fd/8`).catch(() => "");
+  return link === "anon_inode:[userfaultfd]";
+}
+
+async function startProgram({ forkd, dir }: TestDaemon = daemon): Promise<{
+  sandbox: Sandbox;
+  beats: Lines;
+}> {
+  const path = join(dir, "instant");
   const source = join(repository, "tests/src/vm/instant.c");
   await runProgram("gcc", ["-static", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", path, source]);
-  const sandbox = await daemon.forkd.create("two");
+  const sandbox = await forkd.create("two");
   await sandbox.files.write(program, await readFile(path), { mode: "0755" });
   const beats = new Lines(await sandbox.commands.start([program, "run"]));
   await beats.more(20);
@@ -111,6 +126,7 @@ test("instant.c finds every kind of inconsistency", async () => {
 
 test("every branch is one instant of memory, CPUs and disk, and the source loses no output", async () => {
   const { sandbox: source, beats } = await startProgram();
+  assert.equal(await isTracked(source), canTrack);
   let previous = await check(source);
   assert.ok(previous.ok, previous.text);
   for (const mode of ["live", "diff", "full"] satisfies BranchMode[]) {
@@ -134,3 +150,50 @@ test("every branch is one instant of memory, CPUs and disk, and the source loses
   assertConsecutive(beats.all, 1);
   await source.kill();
 });
+
+test(
+  "a branch is one instant where writes cannot be tracked",
+  { skip: canTrack && isRoot ? false : "tracking cannot be taken away here" },
+  async () => {
+    await using other = await startDaemon({
+      snapshots: ["tiny"],
+      mounts: "mount --bind /dev/null /dev/userfaultfd",
+    });
+    await buildTwo(other);
+    const { sandbox: source } = await startProgram(other);
+    assert.equal(await isTracked(source), false);
+    for (let round = 0; round < 3; round++) {
+      const { tag } = await source.branch({ tag: `whole-${round}` });
+      const child = await other.forkd.create(tag);
+      const finding = await check(child);
+      assert.ok(finding.ok, `${tag}: ${finding.text}`);
+      await child.kill();
+    }
+    await source.kill();
+  },
+);
+
+test(
+  "instant.c finds the lack of a write after the first copy of a page",
+  { skip: canTrack && isRoot ? false : "needs tracking and root" },
+  async () => {
+    const [broken, sound] = [nativeTool("test-forgetful-pages"), nativeTool("forkd-pages")];
+    await using other = await startDaemon({
+      snapshots: ["tiny"],
+      mounts: `mount --bind ${broken} ${sound}`,
+    });
+    await buildTwo(other);
+    const { sandbox: source } = await startProgram(other);
+    const found: string[] = [];
+    for (let round = 0; round < 5 && found.length === 0; round++) {
+      const { tag } = await source.branch({ tag: `broken-${round}` });
+      const child = await other.forkd.create(tag);
+      const finding = await check(child);
+      if (!finding.ok) found.push(finding.text);
+      await child.kill();
+    }
+    // A writer finds an old page, or the program has crashed because of one.
+    assert.match(found.join(), /writer \d|Connection refused/);
+    await source.kill();
+  },
+);

@@ -164,8 +164,18 @@ export interface PausedMachine extends AsyncDisposable {
 export interface PageCapture extends AsyncDisposable {
   /** counted while the machine was running */
   readonly expectedPages: number;
+  /**
+   * Copies pages while the machine runs, so that take() copies only those that were written since. Does nothing
+   * if the writes of the machine are not tracked.
+   */
+  precopy(): Promise<{ pages: number; rounds: number }>;
   /** Copies the pages while the machine is paused. May be repeated: the last copy counts. */
-  take(): Promise<{ pages: number; scanUs: number; copyUs: number }>;
+  take(): Promise<{ pages: number; scanUs: number; copyUs: number; copied: number }>;
+  /**
+   * Ends the tracking of writes, while the machine runs again. The other calls, and the next capture of the
+   * machine, wait for it.
+   */
+  release(): Promise<void>;
   /** Writes data and extent table of the layer file; the store writes the header. */
   write(): Promise<{ pages: number; extents: number; fileBytes: number }>;
   /** Writes the pages to a flat image. */

@@ -11,7 +11,7 @@
 import { chmod, chown, open, stat } from "node:fs/promises";
 import { readFileSync, readlinkSync, statSync } from "node:fs";
 import { dirname } from "node:path";
-import { isErrno, nativeTool, runProgram } from "@forkd/base";
+import { isErrno, nativeTool, ProgramFailure, runProgram } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import { z } from "zod";
 import type { Netdev } from "../engine/engine.ts";
@@ -38,12 +38,15 @@ type LaunchSpec = LaunchFiles & {
   readonly readOnlyFile?: string | undefined;
   /** the view that the VMM takes for its memory file; needs `canPreload` */
   readonly memoryView?: string | undefined;
+  /** descriptor that becomes a userfaultfd of the VMM, where the host has what that needs */
+  readonly tracker?: number | undefined;
   readonly kvm: boolean;
   /** size that no file of it may exceed */
   readonly maxFileBytes: number;
 };
 
 const launcher = "forkd-launch";
+const pages = "forkd-pages";
 const preload = "libforkd-preload.so";
 const probeMs = 30_000;
 const maxFiles = 4096;
@@ -52,6 +55,14 @@ const maxThreads = 1024;
 /** variables that the program loader and QEMU itself read */
 const passedVariables = ["LD_LIBRARY_PATH", "QEMU_MODULE_DIR"];
 const defaultLibraryDirs = /^\/(usr\/)?lib(64)?(\/[a-z0-9_]+-linux-gnu)?$/;
+
+type Parts = {
+  program: string;
+  canPreload: boolean;
+  uids: UidRange;
+  files: readonly string[];
+  noTracking: string | undefined;
+};
 
 const probeSchema = z.looseObject({
   namespaces: z.boolean(),
@@ -66,49 +77,49 @@ export class Launcher {
   readonly program: string;
   /** whether a library can be preloaded into it for sure */
   readonly canPreload: boolean;
+  /** why the writes of machines cannot be tracked; undefined if they can */
+  readonly noTracking: string | undefined;
   readonly #uids: UidRange;
   readonly #files: readonly string[];
 
-  private constructor(
-    facts: JailFacts,
-    { program, canPreload }: { program: string; canPreload: boolean },
-    uids: UidRange,
-    files: readonly string[],
-  ) {
+  private constructor(facts: JailFacts, parts: Parts) {
     this.facts = facts;
-    this.canPreload = canPreload;
-    this.program = program;
-    this.#uids = uids;
-    this.#files = files;
+    this.program = parts.program;
+    this.canPreload = parts.canPreload;
+    this.noTracking = parts.noTracking;
+    this.#uids = parts.uids;
+    this.#files = parts.files;
   }
 
   /** Tries what the host allows. Throws `host_not_ready` if a jail is required and none works. */
   static async open(program: string, options: JailOptions): Promise<Launcher> {
     const path = await findProgram(program);
-    const vmm = { program: path, canPreload: await isDynamic(path) };
-    if (options.mode === "off") return Launcher.#plain(vmm, options, ["jail: switched off by the settings"]);
+    const common = {
+      program: path,
+      canPreload: await isDynamic(path),
+      uids: options.uids,
+      noTracking: await whyNotTracked(),
+      files: [],
+    };
+    if (options.mode === "off") return Launcher.#plain(common, "jail: switched off by the settings");
     const { variant, probe, why } = await strongestVariant();
     const isScript = !(await isBinary(path));
     const weak = isScript ? `${path} is a script, which needs the whole system` : why;
     if (isScript || variant === "none") {
       if (options.mode === "require") throw notPossible(weak);
-      return Launcher.#plain(vmm, options, [`jail: ${weak}`], isScript ? [] : await vmmFiles(path));
+      const files = isScript ? [] : await vmmFiles(path);
+      return Launcher.#plain({ ...common, files }, `jail: ${weak}`);
     }
     const missing = Object.entries(probe.reasons).map(([part, reason]) => `${part}: ${reason}`);
     if (variant === "user") missing.unshift("own uid: the daemon does not run as root");
     // Without tproxy no connection would reach the proxy.
     const netdev = !probe.tproxy ? "none" : probe.tap ? "tap" : "slirp";
     const facts: JailFacts = { variant, netdev, missing };
-    return new Launcher(facts, vmm, options.uids, await vmmFiles(path));
+    return new Launcher(facts, { ...common, files: await vmmFiles(path) });
   }
 
-  static #plain(
-    vmm: { program: string; canPreload: boolean },
-    { uids }: JailOptions,
-    missing: readonly string[],
-    files: readonly string[] = [],
-  ): Launcher {
-    return new Launcher({ variant: "none", netdev: "none", missing }, vmm, uids, files);
+  static #plain(parts: Parts, missing: string): Launcher {
+    return new Launcher({ variant: "none", netdev: "none", missing: [missing] }, parts);
   }
 
   /** The command that becomes the VMM. */
@@ -128,16 +139,12 @@ export class Launcher {
     if (inJail && unusual.length > 0 && !variables.has("LD_LIBRARY_PATH"))
       variables.set("LD_LIBRARY_PATH", unusual.join(":"));
     const library = nativeTool(preload);
-    const preloaded = new Map([
-      ["FORKD_READ_ONLY", spec.readOnlyFile],
-      ["FORKD_MEMORY_VIEW", spec.memoryView],
-    ]);
-    for (const [name, path] of preloaded) {
-      if (path === undefined) continue;
-      variables.set("LD_PRELOAD", library);
-      variables.set(name, path);
-    }
-    const read = [...this.#files, ...(variables.has("LD_PRELOAD") ? [library] : []), ...spec.read];
+    const tracker = this.noTracking === undefined ? spec.tracker : undefined;
+    const isPreloaded = [spec.readOnlyFile, spec.memoryView, tracker].some((each) => each !== undefined);
+    if (isPreloaded) variables.set("LD_PRELOAD", library);
+    if (spec.readOnlyFile !== undefined) variables.set("FORKD_READ_ONLY", spec.readOnlyFile);
+    if (spec.memoryView !== undefined) variables.set("FORKD_MEMORY_VIEW", spec.memoryView);
+    const read = [...this.#files, ...(isPreloaded ? [library] : []), ...spec.read];
     const args = [
       ...["--variant", variant],
       ...(variant === "root" ? ["--uids", `${this.#uids.first}:${this.#uids.count}`] : []),
@@ -149,6 +156,7 @@ export class Launcher {
       ...(isConfined ? unique(spec.dirs).flatMap((path) => ["--write", path]) : []),
       ...(inJail && spec.kvm ? ["--device", "/dev/kvm"] : []),
       ...(inJail ? ["--net", netOption(spec.netdev)] : []),
+      ...(tracker === undefined ? [] : ["--track", String(tracker)]),
       ...[...variables].flatMap(([name, value]) => ["--env", `${name}=${value}`]),
       ...["--limit-file", String(spec.maxFileBytes), "--limit-files", String(maxFiles)],
       // The limit counts all processes of a uid, and only here the uid is the machine's own.
@@ -195,6 +203,17 @@ export class Launcher {
 function netOption(netdev: Netdev): string {
   if (netdev.kind === "tap") return `tap:${netdev.fd}`;
   return netdev.kind === "slirp" ? "slirp" : "off";
+}
+
+/** Asks the kernel what the launcher and the VMM will ask it, as the same user. */
+async function whyNotTracked(): Promise<string | undefined> {
+  try {
+    await runProgram(nativeTool(pages), ["tracking"], { timeoutMs: probeMs });
+    return undefined;
+  } catch (error) {
+    const said = error instanceof ProgramFailure ? /^error E\w+ (.*)$/m.exec(error.stdout)?.[1] : undefined;
+    return said ?? errorMessage(error);
+  }
 }
 
 type Probe = z.output<typeof probeSchema>;

@@ -1,8 +1,8 @@
 /**
  * Captures the pages in which a VM differs from the memory file it was forked from, as a layer file.
  *
- * Arming and writing happen while the VM runs; only `take` needs it paused. The layer file belongs to the
- * caller and is never removed here. Its header stays empty.
+ * Arming, pre-copying and writing happen while the VM runs; only `take` needs it paused. The layer file belongs
+ * to the caller and is never removed here. Its header stays empty.
  */
 import { AppError } from "@forkd/contract";
 import { isAlive, type ProcessId } from "../host/procfs.ts";
@@ -20,6 +20,8 @@ export type CaptureOptions = {
   layerPath: string;
   /** copy to the layer file directly: needs no memory, and reserves disk space before the pause */
   direct: boolean;
+  /** descriptor of the VMM that may track its writes; ignored with `direct`, or if it cannot */
+  tracker?: number | undefined;
   /** ends the capture at any time; a pending call rejects with its reason */
   signal?: AbortSignal | undefined;
 };
@@ -28,6 +30,7 @@ export class MemoryCapture implements AsyncDisposable {
   /** number of changed pages when the capture was armed */
   readonly expectedPages: number;
   #helper: PagesHelper;
+  #released: Promise<void> | undefined;
 
   private constructor(helper: PagesHelper, expectedPages: number) {
     this.#helper = helper;
@@ -46,6 +49,7 @@ export class MemoryCapture implements AsyncDisposable {
         ...["--bytes", String(options.memoryBytes)],
         ...["--layer", options.layerPath],
         ...(options.direct ? ["--direct"] : []),
+        ...(options.tracker === undefined ? [] : ["--track", String(options.tracker)]),
       ],
       options.signal,
     );
@@ -60,14 +64,35 @@ export class MemoryCapture implements AsyncDisposable {
     }
   }
 
+  /**
+   * Copies changed pages while the VM runs, until few are left or more rounds would not help. `take` then copies
+   * only those that were written since. Does nothing, in no rounds, if writes are not tracked.
+   */
+  async precopy(): Promise<{ pages: number; rounds: number }> {
+    const [pages = 0, rounds = 0] = await this.#helper.answer("precopied", "precopy");
+    return { pages, rounds };
+  }
+
   /** Copies the changed pages; the VM must be paused. Replaces an earlier copy. */
-  async take(): Promise<{ pages: number; scanUs: number; copyUs: number }> {
-    const [pages = 0, scanUs = 0, copyUs = 0] = await this.#helper.answer("taken", "take");
-    return { pages, scanUs, copyUs };
+  async take(): Promise<{ pages: number; scanUs: number; copyUs: number; copied: number }> {
+    const [pages = 0, scanUs = 0, copyUs = 0, copied = 0] = await this.#helper.answer("taken", "take");
+    return { pages, scanUs, copyUs, copied };
+  }
+
+  /**
+   * Removes from the VM what precopy() has set up; the VM runs. Later calls wait for it. The next capture of this
+   * VM must begin after it.
+   */
+  release(): Promise<void> {
+    this.#released ??= this.#helper.answer("untracked", "untrack").then(() => undefined);
+    // A failure is reported by the call that waits for it.
+    this.#released.catch(() => undefined);
+    return this.#released;
   }
 
   /** Completes the data and extents of the layer file. */
   async write(): Promise<{ pages: number; extents: number; fileBytes: number }> {
+    await this.#released;
     const [pages = 0, extents = 0, fileBytes = 0] = await this.#helper.answer("written", "write");
     return { pages, extents, fileBytes };
   }
@@ -75,6 +100,7 @@ export class MemoryCapture implements AsyncDisposable {
   /** Writes the copied pages to a file with the size of the memory. */
   async apply(path: string): Promise<void> {
     if (/[\n\r]/.test(path)) throw new AppError("invalid_request", "A path must not contain a line break");
+    await this.#released;
     await this.#helper.answer("applied", `apply ${path}`);
   }
 

@@ -66,8 +66,8 @@ export class Mapper {
     this.id = id;
   }
 
-  static async start(t: TestContext, file: string, bytes: number, how = ""): Promise<Mapper> {
-    const talker = new Talker(t, nativeTool("test-mapper"), [file, String(bytes), how]);
+  static async start(t: TestContext, file: string, bytes: number, how = "", tracked = "no"): Promise<Mapper> {
+    const talker = new Talker(t, nativeTool("test-mapper"), [file, String(bytes), how, tracked]);
     assert.equal(await talker.line(), "ready");
     return new Mapper(talker, file, bytes);
   }
@@ -96,6 +96,15 @@ export class Mapper {
   /** Discards changes: the pages have the content of the file again. */
   discard(first: number, count: number): Promise<void> {
     return this.#do(`discard ${first} ${count}`);
+  }
+
+  /** Writes these pages again and again until calm(). */
+  busy(first: number, count: number, step = 1): Promise<void> {
+    return this.#do(`busy ${first} ${count} ${step}`);
+  }
+
+  calm(): Promise<void> {
+    return this.#do("calm");
   }
 
   /** The memory as the process sees it. */
@@ -149,6 +158,25 @@ export async function readLayer(path: string, pages: number): Promise<Layer> {
 
 export function pagesOf(layer: Layer): number[] {
   return layer.extents.flatMap(({ first, count }) => Array.from({ length: count }, (_, i) => first + i));
+}
+
+/** Asserts that the layer has exactly these pages, with the content that the process sees. */
+export async function assertHolds(
+  layerPath: string,
+  expected: readonly number[],
+  dump: string,
+): Promise<void> {
+  const layer = await readLayer(layerPath, expected.length);
+  assert.deepEqual(pagesOf(layer), expected);
+  const memory = await readFile(dump);
+  for (const [i, number] of expected.entries()) {
+    const captured = layer.data.subarray(i * page, (i + 1) * page);
+    assert.ok(captured.equals(memory.subarray(number * page, (number + 1) * page)), `page ${number}`);
+  }
+}
+
+export function every(first: number, count: number, step = 1): number[] {
+  return Array.from({ length: count }, (_, i) => first + i * step);
 }
 
 export const run = promisify(execFile);

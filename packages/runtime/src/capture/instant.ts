@@ -50,7 +50,10 @@ export class Instant implements AsyncDisposable {
   /** Resumes the machine. */
   async resume(): Promise<void> {
     await this.#paused[Symbol.asyncDispose]();
-    this.#pauseMs ??= performance.now() - this.#stoppedAt;
+    if (this.#pauseMs !== undefined) return;
+    this.#pauseMs = performance.now() - this.#stoppedAt;
+    // A failure is reported by the next call to the capture.
+    this.capture.release().catch(() => undefined);
   }
 
   /** Copies disk layers that could not be linked, while the source still has them. */

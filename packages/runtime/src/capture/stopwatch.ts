@@ -1,4 +1,4 @@
-/** Durations of the steps of a pause, in milliseconds. */
+/** Durations of the steps of a capture, in milliseconds. */
 
 export class Stopwatch {
   readonly startedAt = performance.now();

@@ -1,7 +1,7 @@
 /**
  * A running machine at one instant: memory, CPU, devices and disk.
  *
- *   arm, hold back input (guest runs) ─► stop ─► devices ─► memory, disk ─► devices again ─► (caller) cont
+ *   arm, pre-copy, hold back input (guest runs) ─► stop ─► devices ─► memory, disk ─► devices again ─► (caller) cont
  *
  * Only input that QEMU still delivers can change a stopped machine. Such input moves the indices in the
  * device state, so two equal device states around the copy of memory prove that everything is from one
@@ -27,6 +27,8 @@ import { Stopwatch } from "./stopwatch.ts";
 const maxAttempts = 20;
 const quietMs = 3000;
 const goneMs = 1000;
+/** after this time it is worth to copy again before the stop */
+const staleMs = 20;
 /** it has a few hundred KiB */
 const maxDeviceBytes = 64 << 20;
 
@@ -55,6 +57,9 @@ export async function takeInstant(
       signal: options.signal,
     }),
   );
+  const running = new Stopwatch();
+  await capture.precopy();
+  running.lap("precopy");
   await using stopped = new Scope();
   const resumed: { instant?: Instant } = {};
   // Runs last, when the machine runs and the connection is free again.
@@ -64,6 +69,10 @@ export async function takeInstant(
   });
   const { held, isQuiet } = await quiesce(source);
   stopped.defer(() => held[Symbol.dispose]());
+  running.lap("quiesce");
+  // A guest that took its time to answer has written meanwhile.
+  if ((running.laps["quiesce"] ?? 0) > staleMs) await capture.precopy();
+  running.lap("precopy");
   options.signal?.throwIfAborted();
   const clock = new Stopwatch();
   const paused = await machine.pause();
@@ -80,7 +89,7 @@ export async function takeInstant(
     devices: taken.devices,
     disks: qcow2Of(taken.disk),
     isLinked,
-    timings: clock.laps,
+    timings: { ...running.laps, ...clock.laps },
     paused: stopped.keep(),
     stoppedAt: clock.startedAt,
   });
@@ -107,15 +116,16 @@ async function takeUntilStable(
     // The directory of the sockets is in memory on most hosts.
     const path = join(source.paths.socketDir, name);
     await paused.saveDevices(path);
-    const bytes = await readDevices(path);
-    clock.lap("devices");
-    return bytes;
+    return path;
   };
   for (let attempt = 1; ; attempt++) {
-    const before = await saveDevices("devices-before");
-    const [{ pages }, disk] = await bothSettled(capture.take(), paused.freezeDisk());
+    const saved = await saveDevices("devices-before");
+    clock.lap("devices");
+    const memory = bothSettled(capture.take(), readDevices(saved));
+    const [[{ pages }, before], disk] = await bothSettled(memory, paused.freezeDisk());
     clock.lap("memory");
-    const devices = await saveDevices("devices-after");
+    const devices = await readDevices(await saveDevices("devices-after"));
+    clock.lap("devices");
     if (before.equals(devices)) return { pages, disk, devices };
     log.debug({ event: "branch.retake", attempt });
     if (attempt === maxAttempts)

@@ -52,6 +52,7 @@ export type Script = GuestScript & {
 export const captureSteps = [
   "prepare",
   "arm",
+  "precopy",
   "pause",
   "save",
   "take",
@@ -290,10 +291,15 @@ export class FakeMachine implements PreparedMachine, Machine {
     const page = this.#script.page ?? 3;
     return {
       expectedPages: 1,
+      precopy: async () => {
+        await this.#step("precopy");
+        return { pages: 1, rounds: 1 };
+      },
       take: async () => {
         await this.#step("take");
-        return { pages: 1, scanUs: 1, copyUs: 1 };
+        return { pages: 1, scanUs: 1, copyUs: 1, copied: 1 };
       },
+      release: async () => undefined,
       write: async () => {
         await this.#step("write");
         const file = Buffer.alloc(2 * pageBytes + 16);

@@ -69,6 +69,8 @@ export const descriptors = {
   controlListener: 5,
   agentListener: 6,
   tap: 7,
+  /** with which the host tracks the writes of the guest; not in the hands of QEMU itself */
+  tracker: 8,
 } as const;
 
 /** Name of the nth read-only layer, from the bottom. */

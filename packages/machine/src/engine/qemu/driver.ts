@@ -105,6 +105,7 @@ export class QemuEngine implements Engine {
       read: [memoryFile, ...(viewedFiles ?? [])],
       readOnlyFile: opensReadOnly(this.version) ? undefined : memoryFile,
       memoryView: viewedFiles && memoryFile,
+      tracker: descriptors.tracker,
       inherited: [spec.deviceState],
       netdev,
       isBackground: spec.isBackground,
@@ -196,6 +197,7 @@ export class QemuEngine implements Engine {
       netdev: launch.netdev,
       readOnlyFile: launch.readOnlyFile,
       memoryView: launch.memoryView,
+      tracker: launch.tracker,
       kvm: shape.accelerator === "kvm",
       // A parent also makes its memory file.
       maxFileBytes: Math.max(await diskBytes(disk), shape.memoryMib * 1024 * 1024) + extraFileBytes,
@@ -255,6 +257,7 @@ type Launch = {
   read: readonly string[];
   readOnlyFile?: string | undefined;
   memoryView?: string | undefined;
+  tracker?: number | undefined;
   /** files that it gets as descriptors */
   inherited: readonly string[];
   netdev: Netdev;

@@ -16,7 +16,7 @@ import type {
   PreparedMachine,
 } from "../engine.ts";
 import type { VmmProcess } from "../process.ts";
-import { networkDevice } from "./args.ts";
+import { descriptors, networkDevice } from "./args.ts";
 import type { QemuDisk } from "./disk.ts";
 import type { QmpClient } from "./qmp.ts";
 import { orExit } from "./waits.ts";
@@ -81,6 +81,8 @@ class QemuProcess implements AsyncDisposable {
 }
 
 export class QemuMachine extends QemuProcess implements Machine {
+  #capture: MemoryCapture | undefined;
+
   get disk(): readonly DiskLayer[] {
     return this.running.disk.layers;
   }
@@ -112,22 +114,26 @@ export class QemuMachine extends QemuProcess implements Machine {
     };
   }
 
-  armCapture(options: {
+  async armCapture(options: {
     layerPath: string;
     direct: boolean;
     signal?: AbortSignal | undefined;
   }): Promise<PageCapture> {
     const { memory } = this.running;
     const { layerPath, direct, signal } = options;
-    return MemoryCapture.arm({
+    // The end of an earlier capture would end the tracking of this one. If that one has failed, nothing is left.
+    await this.#capture?.release().catch(() => undefined);
+    this.#capture = await MemoryCapture.arm({
       process: this.process,
       memoryFile: memory.path,
       isView: memory.isView,
       memoryBytes: memory.bytes,
       layerPath,
       direct,
+      tracker: descriptors.tracker,
       ...(signal && { signal }),
     });
+    return this.#capture;
   }
 
   prepareFreeze(make: () => Promise<string>): Promise<void> {
