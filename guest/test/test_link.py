@@ -92,7 +92,7 @@ def test_malformed_payloads(a):
            (CREDIT, b"\1abc"), (SIGNAL, b"\1"), (RESIZE, b"abc"), (ATTACH, bytes(35)), (HELLO, field(1, b"short")),
            (AFTER_FORK, field(1, bytes(31)) + field(2, bytes(8))), (CLOCK, b""), (CLOCK, field(1, bytes(7))),
            (AFTER_FORK, WHOLE_FORK + field(6, b"\2")), (AFTER_FORK, WHOLE_FORK + field(6, b"")), (AFTER_FORK, WHOLE_FORK + field(7, b"\2")),
-           (AFTER_FORK, WHOLE_FORK + field(7, b"\1\0")), (AFTER_FORK, WHOLE_FORK + field(8, b"\2")), (AFTER_FORK, WHOLE_FORK + field(9, b"\1\0\0")),
+           (AFTER_FORK, WHOLE_FORK + field(7, b"\1\0")), (AFTER_FORK, WHOLE_FORK + field(8, b"\2")),
            (AFTER_FORK, WHOLE_FORK + field(7, b"\1") + field(8, b"\1")), (NETWORK, b""), (NETWORK, field(1, b"\2")), (NETWORK, field(1, b"\0\0")),
            (NETWORK, bytes(6)), (0x7f, b""), (START, field(1, b"\0") + field(2, b"a\0b"))]
     for kind, payload in bad:

@@ -27,8 +27,8 @@ static int random_fd = -1;
 
 void after_fork_prepare(void) { random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC); }
 
-/* Adds entropy, then re-seeds the generator of every CPU, and the language kernels but for those in `listed`. */
-static int add_entropy(const uint8_t *data, uint32_t len, const struct field *listed)
+/* Adds entropy, then re-seeds the generator of every CPU and the language kernels. */
+static int add_entropy(const uint8_t *data, uint32_t len)
 {
     static struct {
         int bits, bytes;
@@ -42,7 +42,7 @@ static int add_entropy(const uint8_t *data, uint32_t len, const struct field *li
         r = ioctl(random_fd, RNDRESEEDCRNG);
     explicit_bzero(pool.data, sizeof pool.data);
     if (r == 0)
-        procs_reseed(listed->val, listed->len / 4);
+        procs_reseed();
     return r;
 }
 
@@ -78,17 +78,17 @@ static void reply(uint32_t id, uint32_t destroyed, uint8_t missing)
 void after_fork(struct frame *f)
 {
     struct fields all = {f->payload, f->payload + f->len};
-    struct field one, have[10] = {{0}};
+    struct field one, have[9] = {{0}};
     uint32_t destroyed = 0;
     int more, kept = 0;
     while ((more = field_next(&all, &one)) > 0)
-        if (one.key < 10)
+        if (one.key < 9)
             have[one.key] = one;
     const struct field *entropy = &have[1], *clock = &have[2], *host = &have[3], *machine = &have[4], *boot = &have[5];
-    const struct field *network = &have[6], *require = &have[7], *skip = &have[8], *listed = &have[9];
+    const struct field *network = &have[6], *require = &have[7], *skip = &have[8];
     if (more < 0 || entropy->len < ENTROPY_MIN || entropy->len > ENTROPY_MAX || clock->len != 8 || host->len > 64 ||
         (machine->val && machine->len != 32) || (boot->val && boot->len != 36) ||
-        listed->len % 4 != 0 || (host->val && (host->len == 0 || memchr(host->val, 0, host->len))) ||
+        (host->val && (host->len == 0 || memchr(host->val, 0, host->len))) ||
         !is_mask(network, 1) || !is_mask(require, CONNECTIONS) || !is_mask(skip, CONNECTIONS) ||
         (has_bit(require, CONNECTIONS) && has_bit(skip, CONNECTIONS))) {
         link_error(f->id, EPROTO, "AFTER_FORK", NULL);
@@ -98,7 +98,7 @@ void after_fork(struct frame *f)
     if (!agent.machine) {
         errno = EPERM; /* in --serve mode the machine is the developer's */
         step = "AFTER_FORK";
-    } else if (add_entropy(entropy->val, entropy->len, listed) < 0) {
+    } else if (add_entropy(entropy->val, entropy->len) < 0) {
         step = "entropy";
     } else if (set_network(network, has_bit(skip, CONNECTIONS), &destroyed, &kept) < 0) {
         step = "network";

@@ -167,18 +167,10 @@ void procs_hello(void)
     }
 }
 
-static bool is_listed(uint32_t id, const uint8_t *ids, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (get_u32(ids + 4 * i) == id)
-            return true;
-    return false;
-}
-
-void procs_reseed(const uint8_t *except, uint32_t n)
+void procs_reseed(void)
 {
     for (struct proc *p = all; p; p = p->all_next)
-        if (p->kernel && !is_listed(p->id, except, n))
+        if (p->kernel)
             proc_signal(p, RESEED_SIGNAL, true);
 }
 

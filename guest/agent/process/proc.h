@@ -95,8 +95,7 @@ void proc_detach(struct proc *p);
 void proc_attach(struct proc *p, const uint8_t *offsets);
 void proc_signal(struct proc *p, int sig, bool leader_only);
 void procs_hello(void);
-/* Sends RESEED_SIGNAL to the kernels, but for those whose ids (`n` of 32 bits) are in `except`. */
-void procs_reseed(const uint8_t *except, uint32_t n);
+void procs_reseed(void);
 void procs_reap(void);
 void procs_kill_all(void);
 

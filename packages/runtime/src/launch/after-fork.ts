@@ -25,11 +25,7 @@ export async function afterFork(
   { env, values, trace, ...step }: Step,
   attached?: readonly WarmKernel[],
 ): Promise<WarmKernel[]> {
-  // Their re-seed leaves in the same write. Node runs timers between evals, so it needs the signal.
-  const seededKernels = manifest.kernels
-    .filter(({ language }, nth) => language === "python" && !isInEval(manifest, nth))
-    .map(({ process_id: id }) => id);
-  const forked = forkAgent(agent, manifest, { ...step, seededKernels });
+  const forked = forkAgent(agent, manifest, step);
   const kernels =
     attached?.map((kernel) => ({ ...kernel, env })) ??
     manifest.kernels.map((record) => attachKernel(agent, record, env));
@@ -89,7 +85,7 @@ export async function rehearseFork(
 function forkAgent(
   agent: AgentClient,
   manifest: Manifest,
-  { identity, isConnected, seededKernels }: AgentStep & { seededKernels?: readonly number[] },
+  { identity, isConnected }: AgentStep,
 ): Promise<unknown> {
   return agent.afterFork({
     entropy: randomBytes(64),
@@ -98,7 +94,6 @@ function forkAgent(
     network: isConnected ? "up" : "down",
     // A parent was connected to nothing.
     skipConnections: manifest.origin.kind === "build",
-    ...(seededKernels && { seededKernels }),
   });
 }
 

@@ -86,8 +86,6 @@ export interface AfterForkSpec {
   readonly requireConnections?: boolean;
   /** Do not look for connections: the snapshot has none. Saves an emulated child some milliseconds. */
   readonly skipConnections?: boolean;
-  /** Process ids of kernels that get no signal, because they read their re-seed message before they run code. */
-  readonly seededKernels?: readonly number[];
 }
 
 /** Whether the guest has a way to other machines. */
@@ -210,7 +208,6 @@ export function encodeAfterFork(id: number, spec: AfterForkSpec): Buffer {
   if (spec.network !== undefined) fields.push(encodeField(6, encodeLink(spec.network)));
   if (spec.requireConnections) fields.push(encodeField(7, u8(connectionsBit)));
   if (spec.skipConnections) fields.push(encodeField(8, u8(connectionsBit)));
-  if (spec.seededKernels?.length) fields.push(encodeField(9, Buffer.concat(spec.seededKernels.map(u32))));
   return encodeFrame(frameType.afterFork, id, ...fields);
 }
 

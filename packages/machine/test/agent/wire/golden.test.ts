@@ -61,8 +61,6 @@ const fixed: Readonly<Record<string, () => Buffer>> = {
     requests.encodeAfterFork(106, { entropy, realtimeNs: 1n, network: "up", requireConnections: true }),
   "after-fork-network-down": () =>
     requests.encodeAfterFork(107, { entropy, realtimeNs: 1n, network: "down", skipConnections: true }),
-  "after-fork-kernels": () =>
-    requests.encodeAfterFork(108, { entropy, realtimeNs: 1n, seededKernels: [7, 0x0102_0304] }),
   sync: () => encodeFrame(frameType.sync, 102),
   poweroff: () => encodeFrame(frameType.powerOff, 0),
   clock: () => requests.encodeClock(103, () => 1_767_225_600_000_000_001n),
