@@ -62,7 +62,6 @@ async function askGuest(socket: Socket, { manifest }: StoredSnapshot): Promise<v
     bootId: randomUUID(),
     network: "up",
     skipConnections: manifest.origin.kind === "build",
-    seededKernels: record.language === "python" ? [record.process_id] : [],
   });
   const kernel = KernelClient.attach(agent, {
     processId: record.process_id,
