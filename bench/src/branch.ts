@@ -120,7 +120,7 @@ async function gapsOf(
   };
 }
 
-/** Removes a snapshot and its flat image, so that their pending disk writes do not slow the next branch. */
+/** Removes a snapshot, so that its pending disk writes do not slow the next branch. */
 async function drop(forkd: Forkd, tag: string): Promise<void> {
   await forkd.snapshots.remove(tag);
   await forkd.gc();

@@ -2,7 +2,7 @@
  * npm run bench -- chain [--quick | --tiny] [--rounds 10] [--out DIR] [--write]
  *
  * What the depth of a chain costs: fork, small change, branch, kill, ten times. Then children of each depth
- * in turns, with the flat image that children map in the cache and after it was evicted; the same for a
+ * in turns, with the view that children use in the cache and after it was evicted; the same for a
  * compacted copy.
  */
 import { randomBytes } from "node:crypto";
@@ -119,7 +119,7 @@ async function main(): Promise<void> {
   for (const name of names) await (await forkd.create(tagOf(name))).kill();
   console.error("children of every depth");
   await compete(rounds, names, (name) => child(forkd, rows, { tag: tagOf(name), name, kind: "cached" }));
-  console.error("after the flat images were evicted");
+  console.error("after the views were evicted");
   await compete(evictedRounds, names, async (name) => {
     await forkd.gc();
     await child(forkd, rows, { tag: tagOf(name), name, kind: "evicted" });
@@ -160,7 +160,7 @@ function report(all: readonly Row[], names: readonly string[], facts: string): s
         limit: 1.1,
       },
     ]),
-    "One child, fork and first eval, ms. Evicted: the flat image is made from the chain first.",
+    "One child, fork and first eval, ms. Evicted: the view of the chain is made first.",
     markdownTable(["", "cached", "to depth 0", "evicted", "once more", "cost of making"], lines),
     `Compacting depth ${deepest}: ${number(compact?.wall_ms ?? Number.NaN, 0)} ms. The branches that made the chain, first three → last three: stop→cont ${ends("pause_ms")}, total ${ends("total_ms")}; a layer has ${number(field(branches, "logical_bytes") / mib)} MiB.`,
   ].join("\n\n");

@@ -8,8 +8,8 @@ import { removeBranches } from "../snapshots/expired-branches.ts";
 import { removeUnused } from "../verify/results.ts";
 
 /**
- * Removes flat images that no machine maps (they are written again when needed), failed snapshots, leftovers
- * of sandboxes, and the branches and unused images that the request selects.
+ * Removes flat images and views that no machine uses (they are written again when needed), failed snapshots,
+ * leftovers of sandboxes, and the branches and unused images that the request selects.
  */
 export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
   const { dry_run: dryRun } = request;

@@ -1,5 +1,6 @@
 /**
- * Flat images that machines map or are about to map, by the id of their snapshot: they must not be evicted.
+ * Flat images and views that machines use or are about to use, by the id of their snapshot: they must not be
+ * evicted.
  */
 export class ImageRefs {
   readonly #counts = new Map<string, number>();
