@@ -46,7 +46,10 @@ test("snapshots, sandboxes, keys and kept answers of forkd 0.1.0 are there and w
     // Before anything is based on it: its id is the digest of its manifest.
     await makeOld(join(snapshots, "layer/manifest.json"), "layer.json");
 
-    daemon = await start(tcp);
+    // A machine of that version maps a flat image, as one does where no library can be preloaded.
+    const script = join(dataDir, "..", "qemu");
+    await writeFile(script, '#!/bin/sh\nexec qemu-system-x86_64 "$@"\n', { mode: 0o755 });
+    daemon = await start({ ...tcp, FORKD_QEMU_PATH: script });
     const request = { labels: { job: "x" }, env: { A: "1" }, idempotencyKey: "one" };
     const running = await (await asRunner(dataDir)).create("layer", request);
     const paused = await daemon.forkd.create("layer", { ttlMs: 7_200_000 });
