@@ -187,9 +187,9 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
     "the interpreter is silent",
     kernel.client.afterFork(randomBytes(64), plan.env),
   );
-  await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
   const rehearsal = plan.languages[language]?.rehearse;
   if (rehearsal !== undefined) await tryRehearsal(kernel, rehearsal);
+  await kernel.client.evaluate({ code: firstEval[language], context: "default", timeoutMs: warmupTimeoutMs });
   await kernel.client.warmed(rehearsal);
   return kernel;
 }
@@ -197,6 +197,8 @@ async function warmKernel(parent: RunningParent, language: Language): Promise<Wa
 /** Children ignore a rehearsal that fails, so that a mistake in it is reported here. */
 async function tryRehearsal({ client, language }: WarmKernel, code: string): Promise<void> {
   const context = "rehearsal";
+  // New contexts begin with the names of the warm-up from here on.
+  await client.warmed();
   const { status, text } = await client.evaluate({ code, context, timeoutMs: rehearsalTimeoutMs });
   await client.dropContext(context);
   if (status !== "error" && status !== "interrupted") return;
