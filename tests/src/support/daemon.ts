@@ -92,7 +92,7 @@ export async function startDaemon(
   };
 }
 
-/** How to start the daemon behind mounts that nobody else sees. */
+/** How to start the daemon with its own mounts. */
 function behind(mounts: string): ForkOptions {
   const script = `${mounts} && exec "$@"`;
   return { execPath: "unshare", execArgv: ["--mount", "sh", "-c", script, "sh", process.execPath] };

@@ -50,6 +50,7 @@ test("branch() makes a layer over the source's snapshot, and children that conti
   assert.deepEqual(from.machine.steps, [
     "prepare",
     "arm",
+    "precopy",
     "pause",
     "save",
     "take",
