@@ -1,9 +1,10 @@
 /**
- * npm run bench -- branch [--quick | --tiny] [--rounds 5] [--parts grid,row,children] [--out DIR] [--write]
+ * npm run bench -- branch [--quick | --tiny] [--rounds 5] [--parts grid,row,children] [--sizes 1024]
+ *   [--amounts 0,500] [--out DIR] [--write]
  *
  * What BRANCH costs the source, its caller and the children: guests of several sizes that changed more or
- * less memory, all alive at once and branched in turns, each with an idle guest and with a heartbeat in it
- * (support/heartbeat.ts). Then ten branches in a row of one source, and children of a branch beside children
+ * less memory, all alive at once and branched in turns, each with an idle guest, with a heartbeat in it
+ * (support/heartbeat.ts), and with a heartbeat and a program that keeps writing memory. Then ten branches in a row of one source, and children of a branch beside children
  * of the snapshot that its source was forked from.
  */
 import { parseArgs } from "node:util";
@@ -11,7 +12,7 @@ import { Scope } from "@forkd/base";
 import type { Branch, Forkd, Sandbox } from "@forkd/sdk";
 import { branchReport } from "./support/branch-report.ts";
 import { rest } from "./support/deadline.ts";
-import { compileHeartbeat, Heartbeat, installHeartbeat } from "./support/heartbeat.ts";
+import { compileForGuest, Heartbeat, installHeartbeat } from "./support/heartbeat.ts";
 import { publish } from "./support/report.ts";
 import type { Rows } from "./support/rows.ts";
 import { commonOptions, Run } from "./support/run.ts";
@@ -24,13 +25,20 @@ const { values: flags } = parseArgs({
     ...commonOptions,
     rounds: { type: "string" },
     parts: { type: "string", default: "grid,row,children" },
+    /** of the grid, in MiB, separated by commas */
+    sizes: { type: "string" },
+    amounts: { type: "string" },
   },
 });
 const run = new Run("branch", flags);
 const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 2, full: 5 }));
 const parts = flags.parts.split(",");
-const sizes = run.pick({ tiny: [512], quick: [256, 512, 4096], full: [256, 512, 1024, 4096] });
-const amounts = run.pick({ tiny: [1], quick: [0, 100], full: [0, 10, 100, 500] });
+const sizes =
+  listOf(flags.sizes) ?? run.pick({ tiny: [512], quick: [256, 512, 4096], full: [256, 512, 1024, 4096] });
+const amounts = listOf(flags.amounts) ?? run.pick({ tiny: [1], quick: [0, 100], full: [0, 10, 100, 500] });
+/** of the program that keeps writing: its memory, and how much of it per second */
+const written = { mib: 50, mibPerSecond: 50 };
+const dirtierPath = "/usr/local/bin/dirtier";
 const modes = ["live", "diff", "full"] as const;
 /** of the parts that are not about sizes */
 const plain = { memoryMib: 512, divergedMib: 10 };
@@ -42,12 +50,22 @@ const restMs = run.pick({ tiny: 20, quick: 200, full: 200 });
 const calmMs = run.pick({ tiny: 100, quick: 500, full: 500 });
 
 type Cell = { memoryMib: number; divergedMib: number; sandbox: Sandbox };
-type BranchOptions = { case: string; mode: (typeof modes)[number]; wait?: boolean; index?: number };
+type BranchOptions = {
+  case: string;
+  mode: (typeof modes)[number];
+  wait?: boolean;
+  index?: number;
+  more?: Record<string, number>;
+};
 
 const mib = 1024 * 1024;
 let serial = 0;
 
-/** Leaves room for kernel, interpreter and page cache. */
+function listOf(text: string | undefined): number[] | undefined {
+  return text?.split(",").map(Number);
+}
+
+/** Leaves room for kernel, interpreter, page cache and the program that writes. */
 function fits(memoryMib: number, divergedMib: number): boolean {
   return divergedMib <= memoryMib * 0.6;
 }
@@ -72,7 +90,7 @@ async function openCell(forkd: Forkd, memoryMib: number, divergedMib: number): P
 async function branchOnce(
   rows: Rows,
   cell: Cell,
-  { case: name, mode, wait = true, index = 0 }: BranchOptions,
+  { case: name, mode, wait = true, index = 0, more = {} }: BranchOptions,
   heartbeat?: Heartbeat,
 ): Promise<Branch> {
   const asked = performance.now();
@@ -95,10 +113,11 @@ async function branchOnce(
     answered_after_ms: answered - asked - resumedMs,
     ...sizes,
     ...gaps,
+    ...more,
   };
   rows.add(
     row,
-    `${cell.memoryMib} MiB, ${cell.divergedMib} diverged, ${mode}, paused ${pauseMs.toFixed(1)} ms`,
+    `${name}, ${cell.memoryMib} MiB, ${cell.divergedMib} diverged, ${mode}, paused ${pauseMs.toFixed(1)} ms`,
   );
   return result;
 }
@@ -128,7 +147,7 @@ async function drop(forkd: Forkd, tag: string): Promise<void> {
 
 /** Every size and amount in turns. */
 async function measureGrid(forkd: Forkd, rows: Rows): Promise<void> {
-  const program = await compileHeartbeat();
+  const [heartbeat, dirtier] = [await compileForGuest("heartbeat"), await compileForGuest("dirtier")];
   await using scope = new Scope();
   const cells: Cell[] = [];
   for (const memoryMib of sizes) {
@@ -136,7 +155,8 @@ async function measureGrid(forkd: Forkd, rows: Rows): Promise<void> {
       console.error(`preparing ${memoryMib} MiB, ${divergedMib} diverged`);
       const cell = await openCell(forkd, memoryMib, divergedMib);
       scope.use(cell.sandbox);
-      await installHeartbeat(cell.sandbox, program);
+      await installHeartbeat(cell.sandbox, heartbeat);
+      await cell.sandbox.files.write(dirtierPath, dirtier, { mode: "0755" });
       cells.push(cell);
     }
   }
@@ -146,6 +166,8 @@ async function measureGrid(forkd: Forkd, rows: Rows): Promise<void> {
     console.error(`grid, round ${round + 1} of ${rounds}`);
     for (const cell of rotate(cells, round)) await measureCell(forkd, rows, cell, rotate(modes, round));
   }
+  console.error("grid, guests that write");
+  await measureWriting(forkd, rows, cells);
 }
 
 async function measureCell(
@@ -168,6 +190,23 @@ async function measureCell(
     await rest(restMs + calmMs);
     const beating = await branchOnce(rows, cell, { case: "heartbeat", mode }, heartbeat);
     await drop(forkd, beating.tag);
+  }
+}
+
+/** Last: the memory of the program that writes has diverged too, and stays so. */
+async function measureWriting(forkd: Forkd, rows: Rows, cells: readonly Cell[]): Promise<void> {
+  for (const cell of cells) {
+    const more = { written_mib_per_s: written.mibPerSecond };
+    const command = [dirtierPath, String(written.mib), String(written.mibPerSecond)];
+    const running = await cell.sandbox.commands.run(command, { background: true });
+    await using heartbeat = await Heartbeat.start(cell.sandbox);
+    for (let round = 0; round < rounds; round++) {
+      // It begins with writing all of its memory.
+      await rest(restMs + 2 * calmMs);
+      const { tag } = await branchOnce(rows, cell, { case: "writing", mode: "live", more }, heartbeat);
+      await drop(forkd, tag);
+    }
+    await running.kill();
   }
 }
 

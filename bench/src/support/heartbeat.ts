@@ -25,12 +25,12 @@ export type Gaps = {
 
 const guestPath = "/usr/local/bin/heartbeat";
 
-/** The program, linked statically. */
-export async function compileHeartbeat(): Promise<Uint8Array> {
-  const dir = mkdtempSync(join(tmpdir(), "forkd-heartbeat-"));
+/** A program of bench/guest, linked statically. */
+export async function compileForGuest(name: string): Promise<Uint8Array> {
+  const dir = mkdtempSync(join(tmpdir(), `forkd-${name}-`));
   try {
-    const program = join(dir, "heartbeat");
-    await command("gcc", ["-O2", "-static", "-o", program, join(repository, "bench/guest/heartbeat.c")]);
+    const program = join(dir, name);
+    await command("gcc", ["-O2", "-static", "-o", program, join(repository, `bench/guest/${name}.c`)]);
     return await readFile(program);
   } finally {
     rmSync(dir, { recursive: true, force: true });

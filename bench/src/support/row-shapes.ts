@@ -53,7 +53,7 @@ const branched = {
   /** the pause by the guest's wall clock */
   stall_ms: ms.nullish(),
   total_ms: ms.nullish(),
-  /** parts of the pause */
+  /** precopy and quiesce: before the stop; the others: parts of the pause */
   timings_ms: timings,
   /** cont to answer, by the clock of the caller */
   answered_after_ms: z.number(),
@@ -145,6 +145,8 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       idle: { case: "idle", fields: branched },
       "no wait": { case: "no wait", fields: branched },
       heartbeat: { case: "heartbeat", fields: { ...branched, ...gaps } },
+      /** with a heartbeat and a program that keeps writing to 50 MiB of its own */
+      writing: { case: "writing", fields: { ...branched, ...gaps, written_mib_per_s: amount } },
       "in a row": { case: "in a row", fields: branched },
       "fork of base": { case: "fork of base", fields: {} },
       "fork right after a branch": { case: "fork right after a branch", fields: {} },
