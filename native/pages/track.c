@@ -1,6 +1,6 @@
 /*
  * Finds out which pages a process writes while it runs, by userfaultfd in asynchronous write-protect mode (Linux
- * 6.7): the first write to a protected page removes the protection, in the kernel. Nobody has to answer
+ * 6.7): the first write to a protected page removes the protection, in the kernel. No process has to answer
  * anything, so the process runs on whatever happens to us.
  *
  * A userfaultfd belongs to the process that made it. The VMM has one from its start (native/preload/track.c), and

@@ -1,13 +1,13 @@
-/** What is around a VMM on this host, and whether sandboxes can have a network. */
+/** What is around a VMM on this host, whether sandboxes can have a network, and whether writes can be tracked. */
 import { readFile } from "node:fs/promises";
 import { Launcher, type JailFacts } from "@forkd/machine";
 import type { RuntimeConfig } from "../config.ts";
 import { fail, ok, warn, type Finding } from "./finding.ts";
 
 export async function isolationFindings(config: RuntimeConfig): Promise<Finding[]> {
-  const { facts } = await Launcher.open(config.qemuPath, config.jail);
+  const { facts, noTracking } = await Launcher.open(config.qemuPath, config.jail);
   const pids = Number(await readFile("/proc/sys/kernel/pid_max", "latin1"));
-  return [jail(facts, config), ...uids(facts, config, pids), network(facts)];
+  return [jail(facts, config), ...uids(facts, config, pids), network(facts), tracking(noTracking)];
 }
 
 /** The uid of a machine follows from its process id. Pure. */
@@ -52,4 +52,15 @@ export function network({ netdev, missing }: JailFacts): Finding {
   if (netdev === "slirp")
     return warn("network", slow, "Let the daemon's user open /dev/net/tun, or run the daemon as root.");
   return ok("network", "each machine has its own namespace with a tap device and no way out but the proxy");
+}
+
+/** Pure: `problem` says why the writes of machines cannot be tracked. */
+export function tracking(problem: string | undefined): Finding {
+  const name = "write tracking";
+  if (problem === undefined) return ok(name, "branches copy memory while the sandbox runs");
+  return warn(
+    name,
+    `branches copy all changed memory while the sandbox is paused: ${problem}`,
+    "Use Linux 6.7 or later, and let the daemon's user open /dev/userfaultfd.",
+  );
 }

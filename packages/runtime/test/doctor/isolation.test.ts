@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JailFacts } from "@forkd/machine";
-import { jail, network, uids } from "../../src/doctor/isolation.ts";
+import { jail, network, tracking, uids } from "../../src/doctor/isolation.ts";
 
 const best: JailFacts = { variant: "root", netdev: "tap", missing: [] };
 const auto = { jail: { mode: "auto", uids: { first: 1000, count: 100 } } } as const;
@@ -27,4 +27,11 @@ test("uids() warns if two machines could share a uid", () => {
   assert.deepEqual(uids(best, auto, 100), []);
   assert.deepEqual(uids({ variant: "user" }, auto, 32_768), []);
   assert.match(uids(best, auto, 32_768)[0]?.detail ?? "", /100 uids for 32768 process ids/);
+});
+
+test("tracking() warns with the reason if writes cannot be tracked", () => {
+  assert.equal(tracking(undefined).outcome, "ok");
+  const finding = tracking("cannot open /dev/userfaultfd: Permission denied");
+  assert.equal(finding.outcome, "warn");
+  assert.match(finding.detail, /while the sandbox is paused: cannot open .*denied$/);
 });
