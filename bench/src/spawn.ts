@@ -54,7 +54,15 @@ const tag = "python-numpy";
 const mib = 1024 * 1024;
 /** of every contender, at the same time: as many as the daemon starts on two cores */
 const parallel = 2;
-const poolSize = run.pick({ tiny: 2, quick: 16, full: 16 });
+/** Its sizes are set, so this only switches the pool on. */
+const poolPercent = 10;
+/** after the pool is full and before a fork, so that the host is idle */
+const readyRestMs = run.pick({ tiny: 0, quick: 500, full: 500 });
+const refill = run.pick({
+  tiny: { ready: 1, commands: 2 },
+  quick: { ready: 20, commands: 10 },
+  full: { ready: 50, commands: 20 },
+});
 /** of the children whose costs are measured */
 const costs = run.pick({
   tiny: { children: 2, settleMs: 100, idleMs: 500, evals: 5 },
@@ -108,17 +116,70 @@ async function killAll(sandboxes: readonly Sandbox[]): Promise<void> {
 /** One contender: how long until n have answered. */
 type Contender = { name: string; run: (n: number) => Promise<{ wall_ms: number } & Record<string, unknown>> };
 
-function forkContender(name: string, { forkd }: ScratchDaemon, pool: number): Contender {
+function forkContender({ forkd }: ScratchDaemon): Contender {
   return {
-    name,
+    name: "fork",
     run: async (n) => {
-      // The pool fills in the background, and no event says that it is full.
-      await poll("the pool to be full", async () => ((await forkd.status()).pool[tag] ?? 0) >= pool);
       const { wallMs, forkMs, sandboxes } = await forkAndAsk(forkd, n);
       await killAll(sandboxes);
-      return { wall_ms: wallMs, fork_ms: forkMs, pool_size: pool };
+      return { wall_ms: wallMs, fork_ms: forkMs };
     },
   };
+}
+
+/** Sets how many children wait ready, and waits for them. */
+async function fillPool(forkd: Forkd, ready: number): Promise<void> {
+  await forkd.pool.set(tag, ready);
+  // The pool fills in the background, and no event says that it is full.
+  await poll("the pool to be full", async () => ((await forkd.status()).pool[tag] ?? 0) === ready);
+}
+
+/** As many ready children as are asked for. They are used up, so that nothing fills the pool meanwhile. */
+function readyContender({ forkd }: ScratchDaemon): Contender {
+  return {
+    name: "fork, ready",
+    run: async (n) => {
+      await fillPool(forkd, n);
+      await rest(readyRestMs);
+      const { wallMs, forkMs, sandboxes } = await forkAndAsk(forkd, n);
+      await forkd.pool.set(tag, 0);
+      const taken = sandboxes.filter(({ info }) => info.from === "pool").length;
+      await killAll(sandboxes);
+      return { wall_ms: wallMs, fork_ms: forkMs, ready: taken };
+    },
+  };
+}
+
+/** A command in a sandbox while nothing else happens, and while the pool fills. */
+async function measureRefill(rows: Rows, { forkd }: ScratchDaemon): Promise<void> {
+  const sandbox = await forkd.create(tag);
+  await forkd.pool.set(tag, 0);
+  const times = async (until: () => Promise<boolean>) => {
+    const all: number[] = [];
+    do {
+      const started = performance.now();
+      await sandbox.commands.run("i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done");
+      all.push(performance.now() - started);
+    } while (!(await until()));
+    return all;
+  };
+  await times(async () => true);
+  let left = refill.commands;
+  const idle = await times(async () => --left <= 0);
+  await forkd.pool.set(tag, refill.ready);
+  const started = performance.now();
+  const busy = await times(async () => ((await forkd.status()).pool[tag] ?? 0) >= refill.ready);
+  const wallMs = performance.now() - started;
+  await forkd.pool.set(tag, 0);
+  await sandbox.kill();
+  rows.add({
+    case: "refill",
+    n: refill.ready,
+    wall_ms: wallMs,
+    command_idle_ms: median(idle),
+    command_refill_ms: median(busy),
+    commands: busy.length,
+  });
 }
 
 /** Records those that this host cannot run. */
@@ -139,12 +200,12 @@ async function containerContenders(rows: Rows, work: Work): Promise<Contender[]>
 
 /** Contenders take turns within each round, so that a host that becomes slower is slower for all. */
 async function compete(rows: Rows, plain: ScratchDaemon, snapshotDir: string): Promise<void> {
-  await using pooled = await startSpawnDaemon(snapshotDir, poolSize);
+  await using pooled = await startSpawnDaemon(snapshotDir, poolPercent);
   const { snapshotDir: coldDir, argv } = coldWork(snapshotDir);
   using tree = await extractTree(snapshotFile(await readSnapshot(coldDir, tag), "rootfs"));
   const contenders: Contender[] = [
-    forkContender("fork", plain, 0),
-    forkContender(`fork, pool of ${poolSize}`, pooled, poolSize),
+    forkContender(plain),
+    readyContender(pooled),
     { name: "floor", run: async (n) => ({ wall_ms: await floor(snapshotDir, { n, parallel }) }) },
     ...(await containerContenders(rows, { tree: tree.dir, argv })),
   ];
@@ -153,6 +214,7 @@ async function compete(rows: Rows, plain: ScratchDaemon, snapshotDir: string): P
       for (const contender of contenders) rows.add({ case: contender.name, n, ...(await contender.run(n)) });
     }
   }
+  await measureRefill(rows, pooled);
 }
 
 /** Percent of a core that each process uses while it gets no requests. */

@@ -5,6 +5,8 @@
  * match, and tests/src/e2e/bench.test.ts checks what a run has written.
  */
 import { z } from "zod";
+import { accelerator, amount, count, ms, size, timings, type BenchShape, type Kind } from "./row-fields.ts";
+import { spawnShape } from "./spawn-shape.ts";
 
 export const benchNames = [
   "branch",
@@ -20,22 +22,7 @@ export const benchNames = [
 ] as const;
 export type BenchName = (typeof benchNames)[number];
 
-type Kind = {
-  /** value of `case` */
-  case: string | RegExp;
-  fields: z.ZodRawShape;
-  /** rows of this kind are not in every run */
-  optional?: boolean;
-};
-type BenchShape = { head: z.ZodRawShape; kinds: Readonly<Record<string, Kind>> };
-
-const ms = z.number().nonnegative();
-const count = z.int().nonnegative();
-const amount = z.number().nonnegative();
-const size = z.enum(["tiny", "quick", "full"]);
-const accelerator = z.enum(["kvm", "tcg"]);
 const mode = z.enum(["live", "diff", "full"]);
-const timings = z.record(z.string(), ms);
 
 /** of the host, in the head of every file */
 const host = z.strictObject({ cores: count, cpu: z.string(), memory_bytes: count, kernel: z.string() });
@@ -314,49 +301,7 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       branches: { case: "branches", fields: held },
     },
   },
-  spawn: {
-    head: { accelerator, rounds: count, parallel: count, qemu: z.string(), memory_mib: count },
-    kinds: {
-      cold: { case: "cold", fields: { accelerator } },
-      fork: { case: "fork", fields: { fork_ms: ms, pool_size: z.literal(0) } },
-      pool: { case: /^fork, pool of \d+$/, fields: { fork_ms: ms, pool_size: count } },
-      floor: { case: "floor", fields: {} },
-      bubblewrap: { case: "bubblewrap", fields: {} },
-      runc: { case: "runc", fields: {} },
-      /** a contender that this host cannot run */
-      absent: {
-        case: "absent",
-        fields: { contender: z.enum(["bubblewrap", "runc"]), reason: z.string() },
-        optional: true,
-      },
-      /** of n children that live at once */
-      costs: {
-        case: "costs",
-        fields: {
-          diverged_mib_per_child: amount,
-          pss_mib_per_child: amount,
-          daemon_rss_mib: amount,
-          idle_percent_of_core: amount,
-          idle_percent_of_core_mean: amount,
-          eval_agent_ms: ms,
-          eval_rest_adds_ms: z.number(),
-        },
-      },
-      /** one child: `steps` are ms since the client's request; spawn-trace.ts names them */
-      trace: {
-        case: "trace",
-        fields: {
-          index: count,
-          steps: timings,
-          eval_agent_ms: ms,
-          vmm_cpu_ms: ms,
-          diverged_mib: amount,
-        },
-      },
-      children: { case: /^children \d+ to \d+$/, fields: {} },
-      "live children": { case: /^\d+ live children, one eval each$/, fields: {} },
-    },
-  },
+  spawn: spawnShape,
 };
 
 export type Row = { bench: string; case: string; n: number; wall_ms: number } & Record<string, unknown>;

@@ -1,4 +1,4 @@
-"""Serves messages of its own, so that the first ones of a child are fast.
+"""Serves messages to itself, so that the first ones of a child are fast.
 
 In the parent often enough that the interpreter has specialised the code for them: a child does not do that again,
 which would be slow, and would write to pages that it shares with others. In a child that waits to be handed out

@@ -10,8 +10,13 @@ import { wallClock } from "../capture/guest-clock.ts";
 import type { GuestIdentity } from "../sandbox/paths.ts";
 import { attachKernel, type WarmKernel } from "./warm-kernel.ts";
 
-type AgentStep = { identity: GuestIdentity; isConnected: boolean };
+type AgentStep = {
+  identity: GuestIdentity;
+  /** undefined: the link stays as it is in the snapshot */
+  isConnected: boolean | undefined;
+};
 type Step = AgentStep & {
+  isConnected: boolean;
   env: Readonly<Record<string, string>>;
   /** JSON for /run/forkd/values.json */
   values?: unknown;
@@ -66,7 +71,7 @@ export async function rehearseFork(
   identity: GuestIdentity,
 ): Promise<{ kernels: WarmKernel[]; problems: unknown[] }> {
   const problems: unknown[] = [];
-  const forked = forkAgent(agent, manifest, { identity, isConnected: false });
+  const forked = forkAgent(agent, manifest, { identity, isConnected: undefined });
   const kernels = manifest.kernels.map((record) => attachKernel(agent, record, manifest.env));
   const rehearsed = kernels.map(async ({ client }, nth) => {
     if (isInEval(manifest, nth)) return;
@@ -91,7 +96,7 @@ function forkAgent(
     entropy: randomBytes(64),
     realtimeNs: wallClock,
     ...identity,
-    network: isConnected ? "up" : "down",
+    ...(isConnected !== undefined && { network: isConnected ? "up" : "down" }),
     // A parent was connected to nothing.
     skipConnections: manifest.origin.kind === "build",
   });

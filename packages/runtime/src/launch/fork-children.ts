@@ -86,7 +86,8 @@ export async function forkChildren(
   try {
     requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
     if (!plan.isVerification) await requireVerified(runtime, snapshot);
-    await runtime.store.verify(snapshot, { signal });
+    // The files of a ready child were verified when it was made, and its machine has them open.
+    if (runtime.pool.available(snapshot) < request.n) await runtime.store.verify(snapshot, { signal });
   } catch (error) {
     throw await explainMissingSnapshot(runtime, snapshot, error);
   }

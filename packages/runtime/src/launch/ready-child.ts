@@ -42,7 +42,7 @@ export async function makeReady(
   return { ...child, ...made, identity, agent, scope: scope.keep(), homeScope: homeScope.keep() };
 }
 
-/** Makes it the machine of a sandbox. Limits and rules apply before its guest runs again. */
+/** Makes it the machine of a sandbox. Limits apply before its guest runs again, rules before it is handed out. */
 export async function handOut(
   runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">,
   ready: ReadyChild,
@@ -58,13 +58,16 @@ export async function handOut(
   scope.use(readyScope.keep());
   const explain = diagnose(group, limits, snapshot.manifest.machine.memory_mib);
   const run = async () => {
-    await Promise.all([holdToLimits(machine, group, limits), slot.apply(network, limits)]);
+    const applied = slot.apply(network, limits);
+    applied.catch(() => undefined);
+    await holdToLimits(machine, group, limits);
     asForeground(machine.process.pid);
     const step = { ...request, isConnected: network.mode !== "none" };
     // Sent first: the connection passes it on when the guest runs.
     const forked = afterFork(agent, snapshot.manifest, step, ready.kernels);
     forked.catch(() => undefined);
     await ready.paused[Symbol.asyncDispose]();
+    await applied;
     return forked;
   };
   const kernels = await answered(

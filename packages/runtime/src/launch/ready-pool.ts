@@ -17,6 +17,8 @@ import { discardChild, type ReadyChild } from "./prepared.ts";
 const idleMs = 10 * 60_000;
 const maxShelves = 32;
 const tidyMs = 5000;
+/** A caller that has just forked mostly uses its children next, so the pool fills a moment later. */
+const quietMs = 250;
 /** after a caller needed the memory, or a child could not be made */
 const restMs = 10_000;
 const maxRestMs = 5 * 60_000;
@@ -74,6 +76,7 @@ export class ReadyPool implements AsyncDisposable {
   #isResting = false;
   #restsUntil = 0;
   readonly #timer: NodeJS.Timeout;
+  #soon: NodeJS.Timeout | undefined;
   #waiters = new Set<() => void>();
 
   constructor(options: PoolOptions) {
@@ -145,7 +148,7 @@ export class ReadyPool implements AsyncDisposable {
     } finally {
       this.#forks--;
       shelf.lastUsed = Date.now();
-      this.#fill();
+      this.#fillSoon();
     }
   }
 
@@ -228,6 +231,12 @@ export class ReadyPool implements AsyncDisposable {
     }));
     const sizes = poolSizes(wishes, this.#options.budgetMib);
     return new Map(shelves.map((shelf, at) => [shelf, sizes[at] ?? 0]));
+  }
+
+  #fillSoon(): void {
+    clearTimeout(this.#soon);
+    this.#soon = setTimeout(() => this.#fill(), quietMs);
+    this.#soon.unref();
   }
 
   #fill(): void {
@@ -354,6 +363,7 @@ export class ReadyPool implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#timer);
+    clearTimeout(this.#soon);
     await Promise.all(this.#making);
     await this.#dropWhere(() => true, "stopped");
   }

@@ -105,11 +105,10 @@ export class QemuMachine extends QemuProcess implements Machine {
       },
       freezeDisk: () => this.#freeze(),
       [Symbol.asyncDispose]: async () => {
-        try {
-          await orExit(process, qmp.execute("cont"));
-        } finally {
-          agentSocket.uncork();
-        }
+        const running = orExit(process, qmp.execute("cont"));
+        // Not when it runs: what waits for the guest is there at its next instruction.
+        agentSocket.uncork();
+        await running;
       },
     };
   }
