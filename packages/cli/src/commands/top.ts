@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { Stats } from "@forkd/contract";
+import type { PoolInfo, Stats } from "@forkd/contract";
 import { wireOf } from "@forkd/sdk";
 import { Option, type Command } from "commander";
 import { collectLabelFilter } from "../options/arguments.ts";
@@ -43,15 +43,18 @@ async function show(cli: Cli, { once, sort, tag, label }: Options): Promise<void
   const measure = async () => wireOf<Stats>(await forkd.stats({ ...filter, signal }));
   const isLive = process.stdout.isTTY && !cli.out.json && !once && !cli.environment.dumbTerminal;
   const isOnce = once === true || (!isLive && !cli.out.json);
+  const ready = async () => (isLive ? wireOf<PoolInfo>(await forkd.pool.get({ signal })) : undefined);
   let before = await measure();
+  let pool = await ready();
   let rows: TopRow[] = rowsOf(before, undefined, sort);
-  const render = () => `${totalsOf(rows)}\n\n${cli.out.table(topColumns, rows)}`;
+  const render = () => `${totalsOf(rows, pool)}\n\n${cli.out.table(topColumns, rows)}`;
   const { liveScreen } = await import("../terminal/live-screen.ts");
   using screen = isLive ? liveScreen({ render, everyMs: 60_000, interrupts: cli.interrupts }) : undefined;
   screen?.draw();
   for (;;) {
     await pause(isOnce ? onceMs : refreshMs, undefined, { signal });
     const now = await measure();
+    pool = await ready();
     rows = rowsOf(now, before, sort);
     before = now;
     if (cli.out.json && isOnce) return cli.out.document({ ...now, sandboxes: rows });

@@ -1,6 +1,6 @@
 /** Two measurements of the sandboxes → the rows of `top`. */
 import { plural } from "@forkd/contract/wire";
-import type { SandboxStats, Stats } from "@forkd/contract";
+import type { PoolInfo, SandboxStats, Stats } from "@forkd/contract";
 import { formatBytes, formatSeconds, type Column } from "../terminal/table.ts";
 
 /** `cpu_percent` of one CPU since the last measurement; null if there is none. */
@@ -48,14 +48,17 @@ export const topColumns: readonly Column<TopRow>[] = [
   { title: "WORKSPACE", value: ({ workspace }) => workspace ?? "-", drop: 1 },
 ];
 
-export function totalsOf(rows: readonly TopRow[]): string {
+/** `pool`: children that wait ready; they are not sandboxes and have no row. */
+export function totalsOf(rows: readonly TopRow[], pool?: PoolInfo): string {
   const sum = (value: (row: TopRow) => number | null | undefined) =>
     rows.reduce((total, row) => total + (value(row) ?? 0), 0);
+  const ready = pool?.snapshots.reduce((total, each) => total + each.ready, 0) ?? 0;
   const running = rows.filter(({ state }) => state === "running").length;
   return [
     `${plural(rows.length, "sandbox")}, ${running} running`,
     `CPU ${sum(({ cpu_percent }) => cpu_percent).toFixed(1)} %`,
     `memory ${formatBytes(sum(({ pss_bytes }) => pss_bytes))}`,
     `disk ${formatBytes(sum(({ disk_bytes }) => disk_bytes))}`,
+    ...(pool === undefined || ready === 0 ? [] : [`ready ${ready}, about ${pool.used_mib} MiB`]),
   ].join("   ");
 }

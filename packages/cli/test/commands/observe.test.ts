@@ -147,6 +147,10 @@ test("top computes CPU from two measurements of the same machine, and sorts", ()
   assert.equal(resumed?.cpu_percent, null);
   assert.equal(rowsOf(now, now, "cpu")[0]?.cpu_percent, null, "one measurement gives no rate");
   assert.match(totalsOf(rowsOf(now, before, "cpu")), /^2 sandboxes, 2 running {3}CPU 200\.0 % /);
+  const shelf = { tag: "py", ready: 2, making: 0, wanted: 2, is_set: true, child_mib: 30 };
+  const pool = { budget_mib: 100, used_mib: 60, snapshots: [shelf] };
+  assert.match(totalsOf(rowsOf(now, before, "cpu"), pool), / {3}ready 2, about 60 MiB$/);
+  assert.doesNotMatch(totalsOf([], { ...pool, snapshots: [] }), /ready/);
 });
 
 test("top --once prints one table, and with --json one document", async () => {
