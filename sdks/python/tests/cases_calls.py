@@ -53,10 +53,20 @@ class Calls(unittest.IsolatedAsyncioTestCase):
                 "vary": [{"values": {"seed": 1, "x_ms": 2}}],
             }
             self.assertEqual(asked.json, expected)
-            self.assertEqual(sandbox.info.ready_secs, 0.0815)
+            self.assertEqual((sandbox.info.ready_secs, sandbox.info.from_), (0.0815, "start"))
             self.assertEqual(sandbox.info.created_at, datetime.fromtimestamp(1794812339.887, timezone.utc))
             self.assertEqual(sandbox.info.labels, {"Job-Id": "42", "created_at_unix": "label"})
             self.assertEqual(sandbox.info.raw["ready_ms"], 81.5)
+
+    async def test_the_pool_is_set_by_a_number_and_automatic_by_none(self) -> None:
+        shelf = {"tag": "py", "ready": 1, "making": 0, "wanted": 1, "is_set": True, "child_mib": 30}
+        pool = {"budget_mib": 100, "used_mib": 30, "snapshots": [shelf]}
+        with Host(lambda asked, reply: reply.json(pool)) as host:
+            forkd = AsyncForkd(socket=host.socket)
+            self.assertEqual((await forkd.pool.set("py", 1)).snapshots[0].wanted, 1)
+            await forkd.pool.set("py", None)
+            self.assertEqual((await forkd.pool.get()).used_mib, 30)
+            self.assertEqual([asked.json for asked in host.asked[:2]], [{"ready": 1}, {"ready": None}])
 
     async def test_unknown_arguments_are_type_errors(self) -> None:
         forkd = AsyncForkd(socket="/nowhere")
