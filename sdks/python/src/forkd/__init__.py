@@ -66,8 +66,6 @@ from .models import (
     NetworkLogEntry,
     NetworkRule,
     Ping,
-    PoolInfo,
-    PoolSnapshot,
     PortInfo,
     PresetInfo,
     SandboxInfo,
@@ -76,6 +74,7 @@ from .models import (
     WatchEvent,
     WorkspaceInfo,
 )
+from .pool import PoolInfo, PoolSnapshot
 from .reports import (
     BranchInfo,
     BuildProgress,

@@ -8,7 +8,8 @@ from typing import Any, Iterable, List, Mapping, Optional
 from .._convert import to_model, to_models
 from .._core.client import Client, null
 from .._core.requests import name_list, network_field
-from ..models import KeyInfo, PoolInfo, SecretInfo
+from ..models import KeyInfo, SecretInfo
+from ..pool import PoolInfo
 from ._flavour import result_of
 
 
