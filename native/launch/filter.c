@@ -10,6 +10,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -19,6 +20,10 @@
 #include <unistd.h>
 
 #include "launch.h"
+
+#ifndef USERFAULTFD_IOC_NEW
+#define USERFAULTFD_IOC_NEW _IO(UFFDIO, 0)
+#endif
 
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
@@ -110,6 +115,14 @@ static void check_ioctl(void)
     load_argument(1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         result_if(bad[i], REFUSE(EPERM));
+    /* Of userfaultfd, what the preloaded library needs: a descriptor that waits for no fault of the kernel. */
+    result_if(UFFDIO_API, ALLOW);
+    emit((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, USERFAULTFD_IOC_NEW, 0, 4));
+    load_argument(2);
+    result_if(O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY, ALLOW);
+    result(REFUSE(EPERM));
+    emit((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00));
+    result_if(UFFDIO << 8, REFUSE(EPERM));
     result(ALLOW);
     block_end(at);
 }

@@ -97,6 +97,8 @@ bool buffer_place(struct buffer *buffer, uint64_t pages)
     void *base = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return false;
+    /* A huge page for each page that is copied would need the memory of the whole guest. */
+    madvise(base, pages * PAGE, MADV_NOHUGEPAGE);
     buffer->base = base;
     buffer->pages = pages;
     buffer->placed = true;

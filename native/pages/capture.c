@@ -118,9 +118,9 @@ static void arm(struct capture *c, const struct options *o)
     printf("armed %" PRIu64 "\n", c->runs.pages);
 }
 
-static void precopy(struct capture *c)
+static void precopy(struct capture *c, bool brief)
 {
-    uint64_t start = micros(), copied = c->tracked ? precopy_run(&c->precopy, &c->buffer) : 0;
+    uint64_t start = micros(), copied = c->tracked ? precopy_run(&c->precopy, &c->buffer, brief) : 0;
     target_check(&c->target);
     printf("precopied %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", copied, c->precopy.rounds, micros() - start);
 }
@@ -159,8 +159,8 @@ static void run_command(struct capture *c, char *line)
         take(c);
         return;
     }
-    if (strcmp(line, "precopy") == 0) {
-        precopy(c);
+    if (strcmp(line, "precopy") == 0 || strcmp(line, "precopy brief") == 0) {
+        precopy(c, line[strlen("precopy")] != 0);
         return;
     }
     if (strcmp(line, "untrack") == 0) {

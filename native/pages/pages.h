@@ -197,7 +197,7 @@ struct precopy {
 /* False if the writes of the process cannot be tracked; then nothing has changed. */
 bool precopy_open(struct precopy *precopy, const struct target *target, int number, struct buffer *buffer);
 /* Copies in rounds, at low priority. Returns how many pages were copied. */
-uint64_t precopy_run(struct precopy *precopy, struct buffer *buffer);
+uint64_t precopy_run(struct precopy *precopy, struct buffer *buffer, bool brief);
 /*
  * With the process stopped: finds all its pages and copies those that the buffer does not have as they are
  * now. Returns how many were copied.

@@ -25,10 +25,12 @@
 #define FEW 512u            /* pages: 2 MiB, which are copied within a millisecond */
 #define LONG_RUN 64u        /* pages */
 #define LONGEST 30000000ull /* microseconds */
+#define BRIEF 200000u     /* us */
 
 struct job {
     struct precopy *precopy;
     struct buffer *buffer;
+    bool brief; /* input of the guest waits for it */
     uint64_t copied;
 };
 
@@ -78,10 +80,10 @@ static void *work(void *argument)
 {
     struct job *job = argument;
     struct precopy *precopy = job->precopy;
-    uint64_t until = micros() + LONGEST, before = UINT64_MAX;
+    uint64_t until = micros() + (job->brief ? BRIEF : LONGEST), before = UINT64_MAX;
     /* Of this thread alone: only root could raise the priority of the process again. */
     lower_priority();
-    for (unsigned i = 0; i < ROUNDS && !precopy->late; i++) {
+    for (unsigned i = 0; i < (job->brief ? 1 : ROUNDS) && !precopy->late; i++) {
         uint64_t copied = 0;
         precopy->late = !round_of(precopy, job->buffer, until, &copied);
         job->copied += copied;
@@ -96,19 +98,19 @@ static void *work(void *argument)
 bool precopy_open(struct precopy *precopy, const struct target *target, int number, struct buffer *buffer)
 {
     uint64_t pages = target->bytes / PAGE;
+    /* First what can fail: a failure must not leave the process registered. */
+    precopy->copied = bits_new(pages);
     if (!tracker_open(&precopy->tracker, target, number))
         return false;
-    if (!buffer_place(buffer, pages)) {
-        tracker_close(&precopy->tracker);
-        return false;
-    }
-    precopy->copied = bits_new(pages);
-    return true;
+    if (buffer_place(buffer, pages))
+        return true;
+    tracker_close(&precopy->tracker);
+    return false;
 }
 
-uint64_t precopy_run(struct precopy *precopy, struct buffer *buffer)
+uint64_t precopy_run(struct precopy *precopy, struct buffer *buffer, bool brief)
 {
-    struct job job = {.precopy = precopy, .buffer = buffer};
+    struct job job = {.precopy = precopy, .buffer = buffer, .brief = brief};
     pthread_t thread;
     int err = pthread_create(&thread, NULL, work, &job);
     if (err)

@@ -31,9 +31,14 @@ void runs_add(struct runs *runs, uint64_t first, uint64_t count)
 void runs_merge(struct runs *into, const struct runs *a, const struct runs *b)
 {
     const struct run *x = a->all, *y = b->all, *last_x = a->all + a->count, *last_y = b->all + b->count;
+    uint64_t done = 0;
     while (x < last_x || y < last_y) {
         const struct run *next = y == last_y || (x < last_x && x->first < y->first) ? x++ : y++;
-        runs_add(into, next->first, next->count);
+        uint64_t first = next->first > done ? next->first : done, end = next->first + next->count;
+        if (first >= end)
+            continue;
+        runs_add(into, first, end - first);
+        done = end;
     }
 }
 

@@ -36,15 +36,12 @@ struct range {
     uint64_t page;           /* the first one */
 };
 
-static void add_regions(const struct range *range, const struct scan_region *regions, int count, uint64_t seen,
-                        struct runs *found, struct runs *absent)
+static void add_regions(const struct range *range, const struct scan_region *regions, int count, struct runs *found,
+                        struct runs *absent)
 {
-    for (int i = 0; i < count; i++) {
-        uint64_t from = regions[i].start > seen ? regions[i].start : seen;
-        if (from < regions[i].end)
-            runs_add(absent && (regions[i].categories & PAGE_SWAPPED) ? absent : found,
-                     range->page + (from - range->address) / PAGE, (regions[i].end - from) / PAGE);
-    }
+    for (int i = 0; i < count; i++)
+        runs_add(absent && (regions[i].categories & PAGE_SWAPPED) ? absent : found,
+                 range->page + (regions[i].start - range->address) / PAGE, (regions[i].end - regions[i].start) / PAGE);
 }
 
 /* False when the kernel does not support the ioctl. */
@@ -63,26 +60,24 @@ static bool scan_range(const struct target *target, const struct range *range, c
         .any_of = PAGE_PRESENT | PAGE_SWAPPED,
         .returned = absent ? PAGE_SWAPPED : 0,
     };
-    uint64_t seen = 0;
-    /*
-     * A long walk may stop before the end of the last region it reports, and then reports that region again.
-     */
-    for (uint64_t at = range->address; at < request.end; at = request.walk_end) {
-        request.start = at;
+    for (uint64_t at = range->address, next; at < request.end; at = next) {
+        request.start = next = at;
         int n = ioctl(target->pagemap, SCAN_IOCTL, &request);
-        if (n < 0 && errno == EINTR) {
-            request.walk_end = at;
+        /* An interrupted walk may have protected pages that it has not reported. */
+        if (n < 0 && errno == EINTR && !question->protect)
             continue;
-        }
         if (n < 0 && (errno == ENOTTY || errno == EINVAL) && at == range->address)
             return false;
         if (n < 0)
             target_unreadable(target, errno);
-        if (request.walk_end <= at)
+        /*
+         * The kernel may say that a long walk ended before the last region it reports. No page below the end of that
+         * region is walked again: one that was written in between would be protected without being reported.
+         */
+        next = n > 0 && regions[n - 1].end > request.walk_end ? regions[n - 1].end : request.walk_end;
+        if (next <= at)
             fail(EIO, "the scan of process %d does not advance", target->pid);
-        add_regions(range, regions, n, seen, found, absent);
-        if (n > 0)
-            seen = regions[n - 1].end;
+        add_regions(range, regions, n, found, absent);
     }
     return true;
 }

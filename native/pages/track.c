@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "pages.h"
@@ -106,8 +107,20 @@ void tracker_close(struct tracker *tracker)
     tracker->fd = -1;
 }
 
+/* Before 6.8.10, protecting a page could lose the mark that it was written, and the process its content. */
+static bool kernel_is_safe(void)
+{
+    struct utsname name;
+    unsigned major = 0, minor = 0, patch = 0;
+    if (uname(&name) < 0 || sscanf(name.release, "%u.%u.%u", &major, &minor, &patch) < 2)
+        return false;
+    return major > 6 || (major == 6 && (minor > 8 || (minor == 8 && patch >= 10)));
+}
+
 int tracking_command(void)
 {
+    if (!kernel_is_safe())
+        fail(ENOTSUP, "Linux before 6.8.10 can lose writes of the VM meanwhile");
     struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_WP_ASYNC};
     int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
     if (device < 0)

@@ -243,7 +243,8 @@ function afterFork(id, payload) {
   );
 }
 
-let rehearsal = "[String(1.5), { a: 'b'.length }]"; // ordinary code; recipes can give their own
+const ORDINARY = "[String(1.5), { a: 'b'.length }]";
+let rehearsal = ""; // code of the recipe, which runs as a function so that it leaves no names
 
 /**
  * Does once what `R` and an eval do, so that their code and memory are ready. Leaves nothing behind: no callback
@@ -261,7 +262,9 @@ function rehearse(id) {
   };
   const whole = guard(() => {
     try {
-      named("default").run(rehearsal, "<rehearsal>", done);
+      if (rehearsal !== "")
+        named("default").run(`(() => {\n${rehearsal}\n})()`, "<rehearsal>", () => undefined);
+      named("default").run(ORDINARY, "<rehearsal>", done);
     } catch (error) {
       done({ value: error });
     }

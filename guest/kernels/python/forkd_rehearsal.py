@@ -28,7 +28,12 @@ def _message(kind, ident, payload):
 
 def run(serve_all, rounds, sources):
     """Never fails: only the speed of the children depends on it. `serve_all` serves until the stream ends."""
-    kept = forkd_wire.control, forkd._callbacks, forkd_run.current, os.getcwd()
+    kept = forkd_wire.control, forkd._callbacks, forkd_run.current
+    try:
+        cwd = os.getcwd()
+    except OSError:
+        return  # it was removed, and could not be entered again
+    had_path = b"PATH" in os.environb
     ours, theirs = _socket.socketpair()
     # Nothing reads the answers: one that does not fit ends the rehearsal instead of blocking it.
     ours.setblocking(False)
@@ -47,10 +52,15 @@ def run(serve_all, rounds, sources):
     except Exception:
         pass
     finally:
-        forkd_wire.control, forkd._callbacks, forkd_run.current, cwd = kept
+        forkd_wire.control, forkd._callbacks, forkd_run.current = kept
+        if not had_path:
+            os.environb.pop(b"PATH", None)
         ours.close()
         theirs.close()
         context = forkd_run.contexts.pop(CONTEXT.decode(), None)
         if context is not None:
             sys.modules.pop(context.module.__name__, None)
-        os.chdir(cwd)
+        try:
+            os.chdir(cwd)
+        except OSError:
+            pass

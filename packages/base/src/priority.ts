@@ -79,10 +79,11 @@ const mayRaise = (() => {
 
 /**
  * Makes a process yield to all others, until asForeground(). Call it as soon as the process runs: its threads
- * inherit the priority. Does nothing where it could not be undone.
+ * inherit the priority. It has the ordinary priority where that could not be undone.
  */
 export function asBackground(pid: number | undefined): void {
-  if (mayRaise && pid !== undefined) weigh(pid, background);
+  if (!mayRaise) asOrdinary(pid);
+  else if (pid !== undefined) weigh(pid, background);
 }
 
 /** Ends asBackground(), for all threads of the process. */
@@ -91,11 +92,17 @@ export function asForeground(pid: number): void {
 }
 
 function weigh(pid: number, nice: number): void {
+  // Priorities belong to threads. Where the kernel shares time between sessions first, the session counts.
+  for (const thread of orNothing(() => readdirSync(`/proc/${pid}/task`)) ?? [])
+    orNothing(() => setPriority(Number(thread), nice));
+  orNothing(() => writeFileSync(`/proc/${pid}/autogroup`, String(nice)));
+}
+
+/** The process or a thread of it may have exited, and not every kernel schedules by session. */
+function orNothing<T>(work: () => T): T | undefined {
   try {
-    // Priorities belong to threads. Where the kernel shares time between sessions first, the session counts.
-    for (const thread of readdirSync(`/proc/${pid}/task`)) setPriority(Number(thread), nice);
-    writeFileSync(`/proc/${pid}/autogroup`, String(nice));
+    return work();
   } catch {
-    // It has exited, or the kernel does not schedule by session.
+    return undefined;
   }
 }

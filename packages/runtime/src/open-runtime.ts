@@ -175,6 +175,8 @@ export function createRuntime({
     cgroups,
     sandboxes,
   });
+  // A sandbox grows, a ready child does not.
+  const readyEstimates = new MemoryEstimates();
   const compaction = new Compaction({ ...parts, admission, branches, events, metrics, work });
   const runtime: Runtime = {
     ...parts,
@@ -201,9 +203,9 @@ export function createRuntime({
       budgetMib: Math.floor((totalmem() / 1024 / 1024) * (config.poolMemoryPercent / 100)),
       parallel: Math.max(1, Math.floor(config.forkParallelism / 2)),
       pins,
-      make: (snapshot) => prepareAhead(runtime, snapshot),
+      make: (snapshot, signal) => prepareAhead(runtime, snapshot, readyEstimates, signal),
       isUsable: ({ paths, machine }) => (machine.isEnding ? Promise.resolve(false) : engine.canAttach(paths)),
-      childMib: ({ id }) => runtime.memoryEstimates.of(id) ?? readyChildMib,
+      childMib: ({ id }) => readyEstimates.of(id) ?? readyChildMib,
       find: (tag) => store.get(tag),
       onDiscard: (reason, count) => metrics.poolDiscards.add({ reason }, count),
       log,
@@ -226,9 +228,10 @@ export function createRuntime({
     deniedAt.set(sandbox, now);
     events.denied(sandbox.info(), entry);
   };
-  admission.onPressure = (ask) => {
-    const freedMib = runtime.pool.giveUp(ask.readyIn);
-    return compaction.yield() || freedMib > 0 ? freedMib : undefined;
+  admission.background = {
+    yield: () => compaction.yield(),
+    freeableMib: ({ readyIn }) => runtime.pool.freeableMib(readyIn),
+    free: ({ readyIn }) => runtime.pool.giveUp(readyIn),
   };
   events.onEvent = (event) => metrics.seen(event);
   store.onFlatBuilt = (seconds) => metrics.chainBuildSeconds.observe(seconds);
@@ -251,20 +254,26 @@ function noCgroups(): Cgroups {
 }
 
 /** A child that is made ahead of need takes capacity too, as long as no caller needs it. */
-async function prepareAhead(runtime: Runtime, snapshot: StoredSnapshot): Promise<ReadyChild> {
+async function prepareAhead(
+  runtime: Runtime,
+  snapshot: StoredSnapshot,
+  estimates: MemoryEstimates,
+  signal: AbortSignal,
+): Promise<ReadyChild> {
   using _capacity = runtime.admission.admit({
     what: "make a child ahead of need",
     n: 1,
     memoryMib: 0,
-    expectMib: runtime.memoryEstimates.of(snapshot.id) ?? readyChildMib,
+    expectMib: estimates.of(snapshot.id) ?? readyChildMib,
     diskMib: 0,
     isSandbox: false,
     isBackground: true,
   });
   requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
-  await runtime.store.verify(snapshot, {});
-  const child = await makeReady(runtime, await prepareChild(runtime, snapshot, { isBackground: true }));
-  void runtime.memoryEstimates.learn(snapshot.id, child.machine.process.pid);
+  await runtime.store.verify(snapshot, { signal });
+  const prepared = await prepareChild(runtime, snapshot, { signal, isBackground: true });
+  const child = await makeReady(runtime, prepared, signal);
+  void estimates.learn(snapshot.id, child.machine.process.pid);
   return child;
 }
 

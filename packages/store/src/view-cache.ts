@@ -22,6 +22,8 @@ import { verifyMemory, withLayer } from "./verify.ts";
 export const maxViewSegments = 8192;
 export const viewNamePattern = /^[0-9a-f]{64}-[0-9a-f]{16}\.view$/;
 const idLength = 64;
+/** Adjacent extents of a chain become one segment, so that a view may have fewer than its layers. */
+const maxExtentsPerSegment = 4;
 
 export type MemoryView = {
   /** in the directory of views */
@@ -106,14 +108,18 @@ export class ViewCache {
     const bottom = chain.at(-1);
     if (bottom?.manifest.files.memory) await verifyMemory(head, bottom, verified, { signal });
     let segments: Segment[] = [];
+    let isTooMany = false;
     for (const [index, owner] of owners.entries()) {
       signal.throwIfAborted();
       await verifyMemory(head, owner, verified, { signal });
       await withLayer(head, owner, async ({ extents }) => {
+        // Checked first: the layer of a fragmented guest has hundreds of thousands, and merging them takes long.
+        if (extents.firsts.length > maxSegments * maxExtentsPerSegment) isTooMany = true;
+        if (isTooMany) return;
         segments = overlay(segments, segmentsOf(extents, index + 1));
       });
     }
-    if (segments.length > maxSegments) return undefined;
+    if (isTooMany || segments.length > maxSegments) return undefined;
     const used = files.filter((_, index) => index === 0 || segments.some(({ file }) => file === index));
     const numbers = files.map((file) => used.indexOf(file));
     const numbered = segments.map((segment) => ({ ...segment, file: numbers[segment.file] ?? 0 }));

@@ -26,6 +26,7 @@ const pages: Readonly<Record<string, "python" | "tiny">> = {
   "docs/reference/events.md": "tiny",
   "docs/guide/fork-safety.md": "python",
   "docs/guide/forking.md": "python",
+  "docs/guide/ready-pool.md": "python",
   "docs/guide/code-interpreter.md": "python",
   "docs/guide/tree-search.md": "python",
   "docs/guide/own-image.md": "python",

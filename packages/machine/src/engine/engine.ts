@@ -168,7 +168,7 @@ export interface PageCapture extends AsyncDisposable {
    * Copies pages while the machine runs, so that take() copies only those that were written since. Does nothing
    * if the writes of the machine are not tracked.
    */
-  precopy(): Promise<{ pages: number; rounds: number }>;
+  precopy(options?: { brief?: boolean }): Promise<{ pages: number; rounds: number }>;
   /** Copies the pages while the machine is paused. May be repeated: the last copy counts. */
   take(): Promise<{ pages: number; scanUs: number; copyUs: number; copied: number }>;
   /**

@@ -139,7 +139,8 @@ export class Launcher {
     if (inJail && unusual.length > 0 && !variables.has("LD_LIBRARY_PATH"))
       variables.set("LD_LIBRARY_PATH", unusual.join(":"));
     const library = nativeTool(preload);
-    const tracker = this.noTracking === undefined ? spec.tracker : undefined;
+    // Only the library closes the device, so a VMM without it must not get one.
+    const tracker = this.noTracking === undefined && this.canPreload ? spec.tracker : undefined;
     const isPreloaded = [spec.readOnlyFile, spec.memoryView, tracker].some((each) => each !== undefined);
     if (isPreloaded) variables.set("LD_PRELOAD", library);
     if (spec.readOnlyFile !== undefined) variables.set("FORKD_READ_ONLY", spec.readOnlyFile);

@@ -68,8 +68,9 @@ export class MemoryCapture implements AsyncDisposable {
    * Copies changed pages while the VM runs, until few are left or more rounds would not help. `take` then copies
    * only those that were written since. Does nothing, in no rounds, if writes are not tracked.
    */
-  async precopy(): Promise<{ pages: number; rounds: number }> {
-    const [pages = 0, rounds = 0] = await this.#helper.answer("precopied", "precopy");
+  async precopy({ brief = false } = {}): Promise<{ pages: number; rounds: number }> {
+    const line = brief ? "precopy brief" : "precopy";
+    const [pages = 0, rounds = 0] = await this.#helper.answer("precopied", line);
     return { pages, rounds };
   }
 

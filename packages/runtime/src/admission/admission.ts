@@ -83,16 +83,22 @@ type AdmissionParts = {
   sandboxes: () => readonly Sandbox[];
 };
 
+/** Work that gives its capacity up when a caller needs it. */
+export type BackgroundUse = {
+  /** Stops work that has a reservation. Returns false if none runs. */
+  yield: () => boolean;
+  /** memory that free() would free in the next moments */
+  freeableMib: (ask: Ask) => number;
+  free: (ask: Ask) => void;
+};
+
 type Bound = { which: string; asked: number; inUse: number; limit: number; text: string; remedy: Remedy };
 
 export class Admission {
   readonly #parts: AdmissionParts;
   readonly #open = new Set<Reservation>();
-  /**
-   * Called before a request is refused. Returns the memory that background work frees in the next moments, or
-   * undefined if it has released nothing.
-   */
-  onPressure: ((ask: Ask) => number | undefined) | undefined;
+  /** What can make room before a request is refused. */
+  background: BackgroundUse | undefined;
 
   constructor(parts: AdmissionParts) {
     this.#parts = parts;
@@ -112,14 +118,30 @@ export class Admission {
       try {
         this.#checkHost(ask);
       } catch (error) {
-        const freedMib = ask.isBackground ? undefined : this.onPressure?.(ask);
-        if (freedMib === undefined) throw error;
-        this.#checkHost(ask, freedMib);
+        if (ask.isBackground || !this.#makeRoom(ask)) throw error;
       }
     }
     const reservation = new Reservation(ask, () => void this.#open.delete(reservation));
     if (reservation.left > 0) this.#open.add(reservation);
     return reservation;
+  }
+
+  /** Returns whether there is room now. Gives up nothing that would not be enough. */
+  #makeRoom(ask: Ask): boolean {
+    const { background } = this;
+    if (!background) return false;
+    const fits = (freedMib: number) => {
+      try {
+        this.#checkHost(ask, freedMib);
+        return true;
+      } catch {
+        return false;
+      }
+    };
+    if (background.yield() && fits(0)) return true;
+    if (!fits(background.freeableMib(ask))) return false;
+    background.free(ask);
+    return true;
   }
 
   #checkSandboxes({ what, n }: Ask): void {
@@ -207,7 +229,7 @@ export class Admission {
     const { memoryReserveMib, diskReserveMib } = this.#parts.settings;
     const memory = {
       asked: Math.max(0, n - readyCount) * this.#expected(ask),
-      inUse: this.#sum((other) => this.#expected(other)),
+      inUse: this.#reservedMib(),
       free: Math.max(0, this.#freeMemoryMib() + freedMib - memoryReserveMib),
     };
     refuseAbove({
@@ -236,6 +258,14 @@ export class Admission {
 
   #expected({ memoryMib, expectMib }: Ask): number {
     return expectMib ?? Math.ceil(vmmMib + memoryMib / this.#parts.settings.memoryOvercommit);
+  }
+
+  /** Children that wait ready have their memory already. */
+  #reservedMib(): number {
+    let sum = 0;
+    for (const { ask, left } of this.#open)
+      sum += Math.max(0, left - (ask.readyCount ?? 0)) * this.#expected(ask);
+    return sum;
   }
 
   /** Over everything that is reserved. */

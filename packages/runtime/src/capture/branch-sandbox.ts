@@ -74,7 +74,7 @@ export async function branchSandbox(
   if (request.n > 0) await requireVerifiedBranch(runtime, source.base);
   const limits = request.n === 0 ? undefined : limitsOf(runtime, request, sandbox.facts.limits);
   const network = networkForBranch(runtime, sandbox.network, request, context.caller);
-  const plan = { snapshot: source.base, request, limits, network };
+  const plan = { snapshot: source.base, request, limits, network, isOfBranch: true };
   const admitted = admitFork(runtime, plan, context.caller);
   scope.defer(() => admitted.capacity[Symbol.dispose]());
   const draft = scope.use(

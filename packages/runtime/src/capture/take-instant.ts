@@ -71,7 +71,7 @@ export async function takeInstant(
   stopped.defer(() => held[Symbol.dispose]());
   running.lap("quiesce");
   // A guest that took its time to answer has written meanwhile.
-  if ((running.laps["quiesce"] ?? 0) > staleMs) await capture.precopy();
+  if ((running.laps["quiesce"] ?? 0) > staleMs) await capture.precopy({ brief: true });
   running.lap("precopy");
   options.signal?.throwIfAborted();
   const clock = new Stopwatch();

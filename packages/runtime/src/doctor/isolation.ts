@@ -61,6 +61,6 @@ export function tracking(problem: string | undefined): Finding {
   return warn(
     name,
     `branches copy all changed memory while the sandbox is paused: ${problem}`,
-    "Use Linux 6.7 or later, and let the daemon's user open /dev/userfaultfd.",
+    "Use Linux 6.8.10 or later, and let the daemon's user open /dev/userfaultfd.",
   );
 }

@@ -6,6 +6,7 @@ import {
   AppError,
   fromErrorBody,
   isSandbox,
+  toAppError,
   toErrorBody,
   type AskedLimits,
   type ForkEntry,
@@ -41,6 +42,8 @@ type ForkPlan = {
   network: SandboxNetwork;
   /** the children are for the check that the snapshot requires */
   isVerification?: boolean;
+  /** the children come from a snapshot that is still to be made, which has no ready children */
+  isOfBranch?: boolean;
 };
 
 /** A plan with the capacity reserved for it. */
@@ -62,8 +65,7 @@ export function admitFork(
     n: request.n,
     memoryMib: memoryShare(machine.memory_mib, limits?.memory_mib),
     expectMib: runtime.memoryEstimates.of(snapshot.id),
-    readyIn: snapshot,
-    readyCount: runtime.pool.available(snapshot),
+    ...(!plan.isOfBranch && { readyIn: snapshot, readyCount: runtime.pool.available(snapshot) }),
     diskMib: diskShare(files.rootfs.bytes, limits?.disk_mib),
     caller,
   });
@@ -87,7 +89,7 @@ export async function forkChildren(
     requireCompatible(snapshot.tag, snapshot.manifest, runtime.host);
     if (!plan.isVerification) await requireVerified(runtime, snapshot);
     // The files of a ready child were verified when it was made, and its machine has them open.
-    if (runtime.pool.available(snapshot) < request.n) await runtime.store.verify(snapshot, { signal });
+    if (runtime.pool.available(snapshot) === 0) await runtime.store.verify(snapshot, { signal });
   } catch (error) {
     throw await explainMissingSnapshot(runtime, snapshot, error);
   }
@@ -138,12 +140,12 @@ type Place = { index: number; askedAt: number; createdAt: number; trace: Trace |
 
 type Call = Parameters<FairSemaphore["take"]>[0];
 
-/** After so many children that could not be handed out, one is started. */
-const maxHandOuts = 3;
+/** After so many children that have exited or do not answer, one is started. */
+const maxHandOuts = 2;
 
 /**
  * A child of the pool, if there is one. One that cannot be handed out costs the caller time and nothing else:
- * another takes its place.
+ * another takes its place. If its guest refused a step, one that is started shows whether that is its own fault.
  */
 async function forkReady(
   runtime: Runtime,
@@ -162,6 +164,8 @@ async function forkReady(
       runtime.metrics.poolFailures.add({});
       place.log.warn({ event: "pool.hand_out", outcome: "failed", sandbox: child.id, error });
       call.signal?.throwIfAborted();
+      const { code } = toAppError(error);
+      if (code !== "engine_failed" && code !== "agent_unreachable") return undefined;
     }
   }
   return undefined;
@@ -175,6 +179,8 @@ async function forkCold(
 ): Promise<SandboxInfo> {
   using _start = await runtime.starts.take(call);
   const { signal, trace } = place;
+  // A call that counted on ready children has not verified the files.
+  await runtime.store.verify(plan.snapshot, { signal });
   trace?.mark("turn");
   const child = await prepareChild(runtime, plan.snapshot, { signal, trace });
   return complete(runtime, await startChild(runtime, child, requestOf(plan, place)), trace);
@@ -205,7 +211,6 @@ function requestOf(
 /** The child is registered and announced when its record is committed, not before. */
 async function complete(runtime: Runtime, sandbox: Sandbox, trace: Trace | undefined): Promise<SandboxInfo> {
   await commitRecord(runtime, sandbox);
-  trace?.mark("committed");
   trace?.mark("committed");
   runtime.registry.add(sandbox);
   const info = sandbox.info();

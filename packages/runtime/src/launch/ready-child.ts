@@ -16,13 +16,14 @@ import { afterFork, rehearseFork } from "./after-fork.ts";
 import type { PreparedChild, ReadyChild } from "./prepared.ts";
 import { answered, openAgent, requireAttachable, sandboxMachine, type StartRequest } from "./start.ts";
 
-/** A child that is not handed out in this time is given up, and another one is used. */
-const handOutMs = 20_000;
+/** A child that is not handed out in this part of the usual time is given up, and another one is used. */
+const handOutShare = 1 / 2;
 
 /** Takes the child over: a failure leaves nothing of it. */
 export async function makeReady(
   runtime: Pick<Runtime, "config" | "log">,
   child: PreparedChild,
+  signal: AbortSignal,
 ): Promise<ReadyChild> {
   await using homeScope = child.homeScope.keep();
   await using machineScope = child.scope.keep();
@@ -38,11 +39,21 @@ export async function makeReady(
     for (const error of problems) runtime.log.debug({ event: "pool.rehearse", tag: snapshot.tag, error });
     return { machine, kernels, paused: await machine.pause() };
   };
-  const made = await answered(launch, run(), runtime.config.readyTimeoutMs);
+  const made = await answered(launch, orAborted(run(), signal), runtime.config.readyTimeoutMs);
   return { ...child, ...made, identity, agent, scope: scope.keep(), homeScope: homeScope.keep() };
 }
 
-/** Makes it the machine of a sandbox. Limits apply before its guest runs again, rules before it is handed out. */
+function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  work.catch(() => undefined);
+  return new Promise((resolve, reject) => {
+    const leave = () => reject(signal.reason as Error);
+    if (signal.aborted) leave();
+    signal.addEventListener("abort", leave, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", leave));
+  });
+}
+
+/** Makes it the machine of a sandbox. Limits and rules apply before its guest runs again. */
 export async function handOut(
   runtime: Pick<Runtime, "cgroups" | "config" | "engine" | "log" | "network">,
   ready: ReadyChild,
@@ -58,23 +69,17 @@ export async function handOut(
   scope.use(readyScope.keep());
   const explain = diagnose(group, limits, snapshot.manifest.machine.memory_mib);
   const run = async () => {
-    const applied = slot.apply(network, limits);
-    applied.catch(() => undefined);
-    await holdToLimits(machine, group, limits);
+    // Before the guest runs: what it dials first must not be denied by rules that are not its own.
+    await Promise.all([holdToLimits(machine, group, limits), slot.apply(network, limits)]);
     asForeground(machine.process.pid);
     const step = { ...request, isConnected: network.mode !== "none" };
     // Sent first: the connection passes it on when the guest runs.
     const forked = afterFork(agent, snapshot.manifest, step, ready.kernels);
     forked.catch(() => undefined);
     await ready.paused[Symbol.asyncDispose]();
-    await applied;
     return forked;
   };
-  const kernels = await answered(
-    { ...ready, explain },
-    run(),
-    Math.min(handOutMs, runtime.config.readyTimeoutMs),
-  );
+  const kernels = await answered({ ...ready, explain }, run(), runtime.config.readyTimeoutMs * handOutShare);
   await requireAttachable(runtime, ready);
   return sandboxMachine(runtime, ready, request, { machine, agent, kernels, explain, from: "pool" }, scope);
 }

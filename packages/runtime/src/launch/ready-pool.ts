@@ -7,6 +7,7 @@
  * operator. The pool fills in the background, only while no fork is in progress, and gives its memory up when
  * a caller needs it. A shelf is dropped when its snapshot goes, and when it was not used for a while.
  */
+import { AppError } from "@forkd/contract";
 import type { Logger } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
 import { Demand } from "./demand.ts";
@@ -19,6 +20,8 @@ const maxShelves = 32;
 const tidyMs = 5000;
 /** A caller that has just forked mostly uses its children next, so the pool fills a moment later. */
 const quietMs = 250;
+/** The pool fills beside forks if it could not fill for this long. */
+const starvedMs = 3000;
 /** after a caller needed the memory, or a child could not be made */
 const restMs = 10_000;
 const maxRestMs = 5 * 60_000;
@@ -44,7 +47,7 @@ type PoolOptions = {
   /** how many are made at the same time */
   readonly parallel: number;
   readonly pins: PoolPins;
-  readonly make: (snapshot: StoredSnapshot) => Promise<ReadyChild>;
+  readonly make: (snapshot: StoredSnapshot, signal: AbortSignal) => Promise<ReadyChild>;
   /** whether a child that waited can still be handed out */
   readonly isUsable: (child: ReadyChild) => Promise<boolean>;
   /** expected memory of one child */
@@ -70,11 +73,16 @@ export class ReadyPool implements AsyncDisposable {
   #forks = 0;
   #making = new Set<Promise<void>>();
   #isClosed = false;
+  /** fires when the children that are being made are not wanted any more */
+  #stop = new AbortController();
+  /** children that are being stopped */
+  readonly #releases = new Set<Promise<void>>();
   /** counts calls of empty(): a child that was begun before one is not kept after it */
   #generation = 0;
   /** empty() stops everything until the next fork */
   #isResting = false;
   #restsUntil = 0;
+  #filledAt = 0;
   readonly #timer: NodeJS.Timeout;
   #soon: NodeJS.Timeout | undefined;
   #waiters = new Set<() => void>();
@@ -147,14 +155,14 @@ export class ReadyPool implements AsyncDisposable {
       return await work();
     } finally {
       this.#forks--;
-      shelf.lastUsed = Date.now();
+      shelf.lastUsed = performance.now();
       this.#fillSoon();
     }
   }
 
   #use(snapshot: StoredSnapshot, n: number): Shelf {
     this.#isResting = false;
-    const now = Date.now();
+    const now = performance.now();
     const shelf = this.#shelf(snapshot);
     shelf.lastUsed = now;
     shelf.uses++;
@@ -173,7 +181,7 @@ export class ReadyPool implements AsyncDisposable {
   #shelf(snapshot: StoredSnapshot): Shelf {
     const known = this.#shelves.get(keyOf(snapshot));
     if (known) return known;
-    const lastUsed = Date.now();
+    const lastUsed = performance.now();
     const state = { making: 0, uses: 0, lastUsed, failures: 0, restsUntil: 0 };
     return { snapshot, ready: [], demand: new Demand(), ...state };
   }
@@ -221,11 +229,11 @@ export class ReadyPool implements AsyncDisposable {
   }
 
   #sizes(): Map<Shelf, number> {
-    const now = Date.now();
+    const now = performance.now();
     const shelves = [...this.#shelves.values()];
     const wishes = shelves.map((shelf) => ({
       pinned: this.#pinOf(shelf),
-      peak: isHot(shelf) ? shelf.demand.peak(now) : 0,
+      peak: isHot(shelf) && isPoolable(shelf.snapshot) ? shelf.demand.peak(now) : 0,
       lastUsed: shelf.lastUsed,
       childMib: this.#options.childMib(shelf.snapshot),
     }));
@@ -234,15 +242,21 @@ export class ReadyPool implements AsyncDisposable {
   }
 
   #fillSoon(): void {
-    clearTimeout(this.#soon);
-    this.#soon = setTimeout(() => this.#fill(), quietMs);
+    if (this.#soon || this.#isClosed) return;
+    this.#soon = setTimeout(() => {
+      this.#soon = undefined;
+      this.#fill();
+    }, quietMs);
     this.#soon.unref();
   }
 
   #fill(): void {
-    const now = Date.now();
+    const now = performance.now();
     const isOff = !this.isOn || this.#isClosed || this.#isResting;
-    if (isOff || this.#forks > 0 || now < this.#restsUntil) return;
+    // Under steady load there is always a fork in progress.
+    const isBusy = this.#forks > 0 && now - this.#filledAt < starvedMs;
+    if (isOff || isBusy || now < this.#restsUntil) return;
+    this.#filledAt = now;
     for (const [shelf, size] of this.#sizes()) {
       while (this.#making.size < this.#options.parallel && shelf.ready.length + shelf.making < size) {
         if (now < shelf.restsUntil) break;
@@ -261,7 +275,7 @@ export class ReadyPool implements AsyncDisposable {
     const generation = this.#generation;
     shelf.making++;
     try {
-      const child = await this.#options.make(shelf.snapshot);
+      const child = await this.#options.make(shelf.snapshot, this.#stop.signal);
       shelf.failures = 0;
       const isKept = this.#shelves.get(keyOf(shelf.snapshot)) === shelf && this.#generation === generation;
       if (this.#isClosed || !isKept) return await this.#release([child], "removed");
@@ -274,8 +288,9 @@ export class ReadyPool implements AsyncDisposable {
         this.#fill();
       });
     } catch (error) {
+      if (this.#generation !== generation || this.#isClosed) return;
       shelf.failures++;
-      shelf.restsUntil = Date.now() + Math.min(restMs * 2 ** (shelf.failures - 1), maxRestMs);
+      shelf.restsUntil = performance.now() + Math.min(restMs * 2 ** (shelf.failures - 1), maxRestMs);
       this.#options.log.warn({ event: "pool.fill", tag: shelf.snapshot.tag, error });
     } finally {
       shelf.making--;
@@ -285,7 +300,7 @@ export class ReadyPool implements AsyncDisposable {
   /** Drops what is not needed any more, finds the snapshots of tags that operators have set, and fills. */
   async #tidy(): Promise<void> {
     if (this.#isClosed || !this.isOn) return;
-    const now = Date.now();
+    const now = performance.now();
     const isIdle = (shelf: Shelf) => this.#pinOf(shelf) === undefined && now - shelf.lastUsed > idleMs;
     await this.#dropWhere(isIdle, "idle");
     await this.#findPinned();
@@ -319,27 +334,36 @@ export class ReadyPool implements AsyncDisposable {
 
   /** Stops all ready children. The pool fills again after the next fork. */
   async empty(): Promise<void> {
-    this.#generation++;
     this.#isResting = true;
+    this.#abandon();
     const shelves = this.#dropWhere(() => true, "stopped");
     await Promise.all(this.#making);
     await shelves;
   }
 
   /**
-   * A caller needs the memory: stops all ready children but those that it can use itself. Returns the memory that
-   * they are expected to free in the next moments.
+   * A caller needs the memory: stops all ready children but those that it can use itself.
    */
-  giveUp(kept?: StoredSnapshot): number {
-    this.#restsUntil = Date.now() + restMs;
+  giveUp(kept?: StoredSnapshot): void {
+    this.#restsUntil = performance.now() + restMs;
+    this.#abandon();
+    for (const [key, shelf] of this.#shelves)
+      if (!kept || key !== keyOf(kept)) void this.#release(shelf.ready.splice(0), "pressure");
+  }
+
+  /** What giveUp() would free. */
+  freeableMib(kept?: StoredSnapshot): number {
     let freed = 0;
-    for (const [key, shelf] of this.#shelves) {
-      if (kept && key === keyOf(kept)) continue;
-      const children = shelf.ready.splice(0);
-      freed += children.length * this.#options.childMib(shelf.snapshot);
-      void this.#release(children, "pressure");
-    }
+    for (const [key, { ready, snapshot }] of this.#shelves)
+      if (!kept || key !== keyOf(kept)) freed += ready.length * this.#options.childMib(snapshot);
     return freed;
+  }
+
+  /** Children that are being made are not kept. */
+  #abandon(): void {
+    this.#generation++;
+    this.#stop.abort(new AppError("cancelled", "The children are not needed any more"));
+    this.#stop = new AbortController();
   }
 
   async #dropWhere(matches: (shelf: Shelf) => boolean, reason: Discard): Promise<void> {
@@ -353,6 +377,12 @@ export class ReadyPool implements AsyncDisposable {
   async #release(children: readonly ReadyChild[], reason: Discard): Promise<void> {
     if (children.length === 0) return;
     this.#options.onDiscard(reason, children.length);
+    const released = this.#discard(children).finally(() => this.#releases.delete(released));
+    this.#releases.add(released);
+    await released;
+  }
+
+  async #discard(children: readonly ReadyChild[]): Promise<void> {
     for (const outcome of await Promise.allSettled(children.map(discardChild))) {
       if (outcome.status === "rejected")
         this.#options.log.error({ event: "pool.release", error: outcome.reason as unknown });
@@ -364,13 +394,26 @@ export class ReadyPool implements AsyncDisposable {
     this.#isClosed = true;
     clearInterval(this.#timer);
     clearTimeout(this.#soon);
+    this.#abandon();
     await Promise.all(this.#making);
     await this.#dropWhere(() => true, "stopped");
+    await Promise.all(this.#releases);
   }
 }
 
 function isHot({ snapshot, uses }: Shelf): boolean {
   return uses >= (snapshot.manifest.origin.kind === "branch" ? 2 : 1);
+}
+
+/**
+ * Whether a child can be made ahead of need. Its programs run for some moments then, and reach no network. So a
+ * branch whose children may connect is not pooled: what it was about to send would fail. Nor is one that is in the
+ * middle of an eval, whose output would be older than the fork.
+ */
+export function isPoolable({ manifest }: StoredSnapshot): boolean {
+  if (manifest.kernels.some(({ unanswered }) => unanswered.length > 0)) return false;
+  const { mode = "none", rules = [] } = manifest.network ?? {};
+  return manifest.origin.kind === "build" || mode === "none" || (mode === "filtered" && rules.length === 0);
 }
 
 /** A tag can be given to another snapshot, which the waiting children cannot serve. */

@@ -1,5 +1,6 @@
 /** Children that wait ready to be handed out. */
 import { AppError, type ParsedOf, type PoolInfo } from "@forkd/contract";
+import { isPoolable } from "../launch/ready-pool.ts";
 import type { Runtime } from "../runtime.ts";
 
 export function getPool({ pool }: Pick<Runtime, "pool">): PoolInfo {
@@ -27,7 +28,14 @@ export async function setPool(
     });
   }
   // Fails if there is no such snapshot. A number that was set for one that is gone can be taken back.
-  if (ready !== null) await store.get(tag);
+  const snapshot = ready === null ? undefined : await store.get(tag);
+  if (snapshot && !isPoolable(snapshot)) {
+    throw new AppError(
+      "unsupported",
+      `Cannot keep children of "${tag}" ready: it is a branch that was in the middle of an eval, or whose children may connect to a network`,
+      { details: { tag } },
+    );
+  }
   await pool.pin(tag, ready ?? undefined);
   return getPool({ pool });
 }

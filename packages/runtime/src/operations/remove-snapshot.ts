@@ -18,8 +18,9 @@ export async function removeSnapshot(
   };
   if (dry_run) return answer;
   for (const each of doomed) {
-    await runtime.pool.forget(each);
+    await runtime.pool.drop(each);
     await runtime.store.remove(each);
+    await runtime.pool.forget(each);
     runtime.events.snapshot("snapshot.removed", each);
   }
   return answer;

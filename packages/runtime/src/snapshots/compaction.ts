@@ -122,6 +122,7 @@ export class Compaction {
       diskMib: 0,
       writesMib: snapshot.manifest.machine.memory_mib,
       isSandbox: false,
+      isBackground: true,
     });
     const stop = new AbortController();
     const current = { stop, capacity };

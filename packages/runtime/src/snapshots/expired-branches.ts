@@ -74,10 +74,11 @@ export async function removeBranches(
     if (!request.dry_run) {
       // It may have been forked, branched or replaced since.
       if (!(await isFree(runtime, snapshot.tag)) || !(await runtime.store.isCurrent(snapshot))) continue;
-      await runtime.pool.forget(snapshot.tag);
+      await runtime.pool.drop(snapshot.tag);
       // A machine that is being started holds it.
       if (runtime.images.isHeld(snapshot.id) || !(await isFree(runtime, snapshot.tag))) continue;
       await runtime.store.remove(snapshot.tag);
+      await runtime.pool.forget(snapshot.tag);
       runtime.events.snapshot("snapshot.removed", snapshot.tag);
     }
     removed.push({ kind: "snapshot", name: snapshot.tag, bytes });

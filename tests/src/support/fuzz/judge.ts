@@ -13,6 +13,8 @@ export type Answer = {
   readonly whole: boolean;
 };
 
+/** The head of a request has at most 16 KiB, and this is most of it. */
+const longTarget = 12 * 1024;
 /** Paths of E2B's API, which the document does not describe. */
 const isE2bPath = /^\/v[23]\/(?:sandboxes|snapshots|templates|teams|api-keys|access-tokens)(?:[/?]|$)/;
 /** Failures that no request may cause on a working host. */
@@ -39,7 +41,11 @@ export class Judge {
 
   /** Describes what is wrong with the answer; undefined if it is correct. */
   fault(method: string, target: string, answer: Answer): string | undefined {
-    if (isE2bPath.test(target)) return faultForE2b(method, answer);
+    if (isE2bPath.test(target)) {
+      const fault = faultForE2b(method, answer);
+      // A head that is too long is answered before its path is looked at.
+      return fault && target.length > longTarget ? this.#faultOfError(method, answer) : fault;
+    }
     if (answer.status >= 400) return this.#faultOfError(method, answer);
     if (target.split("?", 1)[0] === "/openapi.json") return undefined;
     const operation = operationFor(this.operations, method, pathOf(target));
