@@ -84,7 +84,7 @@ type AdmissionParts = {
 };
 
 /** Work that gives its capacity up when a caller needs it. */
-export type BackgroundUse = {
+type BackgroundUse = {
   /** Stops work that has a reservation. Returns false if none runs. */
   yield: () => boolean;
   /** memory that free() would free in the next moments */

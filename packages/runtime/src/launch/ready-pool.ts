@@ -10,10 +10,10 @@
 import { AppError } from "@forkd/contract";
 import type { Logger } from "@forkd/base";
 import type { StoredSnapshot } from "@forkd/store";
-import { Demand } from "./demand.ts";
 import type { PoolPins } from "./pool-pins.ts";
 import { poolSizes } from "./pool-sizes.ts";
 import { discardChild, type ReadyChild } from "./prepared.ts";
+import { isHot, isPoolable, keyOf, newShelf, type Shelf } from "./shelf.ts";
 
 const idleMs = 10 * 60_000;
 const maxShelves = 32;
@@ -25,18 +25,6 @@ const starvedMs = 3000;
 /** after a caller needed the memory, or a child could not be made */
 const restMs = 10_000;
 const maxRestMs = 5 * 60_000;
-
-type Shelf = {
-  snapshot: StoredSnapshot;
-  ready: ReadyChild[];
-  making: number;
-  demand: Demand;
-  uses: number;
-  lastUsed: number;
-  /** attempts that failed in a row, and when the next one may begin */
-  failures: number;
-  restsUntil: number;
-};
 
 /** Why a child of the pool was not handed out. */
 type Discard = "exited" | "stale" | "surplus" | "idle" | "pressure" | "removed" | "stopped";
@@ -163,7 +151,7 @@ export class ReadyPool implements AsyncDisposable {
   #use(snapshot: StoredSnapshot, n: number): Shelf {
     this.#isResting = false;
     const now = performance.now();
-    const shelf = this.#shelf(snapshot);
+    const shelf = this.#shelves.get(keyOf(snapshot)) ?? newShelf(snapshot);
     shelf.lastUsed = now;
     shelf.uses++;
     shelf.demand.add(n, now);
@@ -176,14 +164,6 @@ export class ReadyPool implements AsyncDisposable {
       if (oldest && oldest !== shelf) void this.#dropWhere((each) => each === oldest, "idle");
     }
     return shelf;
-  }
-
-  #shelf(snapshot: StoredSnapshot): Shelf {
-    const known = this.#shelves.get(keyOf(snapshot));
-    if (known) return known;
-    const lastUsed = performance.now();
-    const state = { making: 0, uses: 0, lastUsed, failures: 0, restsUntil: 0 };
-    return { snapshot, ready: [], demand: new Demand(), ...state };
   }
 
   /** Sets how many children of a tag wait, whatever the demand; undefined: automatic again. */
@@ -317,7 +297,8 @@ export class ReadyPool implements AsyncDisposable {
       if (!snapshot || this.#isClosed) continue;
       const stale = (shelf: Shelf) => shelf.snapshot.tag === tag && keyOf(shelf.snapshot) !== keyOf(snapshot);
       await this.#dropWhere(stale, "removed");
-      if (!this.#shelves.has(keyOf(snapshot))) this.#shelves.set(keyOf(snapshot), this.#shelf(snapshot));
+      if (!this.#shelves.has(keyOf(snapshot)))
+        this.#shelves.set(keyOf(snapshot), this.#shelves.get(keyOf(snapshot)) ?? newShelf(snapshot));
     }
   }
 
@@ -399,24 +380,4 @@ export class ReadyPool implements AsyncDisposable {
     await this.#dropWhere(() => true, "stopped");
     await Promise.all(this.#releases);
   }
-}
-
-function isHot({ snapshot, uses }: Shelf): boolean {
-  return uses >= (snapshot.manifest.origin.kind === "branch" ? 2 : 1);
-}
-
-/**
- * Whether a child can be made ahead of need. Its programs run for some moments then, and reach no network. So a
- * branch whose children may connect is not pooled: what it was about to send would fail. Nor is one that is in the
- * middle of an eval, whose output would be older than the fork.
- */
-export function isPoolable({ manifest }: StoredSnapshot): boolean {
-  if (manifest.kernels.some(({ unanswered }) => unanswered.length > 0)) return false;
-  const { mode = "none", rules = [] } = manifest.network ?? {};
-  return manifest.origin.kind === "build" || mode === "none" || (mode === "filtered" && rules.length === 0);
-}
-
-/** A tag can be given to another snapshot, which the waiting children cannot serve. */
-function keyOf({ tag, id, stamp }: StoredSnapshot): string {
-  return `${tag}:${id}:${stamp}`;
 }

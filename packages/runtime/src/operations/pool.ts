@@ -1,6 +1,6 @@
 /** Children that wait ready to be handed out. */
 import { AppError, type ParsedOf, type PoolInfo } from "@forkd/contract";
-import { isPoolable } from "../launch/ready-pool.ts";
+import { isPoolable } from "../launch/shelf.ts";
 import type { Runtime } from "../runtime.ts";
 
 export function getPool({ pool }: Pick<Runtime, "pool">): PoolInfo {
