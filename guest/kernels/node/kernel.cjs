@@ -225,7 +225,9 @@ function afterFork(id, payload) {
   const end = 6 + payload.readUInt16LE(4);
   if (end > payload.length) throw new Error("the entropy exceeds the message");
   Object.assign(process.env, variablesOf(payload.toString("utf8", end)));
-  const text = reseed(payload.subarray(6, end), addon) ? EMPTY : Buffer.from("openssl=not-reseeded");
+  // Without entropy, the generators were re-seeded before, when this machine was made ready.
+  const isSeeded = end === 6 || reseed(payload.subarray(6, end), addon);
+  const text = isSeeded ? EMPTY : Buffer.from("openssl=not-reseeded");
   if (callbacks.length === 0) return answer(KIND.A, id, text);
   const job = (current = { id, forking: true });
   const done = (kind, result) => {
@@ -251,7 +253,7 @@ let rehearsal = ""; // code of the recipe, which runs as a function so that it l
  * runs and no eval is counted.
  */
 function rehearse(id) {
-  reseed(crypto.randomBytes(64), addon);
+  if (!reseed(crypto.randomBytes(64), addon)) return answerError(id, "openssl=not-reseeded");
   const job = (current = { id, forking: true });
   const done = (error, value) => {
     if (current !== job) return;

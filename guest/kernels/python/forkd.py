@@ -102,8 +102,10 @@ def _reseed(entropy=None):
 
 
 def _run(entropy):
-    if len(entropy) < 16:
-        raise ValueError("too little entropy")
-    _reseed(entropy)
+    """Without entropy, the generators were re-seeded before, when this machine was made ready."""
+    if entropy:
+        if len(entropy) < 16:
+            raise ValueError("too little entropy")
+        _reseed(entropy)
     for callback in _callbacks:
         callback()

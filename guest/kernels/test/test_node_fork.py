@@ -15,6 +15,18 @@ class AfterFork(NodeKernel):
         self.assertEqual(self.k.after_fork(entropy), (b"A", b""))
         return self.k.eval(code, context).json
 
+    def test_after_fork_without_entropy_sets_variables_and_runs_callbacks(self):
+        self.k.eval("globalThis.calls = []; forkd.afterFork(() => { calls.push(process.env.WHO) }); 1")
+        self.assertEqual(self.k.after_fork(b"", ["WHO=me"]), (b"A", b""))
+        self.assertEqual(self.k.eval("calls").json, ["me"])
+
+    def test_rehearsal_runs_the_code_of_the_recipe_and_leaves_no_names(self):
+        self.k.ask(b"W", b"const kept = 1; globalThis.runs = (globalThis.runs ?? 0) + kept")
+        count = self.k.eval("1").count
+        self.assertEqual(self.k.ask(b"P"), (b"A", b""))
+        self.assertEqual(self.k.eval("[runs, typeof kept]").json, [1, "undefined"])
+        self.assertEqual(self.k.eval("1").count, count + 2)
+
     def test_math_random_of_every_context(self):
         code = "Array.from({length: 4}, () => Math.random())"
         for context in ("default", "other"):

@@ -124,6 +124,13 @@ class Contexts(python_case.PythonCase):
         self.assertEqual(self.k.eval("1").count, count + 3)
         self.assertEqual(self.k.contexts(), ["default"])
 
+    def test_after_fork_without_entropy_sets_variables_and_runs_callbacks_and_keeps_the_generators(self):
+        self.k.eval("import forkd, os, random\ncalls = []\nforkd.after_fork(lambda: calls.append(os.environ['WHO']))")
+        before = self.k.eval("random.getstate() == random.getstate(), hash(random.getstate())").json
+        self.assertEqual(self.k.after_fork(b"", ["WHO=me"]), (b"A", b""))
+        self.assertEqual(self.k.eval("calls").json, ["me"])
+        self.assertEqual(self.k.eval("True, hash(random.getstate())").json, before)
+
     def test_rehearsal_survives_code_that_fails_and_answers_that_nothing_reads(self):
         for code in (b"1 / 0", b"'x' * 4000000"):
             self.k.ask(b"W", code)

@@ -10,6 +10,8 @@ import { wallClock } from "../capture/guest-clock.ts";
 import type { GuestIdentity } from "../sandbox/paths.ts";
 import { attachKernel, type WarmKernel } from "./warm-kernel.ts";
 
+const none = new Uint8Array();
+
 type AgentStep = {
   identity: GuestIdentity;
   /** undefined: the link stays as it is in the snapshot */
@@ -28,12 +30,9 @@ export async function afterFork(
   agent: AgentClient,
   manifest: Manifest,
   { env, values, trace, ...step }: Step,
-  attached?: readonly WarmKernel[],
 ): Promise<WarmKernel[]> {
   const forked = forkAgent(agent, manifest, step);
-  const kernels =
-    attached?.map((kernel) => ({ ...kernel, env })) ??
-    manifest.kernels.map((record) => attachKernel(agent, record, env));
+  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, env));
   const seeded = kernels.map(({ client }, nth) => {
     const done = client.afterFork(randomBytes(64), env);
     if (!isInEval(manifest, nth)) return done;
@@ -55,21 +54,46 @@ export async function afterFork(
   trace?.mark("seeded");
   // The time that was sent first is late by the length of the start. Nothing waits for the correction.
   agent.setClock(wallClock).catch(() => undefined);
-  if (values !== undefined) {
+  await writeValues(agent, values);
+  return kernels;
+}
+
+async function writeValues(agent: AgentClient, values: unknown): Promise<void> {
+  if (values !== undefined)
     await writeGuestFile(agent, "/run/forkd/values.json", [Buffer.from(JSON.stringify(values))]);
-  }
+}
+
+/**
+ * The rest of the step for a machine that was made ready by rehearseFork(): what depends on the call. Its identity
+ * and its randomness are its own already.
+ */
+export async function completeFork(
+  agent: AgentClient,
+  { env, values, trace, isConnected }: Omit<Step, "identity">,
+  { kernels: attached, hasDevice }: { kernels: readonly WarmKernel[]; hasDevice: boolean },
+): Promise<WarmKernel[]> {
+  const kernels = attached.map((kernel) => ({ ...kernel, env }));
+  const done = [
+    agent.setClock(wallClock),
+    ...(hasDevice ? [agent.setNetwork(isConnected)] : []),
+    // A kernel that could not rehearse is not re-seeded yet.
+    ...kernels.map(({ client }) => client.afterFork(client.hasRehearsed ? none : randomBytes(64), env)),
+  ];
+  await Promise.all(done);
+  trace?.mark("seeded");
+  await writeValues(agent, values);
   return kernels;
 }
 
 /**
- * The part for a machine that waits to be handed out: identity and randomness of the guest, and a rehearsal of
- * what comes then. The kernels' own step, with the user's callbacks, runs once, at the hand-out.
+ * The part for a machine that waits to be handed out: identity and randomness of guest and kernels, and a
+ * rehearsal of what comes then. The user's callbacks run once, at the hand-out.
  */
 export async function rehearseFork(
   agent: AgentClient,
   manifest: Manifest,
   identity: GuestIdentity,
-): Promise<{ kernels: WarmKernel[]; problems: unknown[] }> {
+): Promise<{ kernels: WarmKernel[]; hasDevice: boolean; problems: unknown[] }> {
   const problems: unknown[] = [];
   const forked = forkAgent(agent, manifest, { identity, isConnected: undefined });
   const kernels = manifest.kernels.map((record) => attachKernel(agent, record, manifest.env));
@@ -83,15 +107,15 @@ export async function rehearseFork(
       problems.push(error);
     }
   });
-  await Promise.all([agent.ready, forked, ...rehearsed]);
-  return { kernels, problems };
+  const [{ missing }] = await Promise.all([forked, agent.ready, ...rehearsed]);
+  return { kernels, hasDevice: !missing.device, problems };
 }
 
 function forkAgent(
   agent: AgentClient,
   manifest: Manifest,
   { identity, isConnected }: AgentStep,
-): Promise<unknown> {
+): ReturnType<AgentClient["afterFork"]> {
   return agent.afterFork({
     entropy: randomBytes(64),
     realtimeNs: wallClock,

@@ -29,6 +29,8 @@ export type ReadyChild = Omit<PreparedChild, "machine"> & {
   identity: GuestIdentity;
   agent: AgentClient;
   kernels: readonly WarmKernel[];
+  /** whether its guest has a network device */
+  hasDevice: boolean;
   paused: PausedMachine;
 };
 

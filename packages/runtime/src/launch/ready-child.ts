@@ -12,7 +12,7 @@ import { diagnose, holdToLimits, makeGroup } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
 import { guestIdentity } from "../sandbox/paths.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
-import { afterFork, rehearseFork } from "./after-fork.ts";
+import { completeFork, rehearseFork } from "./after-fork.ts";
 import type { PreparedChild, ReadyChild } from "./prepared.ts";
 import { answered, openAgent, requireAttachable, sandboxMachine, type StartRequest } from "./start.ts";
 
@@ -35,9 +35,9 @@ export async function makeReady(
   const launch = { ...child, explain: () => undefined };
   const run = async () => {
     const machine = await child.machine.start();
-    const { kernels, problems } = await rehearseFork(agent, snapshot.manifest, identity);
+    const { problems, ...ready } = await rehearseFork(agent, snapshot.manifest, identity);
     for (const error of problems) runtime.log.debug({ event: "pool.rehearse", tag: snapshot.tag, error });
-    return { machine, kernels, paused: await machine.pause() };
+    return { ...ready, machine, paused: await machine.pause() };
   };
   const made = await answered(launch, orAborted(run(), signal), runtime.config.readyTimeoutMs);
   return { ...child, ...made, identity, agent, scope: scope.keep(), homeScope: homeScope.keep() };
@@ -74,7 +74,7 @@ export async function handOut(
     asForeground(machine.process.pid);
     const step = { ...request, isConnected: network.mode !== "none" };
     // Sent first: the connection passes it on when the guest runs.
-    const forked = afterFork(agent, snapshot.manifest, step, ready.kernels);
+    const forked = completeFork(agent, step, ready);
     forked.catch(() => undefined);
     await ready.paused[Symbol.asyncDispose]();
     return forked;

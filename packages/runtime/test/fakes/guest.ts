@@ -107,8 +107,8 @@ export class FakeGuest {
   readonly heard: string[] = [];
   /** from the last AFTER_FORK */
   identity: Identity | undefined;
-  /** called in place of an answer to AFTER_FORK */
-  onAfterFork: (() => void) | undefined;
+  /** called in place of an answer to CLOCK, or refuses it */
+  onClock: (() => void) | "refuse" | undefined;
   readonly script: GuestScript;
   readonly #running = new Set<number>();
   /** ids of what was started detached */
@@ -159,10 +159,13 @@ export class FakeGuest {
         hostname: value(3).toString(),
         machineId: value(4).toString(),
       };
-      if (this.onAfterFork) return this.onAfterFork();
       const refusal = this.script.refuseAfterFork;
       if (refusal === undefined) this.send(type.forked, id, field(1, u32(0)), field(2, Buffer.from([0])));
       else this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from(refusal)));
+    } else if (kind === type.clock && this.onClock === "refuse") {
+      this.send(type.error, id, field(1, u32(eio)), field(2, Buffer.from("no")));
+    } else if (kind === type.clock && typeof this.onClock === "function") {
+      this.onClock();
     } else if (kind === type.clock) {
       this.send(type.clockOk, id, field(1, Buffer.alloc(8)));
     } else if (kind === type.ping || kind === type.sync || kind === type.network) {

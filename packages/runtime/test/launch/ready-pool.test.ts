@@ -85,14 +85,14 @@ test("a ready child is not a sandbox: neither listed nor counted, and it has no 
   await rejectsWith(fork(fixture.runtime, forkRequest(), context), "capacity_exhausted");
 });
 
-test("a ready child has entropy of its own twice: while it waits and when it is handed out", async (t) => {
+test("a ready child has its own entropy and identity before it waits, and gets the clock at the hand-out", async (t) => {
   const fixture = await warmPool(t);
-  const entropy = () => fixture.engine.machines.map(({ guest }) => guest.identity?.entropy);
-  const before = entropy();
-  assert.equal(new Set(before).size, size);
-  const { hostname } = await forkOne(fixture);
-  const index = fixture.engine.machines.findIndex(({ guest }) => guest.identity?.hostname === hostname);
-  assert.notEqual(entropy()[index], before[index]);
+  const { machines } = fixture.engine;
+  assert.equal(new Set(machines.map(({ guest }) => guest.identity?.entropy)).size, size);
+  const { id, hostname } = await forkOne(fixture);
+  const guest = machines.find((machine) => machine.guest.identity?.hostname === hostname)?.guest;
+  assert.equal(hostname, id);
+  assert.deepEqual(guest?.heard, ["hello", "afterFork", "clock", "network"]);
 });
 
 test("ReadyPool stays empty when it is switched off, and setPool() says how to switch it on", async (t) => {
@@ -142,11 +142,8 @@ test("ReadyPool replaces a child that died while it waited, and removes what is 
 });
 
 for (const [what, spoil] of [
-  [
-    "dies at the hand-out",
-    (machine: FakeMachine) => void (machine.guest.onAfterFork = () => machine.die("x")),
-  ],
-  ["fails its after-fork step", ({ guest }: FakeMachine) => void (guest.script.refuseAfterFork = "no")],
+  ["dies at the hand-out", (machine: FakeMachine) => void (machine.guest.onClock = () => machine.die("x"))],
+  ["refuses a step of the hand-out", ({ guest }: FakeMachine) => void (guest.onClock = "refuse")],
 ] as const) {
   test(`a ready child that ${what} is replaced, and the caller gets a sandbox`, async (t) => {
     const fixture = await warmPool(t);

@@ -53,6 +53,8 @@ interface KernelEval extends RunningEval {
 }
 
 export class KernelClient extends KernelConnection {
+  #hasRehearsed = false;
+
   /** Starts a kernel and waits until it is ready. */
   static async start(
     client: AgentClient,
@@ -113,7 +115,10 @@ export class KernelClient extends KernelConnection {
     return kernel;
   }
 
-  /** Reseeds the kernel's random number generators and sets environment variables. */
+  /**
+   * Reseeds the kernel's random number generators, sets environment variables and runs the callbacks of the user.
+   * Without entropy it does not re-seed, for a kernel that has rehearsed in this machine.
+   */
   async afterFork(entropy: Uint8Array, env: Readonly<Record<string, string>> = {}): Promise<void> {
     const action = "prepare the interpreter after a fork";
     const left = await this.ask(action, (id) => encodeKernelAfterFork(id, entropy, env));
@@ -165,10 +170,16 @@ export class KernelClient extends KernelConnection {
     if (this.protocol < 4) return;
     try {
       await this.ask("rehearse", encodeRehearse);
+      this.#hasRehearsed = true;
     } finally {
       // What it printed belongs to no eval.
       this.stray.take();
     }
+  }
+
+  /** Its generators were re-seeded in this machine, by a rehearsal. */
+  get hasRehearsed(): boolean {
+    return this.#hasRehearsed;
   }
 
   async dropContext(context: string): Promise<void> {
