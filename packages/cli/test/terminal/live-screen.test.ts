@@ -23,6 +23,7 @@ const leaveScreen = "\u001b[?1049l";
 test("q and Ctrl-C leave top and ls --watch with the terminal as it was", async () => {
   await using daemon = await openFakeDaemon({
     "GET /v1/stats": { json: stats },
+    "GET /v1/pool": { json: { budget_mib: 0, used_mib: 0, snapshots: [] } },
     "GET /v1/sandboxes": { json: [sandbox(idA)] },
     "GET /v1/events": { bytes: reset, hold: true },
   });
