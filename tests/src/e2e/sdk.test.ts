@@ -386,6 +386,11 @@ test("a run and a handle lose nothing while the daemon is killed and started aga
   });
 });
 
+test("pool.get() reports a pool that is off, and pool.set() how to switch it on", async () => {
+  assert.deepEqual(await daemon.forkd.pool.get(), { budgetMib: 0, usedMib: 0, snapshots: [] });
+  await rejectsWith(daemon.forkd.pool.set("tiny", 1), "wrong_state");
+});
+
 test("the tests above call every public method", async () => {
   await sandbox.refresh();
   assert.deepEqual(wireOf(sandbox), await forkd.call("getSandbox", { id: sandbox.id }));
