@@ -252,13 +252,14 @@ let rehearsal = ""; // code of the recipe, which runs as a function so that it l
  * Does once what `R` and an eval do, so that their code and memory are ready. Leaves nothing behind: no callback
  * runs and no eval is counted.
  */
-function rehearse(id) {
+function rehearse(id, payload) {
+  Object.assign(process.env, variablesOf(payload.toString("utf8", 4)));
   if (!reseed(crypto.randomBytes(64), addon)) return answerError(id, "openssl=not-reseeded");
   const job = (current = { id, forking: true });
   const done = (error, value) => {
     if (current !== job) return;
     const failure = error !== null ? error : printable(value);
-    if (failure === null) answer(KIND.A, id, EMPTY);
+    if (failure === null) answer(KIND.A, id, Buffer.from([callbacks.length === 0 ? 0 : 1]));
     else answerError(id, `the rehearsal failed: ${String(failure.value).slice(0, 1000)}`);
     pump();
   };
@@ -306,7 +307,7 @@ function serve(kind, payload) {
       if (payload.length > 4) rehearsal = payload.toString("utf8", 4);
       answer(KIND.A, id, EMPTY);
     } else if (kind === KIND.P) {
-      rehearse(id);
+      rehearse(id, payload);
     } else if (kind === KIND.D) {
       dropContext(textAt(payload, 4)[0]);
       answer(KIND.A, id, EMPTY);

@@ -286,13 +286,17 @@ def _list_contexts():
                     for name, context in forkd_run.contexts.items())
 
 
+def _set_variables(block):
+    for name, value in _variables(block).items():
+        os.environb[name] = value
+
+
 def _after_fork(payload):
     global _seeded
     end = 6 + U16.unpack_from(payload, 4)[0]
     if end > len(payload):
         raise ValueError("the entropy exceeds the message")
-    for name, value in _variables(payload[end:]).items():
-        os.environb[name] = value
+    _set_variables(payload[end:])
     forkd._run(payload[6:end])
     _seeded = True
 
@@ -336,7 +340,9 @@ def _serve(kind, payload):
         elif kind == 87:  # W
             _keep_warm(payload)
         elif kind == 80:  # P
+            _set_variables(payload[4:])
             _rehearse(1, _rehearsal)
+            answer = b"\1" if forkd._callbacks else b"\0"
         elif kind == 68:  # D
             _drop_context(payload)
         else:

@@ -23,9 +23,15 @@ class AfterFork(NodeKernel):
     def test_rehearsal_runs_the_code_of_the_recipe_and_leaves_no_names(self):
         self.k.ask(b"W", b"const kept = 1; globalThis.runs = (globalThis.runs ?? 0) + kept")
         count = self.k.eval("1").count
-        self.assertEqual(self.k.ask(b"P"), (b"A", b""))
+        self.assertEqual(self.k.ask(b"P"), (b"A", b"\0"))
         self.assertEqual(self.k.eval("[runs, typeof kept]").json, [1, "undefined"])
         self.assertEqual(self.k.eval("1").count, count + 2)
+
+    def test_rehearsal_sets_variables_and_tells_whether_there_are_callbacks(self):
+        self.assertEqual(self.k.ask(b"P", b"WHO=me\0"), (b"A", b"\0"))
+        self.assertEqual(self.k.eval("process.env.WHO").json, "me")
+        self.k.eval("forkd.afterFork(() => {}); 1")
+        self.assertEqual(self.k.ask(b"P", b"WHO=you\0"), (b"A", b"\1"))
 
     def test_math_random_of_every_context(self):
         code = "Array.from({length: 4}, () => Math.random())"

@@ -118,11 +118,18 @@ class Contexts(python_case.PythonCase):
         self.assertEqual(self.k.ask(b"W", b"y = 1\nruns.append(y)"), (b"A", b""))
         seen = "[os.getcwd(), sorted(os.environ), calls, len(os.listdir('/proc/self/fd')), sorted(globals())]"
         before, count = self.k.eval(seen).json, self.k.eval("1").count
-        self.assertEqual(self.k.ask(b"P"), (b"A", b""))
+        self.assertEqual(self.k.ask(b"P"), (b"A", b"\1"))
         self.assertEqual(self.k.eval("runs").json, [1])
         self.assertEqual(self.k.eval(seen).json, before)
         self.assertEqual(self.k.eval("1").count, count + 3)
         self.assertEqual(self.k.contexts(), ["default"])
+
+    def test_rehearsal_sets_variables_and_tells_whether_there_are_callbacks(self):
+        self.assertEqual(self.k.ask(b"P", b"WHO=me\0"), (b"A", b"\0"))
+        self.assertEqual(self.k.eval("import forkd, os\nos.environ['WHO']").json, "me")
+        self.k.eval("forkd.after_fork(print)")
+        self.assertEqual(self.k.ask(b"P", b"WHO=you\0"), (b"A", b"\1"))
+        self.assertEqual(self.k.eval("os.environ['WHO']").json, "you")
 
     def test_after_fork_without_entropy_sets_variables_and_runs_callbacks_and_keeps_the_generators(self):
         self.k.eval("import forkd, os, random\ncalls = []\nforkd.after_fork(lambda: calls.append(os.environ['WHO']))")
@@ -134,7 +141,7 @@ class Contexts(python_case.PythonCase):
     def test_rehearsal_survives_code_that_fails_and_answers_that_nothing_reads(self):
         for code in (b"1 / 0", b"'x' * 4000000"):
             self.k.ask(b"W", code)
-            self.assertEqual(self.k.ask(b"P"), (b"A", b""))
+            self.assertEqual(self.k.ask(b"P"), (b"A", b"\0"))
             self.assertEqual(self.k.eval("1 + 1").text, "2")
 
     def test_warm_up_of_a_kernel_that_was_not_forked_keeps_its_seed(self):

@@ -3,6 +3,7 @@
  * identity, randomness, clock and variables. A child may be handed out only after it.
  */
 import { randomBytes } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 import type { Trace } from "@forkd/base";
 import { writeFile as writeGuestFile, type AgentClient } from "@forkd/machine";
 import type { Manifest } from "@forkd/store";
@@ -23,6 +24,13 @@ type Step = AgentStep & {
   /** JSON for /run/forkd/values.json */
   values?: unknown;
   trace?: Trace | undefined;
+};
+
+/** What a machine that waits has, beside its identity and randomness. */
+export type Rehearsed = {
+  kernels: readonly WarmKernel[];
+  /** of its guest; none: it has no network device */
+  link: "none" | "down" | "unknown";
 };
 
 /** Everything leaves in one write: nothing here waits for an answer before the last request is sent. */
@@ -70,37 +78,55 @@ async function writeValues(agent: AgentClient, values: unknown): Promise<void> {
 export async function completeFork(
   agent: AgentClient,
   { env, values, trace, isConnected }: Omit<Step, "identity">,
-  { kernels: attached, hasDevice }: { kernels: readonly WarmKernel[]; hasDevice: boolean },
+  { kernels: attached, link }: Pick<Rehearsed, "kernels" | "link">,
 ): Promise<WarmKernel[]> {
   const kernels = attached.map((kernel) => ({ ...kernel, env }));
-  const done = [
+  const isChanged = link !== "none" && link !== (isConnected ? "up" : "down");
+  await Promise.all([
     agent.setClock(wallClock),
-    ...(hasDevice ? [agent.setNetwork(isConnected)] : []),
-    // A kernel that could not rehearse is not re-seeded yet.
-    ...kernels.map(({ client }) => client.afterFork(client.hasRehearsed ? none : randomBytes(64), env)),
-  ];
-  await Promise.all(done);
+    ...(isChanged ? [agent.setNetwork(isConnected)] : []),
+    ...kernels.map(({ client }) => completeKernel(client, env)),
+  ]);
   trace?.mark("seeded");
   await writeValues(agent, values);
   return kernels;
 }
 
 /**
+ * A kernel serves its messages in order. So only what can fail in code of the user is waited for; the variables
+ * are set before the first eval, and a kernel that cannot set them must not be used.
+ */
+async function completeKernel(
+  client: WarmKernel["client"],
+  env: Readonly<Record<string, string>>,
+): Promise<void> {
+  const { rehearsed } = client;
+  // A kernel that could not rehearse is not re-seeded yet.
+  if (!rehearsed) return client.afterFork(randomBytes(64), env);
+  if (rehearsed.hasCallbacks) return client.afterFork(none, env);
+  if (!rehearsed.env || !isDeepStrictEqual(rehearsed.env, env))
+    client.afterFork(none, env).catch(() => client[Symbol.asyncDispose]().catch(() => undefined));
+}
+
+/**
  * The part for a machine that waits to be handed out: identity and randomness of guest and kernels, and a
- * rehearsal of what comes then. The user's callbacks run once, at the hand-out.
+ * rehearsal of what comes then. The user's callbacks run once, at the
+ * hand-out. `env` is what most children are handed out with.
  */
 export async function rehearseFork(
   agent: AgentClient,
   manifest: Manifest,
-  identity: GuestIdentity,
-): Promise<{ kernels: WarmKernel[]; hasDevice: boolean; problems: unknown[] }> {
+  { identity, env }: { identity: GuestIdentity; env: Readonly<Record<string, string>> },
+): Promise<Rehearsed & { problems: unknown[] }> {
   const problems: unknown[] = [];
-  const forked = forkAgent(agent, manifest, { identity, isConnected: undefined });
-  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, manifest.env));
+  // A parent was connected to nothing. The link of a branch stays as it is until it is known what it has to be.
+  const isConnected = manifest.origin.kind === "build" ? false : undefined;
+  const forked = forkAgent(agent, manifest, { identity, isConnected });
+  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, env));
   const rehearsed = kernels.map(async ({ client }, nth) => {
     if (isInEval(manifest, nth)) return;
     try {
-      await client.rehearse();
+      await client.rehearse(env);
     } catch (error) {
       if (client.dead) throw error;
       // Code of the recipe that fails has no effect on the child.
@@ -108,7 +134,8 @@ export async function rehearseFork(
     }
   });
   const [{ missing }] = await Promise.all([forked, agent.ready, ...rehearsed]);
-  return { kernels, hasDevice: !missing.device, problems };
+  const link = missing.device ? "none" : isConnected === false ? "down" : "unknown";
+  return { kernels, link, problems };
 }
 
 function forkAgent(

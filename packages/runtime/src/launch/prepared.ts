@@ -5,7 +5,7 @@ import type { StoredSnapshot } from "@forkd/store";
 import type { MachineSlot } from "../network/network.ts";
 import type { MappedImage } from "../sandbox/record.ts";
 import type { GuestIdentity, SandboxHome, SandboxPaths } from "../sandbox/paths.ts";
-import type { WarmKernel } from "./warm-kernel.ts";
+import type { Rehearsed } from "./after-fork.ts";
 
 /** Its VMM process waits and has loaded nothing. */
 export type PreparedLaunch = {
@@ -24,15 +24,13 @@ export type PreparedLaunch = {
 export type PreparedChild = PreparedLaunch & { home: SandboxHome; homeScope: Scope };
 
 /** It is restored, rehearsed and stopped (ready-child.ts). */
-export type ReadyChild = Omit<PreparedChild, "machine"> & {
-  machine: Machine;
-  identity: GuestIdentity;
-  agent: AgentClient;
-  kernels: readonly WarmKernel[];
-  /** whether its guest has a network device */
-  hasDevice: boolean;
-  paused: PausedMachine;
-};
+export type ReadyChild = Omit<PreparedChild, "machine"> &
+  Rehearsed & {
+    machine: Machine;
+    identity: GuestIdentity;
+    agent: AgentClient;
+    paused: PausedMachine;
+  };
 
 /** Ends a process that is not needed, and removes its directories. */
 export async function discardChild({

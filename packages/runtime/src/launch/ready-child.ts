@@ -10,6 +10,7 @@
 import { asForeground, Scope } from "@forkd/base";
 import { diagnose, holdToLimits, makeGroup } from "../admission/limits.ts";
 import type { Runtime } from "../runtime.ts";
+import { childEnv } from "../sandbox/facts.ts";
 import { guestIdentity } from "../sandbox/paths.ts";
 import type { SandboxMachine } from "../sandbox/sandbox-machine.ts";
 import { completeFork, rehearseFork } from "./after-fork.ts";
@@ -32,10 +33,12 @@ export async function makeReady(
   const { snapshot } = child;
   const identity = guestIdentity(child.id);
   const agent = scope.use(openAgent(runtime, child));
+  const facts = { id: child.id, index: 0, env: {} };
+  const env = childEnv(snapshot.manifest.env, facts, { secrets: {} });
   const launch = { ...child, explain: () => undefined };
   const run = async () => {
     const machine = await child.machine.start();
-    const { problems, ...ready } = await rehearseFork(agent, snapshot.manifest, identity);
+    const { problems, ...ready } = await rehearseFork(agent, snapshot.manifest, { identity, env });
     for (const error of problems) runtime.log.debug({ event: "pool.rehearse", tag: snapshot.tag, error });
     return { ...ready, machine, paused: await machine.pause() };
   };

@@ -52,8 +52,16 @@ interface KernelEval extends RunningEval {
   readonly isFollowed: boolean;
 }
 
+/** What is known of a kernel that has rehearsed: its generators were re-seeded in this machine. */
+type Rehearsed = {
+  /** the variables that were set; undefined: a kernel of an older snapshot has set none */
+  readonly env: Readonly<Record<string, string>> | undefined;
+  /** whether the user's code has callbacks, which afterFork() runs */
+  readonly hasCallbacks: boolean;
+};
+
 export class KernelClient extends KernelConnection {
-  #hasRehearsed = false;
+  #rehearsed: Rehearsed | undefined;
 
   /** Starts a kernel and waits until it is ready. */
   static async start(
@@ -163,23 +171,22 @@ export class KernelClient extends KernelConnection {
   }
 
   /**
-   * Runs the code of an after-fork step and of an eval once, without an effect on what evals see, so that the
-   * next ones are fast. Does nothing for a kernel of an older snapshot.
+   * Sets variables, and runs the code of an after-fork step and of an eval once, without another effect on what
+   * evals see, so that the next ones are fast. Does nothing for a kernel of an older snapshot.
    */
-  async rehearse(): Promise<void> {
+  async rehearse(env: Readonly<Record<string, string>>): Promise<void> {
     if (this.protocol < 4) return;
     try {
-      await this.ask("rehearse", encodeRehearse);
-      this.#hasRehearsed = true;
+      const [callbacks] = await this.ask("rehearse", (id) => encodeRehearse(id, env));
+      this.#rehearsed = { env: callbacks === undefined ? undefined : env, hasCallbacks: callbacks !== 0 };
     } finally {
       // What it printed belongs to no eval.
       this.stray.take();
     }
   }
 
-  /** Its generators were re-seeded in this machine, by a rehearsal. */
-  get hasRehearsed(): boolean {
-    return this.#hasRehearsed;
+  get rehearsed(): Rehearsed | undefined {
+    return this.#rehearsed;
   }
 
   async dropContext(context: string): Promise<void> {

@@ -92,8 +92,8 @@ export function encodeWarmed(id: number, rehearsal: string): Buffer {
   return encode("W", id, Buffer.from(rehearsal));
 }
 
-export function encodeRehearse(id: number): Buffer {
-  return encode("P", id);
+export function encodeRehearse(id: number, env: Readonly<Record<string, string>>): Buffer {
+  return encode("P", id, entries(env));
 }
 
 function entries(env: Readonly<Record<string, string>>): Buffer {

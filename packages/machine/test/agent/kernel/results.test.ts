@@ -40,7 +40,7 @@ test("messages of protocol 3 have the bytes of the specification", () => {
   assert.equal(made.toString("hex"), "4e0f0000000200000001010063" + "02002f64413d00");
   assert.equal(encodeWarmed(3, "").toString("hex"), "570400000003000000");
   assert.equal(encodeWarmed(3, "a").toString("hex"), "57050000000300000061");
-  assert.equal(encodeRehearse(3).toString("hex"), "500400000003000000");
+  assert.equal(encodeRehearse(3, { A: "" }).toString("hex"), "500700000003000000413d00");
   const versions = [
     "python 3.11.2",
     "python 3.11.2; protocol=3",
