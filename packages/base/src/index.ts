@@ -1,6 +1,6 @@
 export { AsyncQueue, Wakeup } from "./async-queue.ts";
 export { Scope } from "./scope.ts";
-export { mapPool } from "./pool.ts";
+export { mapPool, Semaphore } from "./pool.ts";
 export { FairSemaphore } from "./fair-semaphore.ts";
 export { Mutex } from "./mutex.ts";
 export { withDeadline, within } from "./deadline.ts";

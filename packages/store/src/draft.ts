@@ -19,8 +19,9 @@ import {
   type ManifestFacts,
 } from "./manifest.ts";
 import { encodeManifest } from "./manifest-text.ts";
-import { manifestId, type StoredSnapshot } from "./snapshot.ts";
-import { taken } from "./snapshot-errors.ts";
+import { manifestId, parseManifest, type StoredSnapshot } from "./snapshot.ts";
+import { snapshotFiles } from "./snapshot-files.ts";
+import { corrupt, taken } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
 import {
   draftPrefix,
@@ -30,6 +31,7 @@ import {
   replacedPrefix,
   writeDraftRecord,
 } from "./tombstone.ts";
+import { verifyChain } from "./verify.ts";
 
 export type DraftOptions = {
   /** replace an existing snapshot with that tag */
@@ -126,6 +128,26 @@ export class Draft implements AsyncDisposable {
     await writeFileAtomic(path, text);
     const stamp = (await stampOf(path)) ?? "";
     this.#sealed = { tag: this.tag, dir: this.dir, id: manifestId(text), manifest, stamp };
+    return this.#sealed;
+  }
+
+  /**
+   * Like seal(), with a manifest that was made elsewhere and stays as it is, byte by byte. Every file must
+   * match its digest.
+   */
+  async adopt(text: Uint8Array, options: { signal?: AbortSignal | undefined } = {}): Promise<StoredSnapshot> {
+    const manifest = parseManifest(this.tag, text);
+    const snapshot = { tag: this.tag, dir: this.dir, id: manifestId(text), manifest, stamp: "" };
+    const paths = snapshotFiles(manifest).map(({ name }) => join(this.dir, name));
+    await Promise.all(paths.map(fsyncPath));
+    await verifyChain([snapshot], this.#verified, options);
+    const { layer } = manifest.files;
+    const found = layer && (await openLayer(this.path("layer"), layer.digest));
+    if (found?.bytes !== layer?.bytes || found?.pages !== layer?.pages)
+      throw corrupt(snapshot, "its layer has another length than its manifest says");
+    const path = join(this.dir, manifestName);
+    await writeFileAtomic(path, text);
+    this.#sealed = { ...snapshot, stamp: (await stampOf(path)) ?? "" };
     return this.#sealed;
   }
 

@@ -1,9 +1,19 @@
-export { Store, type BrokenSnapshot } from "./store.ts";
-export { readSnapshot, snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
+export { Store } from "./store.ts";
+export type { BrokenSnapshot } from "./store-types.ts";
+export {
+  manifestId,
+  parseManifest,
+  readSnapshot,
+  snapshotDisks,
+  snapshotFile,
+  type StoredSnapshot,
+} from "./snapshot.ts";
+export { snapshotFiles, type SnapshotFile } from "./snapshot-files.ts";
+export type { LocalFiles } from "./local-files.ts";
+export { asideTag, maxChainDepth, maxLineage } from "./chain.ts";
 export { Draft } from "./draft.ts";
 export { removeLeftovers } from "./tombstone.ts";
 export { type FileDigest } from "./digest.ts";
-export { maxChainDepth, maxLineage } from "./chain.ts";
 export { openLayer, type Layer } from "./layer.ts";
 export { finishLayer } from "./finish-layer.ts";
 export { mergeLayers } from "./merge-layers.ts";

@@ -55,8 +55,9 @@ export async function readSnapshot(dir: string, tag: string): Promise<StoredSnap
 
 const versionSchema = z.object({ version: z.int() });
 
-function parseManifest(tag: string, bytes: Buffer): Manifest {
-  const text = bytes.toString("utf8");
+/** Checks the text of a manifest. Errors name the snapshot `tag`. */
+export function parseManifest(tag: string, bytes: Uint8Array): Manifest {
+  const text = Buffer.from(bytes).toString("utf8");
   let value: unknown;
   try {
     value = JSON.parse(text);

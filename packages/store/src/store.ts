@@ -6,7 +6,7 @@ import { mkdir, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError, tagPattern } from "@forkd/contract";
 import { isErrno, nullLogger, removeTree, type Logger } from "@forkd/base";
-import { dependentsOf, descendantsOf, walkChain } from "./chain.ts";
+import { dependentsOf, descendantsOf, findParent, walkChain } from "./chain.ts";
 import { compactInto, type CompactOptions } from "./compact.ts";
 import { Draft, type DraftOptions } from "./draft.ts";
 import {
@@ -17,51 +17,27 @@ import {
   type MemorySource,
 } from "./flat-cache.ts";
 import { KeptImages } from "./kept-image.ts";
+import { LocalFiles } from "./local-files.ts";
 import { manifestName } from "./manifest.ts";
 import { freedBytes, sizesOf, type SnapshotSizes } from "./sizes.ts";
 import { readSnapshot, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 import { corrupt, failed, notFound } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
 import {
+  draftPrefix,
   hiddenName,
   isTombstone,
+  pullPrefix,
   readTombstone,
   removeLeftovers,
   trashPrefix,
   writeTombstone,
   type Tombstone,
 } from "./tombstone.ts";
-import { VerifiedRecord, type VerifiedRecordPlace } from "./verified-record.ts";
+import type { BrokenSnapshot, StoreOptions } from "./store-types.ts";
+import { VerifiedRecord } from "./verified-record.ts";
 import { verifyChain, type VerifyOptions } from "./verify.ts";
 import { maxViewSegments, ViewCache, type MemoryView } from "./view-cache.ts";
-
-/** A tag without a usable snapshot. */
-export type BrokenSnapshot = {
-  tag: string;
-  dir: string;
-  /** failed: it was never completed; corrupt: it cannot be read */
-  kind: "failed" | "corrupt";
-  problem: string;
-  /** the sandbox that was branched */
-  branchedFrom?: string;
-  failedAtUnix?: number;
-};
-
-type StoreOptions = {
-  /** directory of the memory images that are built from chains */
-  cacheDir: string;
-  /** default: no limit, and no image is in use */
-  cacheLimits?: CacheLimits;
-  /** id → stamp of images that machines map already */
-  mappedImages?: ReadonlyMap<string, string>;
-  /** name → stamp of views that machines use already */
-  mappedViews?: ReadonlyMap<string, string>;
-  /** most segments of a view; a snapshot that needs more has a flat image */
-  maxViewSegments?: number;
-  /** where verified files are remembered over a restart; default: nowhere */
-  verifiedRecord?: VerifiedRecordPlace;
-  log?: Logger;
-};
 
 const anything = async (): Promise<boolean> => true;
 const noLimits: CacheLimits = { maxBytes: Number.MAX_SAFE_INTEGER, isUsed: () => false };
@@ -204,6 +180,16 @@ export class Store implements AsyncDisposable {
   }
 
   /**
+   * A hidden directory for files that become part of snapshots. The next open of the store removes it, one with
+   * a key after a week.
+   */
+  async staging(key?: string): Promise<string> {
+    const dir = join(this.root, key === undefined ? hiddenName(draftPrefix) : `${pullPrefix}${key}`);
+    await mkdir(dir, { recursive: key !== undefined, mode: 0o700 });
+    return dir;
+  }
+
+  /**
    * Records that the snapshot of that tag failed and why; an existing snapshot with the tag stays. If the
    * disk is full, only this process remembers the failure.
    */
@@ -260,6 +246,17 @@ export class Store implements AsyncDisposable {
     const image = await this.flatMemory(snapshot, options);
     await this.#images.keep(snapshot, image, signal);
     return this.isCurrent(snapshot);
+  }
+
+  /** The snapshot that a layer names as its parent; undefined if it is missing. */
+  parentOf(snapshot: StoredSnapshot): Promise<StoredSnapshot | undefined> {
+    const { parent } = snapshot.manifest;
+    return parent ? findParent(parent, (tag) => this.get(tag)) : Promise.resolve(undefined);
+  }
+
+  /** The files that the snapshots of this store have, by digest. */
+  async localFiles(): Promise<LocalFiles> {
+    return new LocalFiles(await this.#usable(), this.#verified);
   }
 
   /** Tags of the snapshots whose layer has `tag` as parent. */

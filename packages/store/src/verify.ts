@@ -89,6 +89,35 @@ async function verifyFile(
   verified.add(stamp, expected.digest, path);
 }
 
+/** Whether a file that may be part of any snapshot matches its digest. */
+export async function isIntact(
+  path: string,
+  expected: FileDigest & { kind: "file" | "layer" },
+  verified: VerifiedFiles,
+  options: { signal?: AbortSignal | undefined },
+): Promise<boolean> {
+  const stamp = await stampOf(path);
+  if (stamp === undefined) return false;
+  if (verified.has(stamp, expected.digest, path)) return true;
+  try {
+    const actual =
+      expected.kind === "file" ? await digestFile(path, options.signal) : await wholeLayer(path, options);
+    if (actual.bytes !== expected.bytes || actual.digest !== expected.digest) return false;
+  } catch (error) {
+    if (isErrno(error, "ENOENT") || (error instanceof AppError && error.code === "snapshot_corrupt"))
+      return false;
+    throw error;
+  }
+  verified.add(stamp, expected.digest, path);
+  return true;
+}
+
+async function wholeLayer(path: string, options: { signal?: AbortSignal | undefined }): Promise<FileDigest> {
+  const layer = await openLayer(path);
+  await verifyLayer(layer, options);
+  return layer;
+}
+
 async function presentStamp(head: StoredSnapshot, owner: StoredSnapshot, path: string): Promise<string> {
   const stamp = await stampOf(path);
   if (stamp === undefined) throw corrupt(head, `${nameOf(head, owner, path)} is missing`);
