@@ -7,6 +7,7 @@ export const errorCodes = {
   invalid_request: { status: 400, exit: 2, retryable: false },
   invalid_recipe: { status: 400, exit: 2, retryable: false },
   invalid_image: { status: 400, exit: 2, retryable: false },
+  invalid_archive: { status: 400, exit: 2, retryable: false },
   unauthenticated: { status: 401, exit: 5, retryable: false },
   forbidden: { status: 403, exit: 5, retryable: false },
   not_found: { status: 404, exit: 3, retryable: false },

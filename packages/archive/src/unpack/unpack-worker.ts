@@ -1,0 +1,31 @@
+/** Worker thread that expands chunks. Requests are answered by their number, in any order. */
+import { parentPort, workerData } from "node:worker_threads";
+import { toErrorBody } from "@forkd/contract";
+import { Expander, type StagedFile, type Targets } from "./expand.ts";
+
+export type UnpackRequest =
+  | {
+      kind: "chunk";
+      bytes: Uint8Array;
+      expected: { sha256: string; bytes: number; name: string };
+      targets: Targets;
+    }
+  | { kind: "copy"; from: string; targets: Targets };
+
+const port = parentPort;
+// From unpack-thread.ts, which starts this thread.
+const expander = new Expander(workerData as StagedFile[]);
+
+async function answer(request: UnpackRequest): Promise<void> {
+  if (request.kind === "copy") return expander.copy(request.from, request.targets);
+  const { bytes, expected, targets } = request;
+  const packed = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  await expander.expand(packed, expected, targets);
+}
+
+port?.on("message", ({ id, request }: { id: number; request: UnpackRequest }) => {
+  answer(request).then(
+    () => port.postMessage({ id }),
+    (error: unknown) => port.postMessage({ id, error: toErrorBody(error) }),
+  );
+});
