@@ -47,7 +47,7 @@ const allowed = new Map([
 ]);
 const names = verbs.flatMap(({ name, alias }) => (alias === undefined ? [name] : [name, alias])).join("|");
 const ofSurfaces = new RegExp(`\\bforkd (?:${names})\\b|["'\`][^"'\`]*\\s--[a-z][a-z-]*|\\bFORKD_\\w*`, "g");
-for (const name of ["base", "store", "archive", "machine", "egress", "image", "runtime"]) {
+for (const name of ["base", "store", "archive", "machine", "egress", "image", "registry", "runtime"]) {
   const dir = new URL(`../packages/${name}/src/`, import.meta.url);
   for (const file of readdirSync(dir, { recursive: true }).filter((path) => path.endsWith(".ts"))) {
     const lines = readFileSync(new URL(file, dir), "utf8")

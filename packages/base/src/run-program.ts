@@ -22,6 +22,8 @@ type ProgramOptions = {
   onLine?: ((line: string) => void) | undefined;
   /** characters kept of the end of each output */
   keep?: number | undefined;
+  /** what the program reads from stdin; default: nothing */
+  input?: string | undefined;
 };
 
 const keptCharacters = 1 << 20;
@@ -65,13 +67,16 @@ export async function runProgram(
 ): Promise<ProgramResult> {
   const { signal, timeoutMs } = options;
   if (signal?.aborted) throw cancelled(program, signal);
-  const child = spawn(program, args, {
-    stdio: ["ignore", "pipe", "pipe"],
-    cwd: options.cwd,
-    env: options.env,
-    detached: true,
-  });
+  const { cwd, env, input } = options;
+  const common = { cwd, env, detached: true };
+  const child =
+    input === undefined
+      ? spawn(program, args, { ...common, stdio: ["ignore", "pipe", "pipe"] })
+      : spawn(program, args, { ...common, stdio: ["pipe", "pipe", "pipe"] });
   asOrdinary(child.pid);
+  // The program may exit without reading.
+  child.stdin?.on("error", () => undefined);
+  child.stdin?.end(input);
   const stdout = collect(child.stdout, options);
   const stderr = collect(child.stderr, options);
   let killTimer: NodeJS.Timeout | undefined;

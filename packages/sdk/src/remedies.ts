@@ -52,6 +52,7 @@ const wording: RemedyWording = {
   list_secrets: ({ name }) =>
     `Call \`forkd.secrets.list()\` to list secrets, or \`forkd.secrets.set(${name === undefined ? "name" : `"${name}"`}, …)\` to set one.`,
   new_idempotency_key: () => "Use a new `idempotencyKey` for a new request.",
+  log_in: ({ registry }) => `Give credentials for ${registry} in \`auth\`.`,
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,
   change_setting: ({ setting, to }) => `Set the daemon's setting ${setting} to ${to}.`,

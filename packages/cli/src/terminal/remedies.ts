@@ -50,6 +50,7 @@ const wording: RemedyWording = {
   list_secrets: ({ name = "NAME" }) =>
     `Run \`forkd secrets ls\` to list secrets, or \`forkd secrets set ${name} --host HOST\` to set one.`,
   new_idempotency_key: () => "Use a new --idempotency-key, or repeat the first request exactly.",
+  log_in: ({ registry }) => `Run \`forkd login ${registry}\` with an account that has access.`,
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,
   change_setting: ({ setting, to }) => `Set ${variable(setting)} to ${to}.`,

@@ -10,11 +10,15 @@ export const errorCodes = {
   invalid_archive: { status: 400, exit: 2, retryable: false },
   unauthenticated: { status: 401, exit: 5, retryable: false },
   forbidden: { status: 403, exit: 5, retryable: false },
+  /** a registry denies access, or needs credentials */
+  registry_denied: { status: 403, exit: 5, retryable: false },
   not_found: { status: 404, exit: 3, retryable: false },
   sandbox_not_found: { status: 404, exit: 3, retryable: false },
   snapshot_not_found: { status: 404, exit: 3, retryable: false },
   workspace_not_found: { status: 404, exit: 3, retryable: false },
   exec_not_found: { status: 404, exit: 3, retryable: false },
+  /** a registry has no such manifest or blob */
+  artifact_not_found: { status: 404, exit: 3, retryable: false },
   secret_not_found: { status: 404, exit: 3, retryable: false },
   key_not_found: { status: 404, exit: 3, retryable: false },
   file_not_found: { status: 404, exit: 3, retryable: false },
@@ -53,6 +57,11 @@ export const errorCodes = {
   port_refused: { status: 502, exit: 8, retryable: true },
   /** the server in the guest closed the connection, or its answer is not HTTP */
   port_failed: { status: 502, exit: 8, retryable: false },
+  registry_unreachable: { status: 502, exit: 8, retryable: true },
+  /** a registry breaks its protocol, or does not support what is asked of it */
+  registry_failed: { status: 502, exit: 8, retryable: false },
+  /** what a registry or an archive has is not what its digest says */
+  artifact_corrupt: { status: 502, exit: 8, retryable: false },
   host_not_ready: { status: 503, exit: 8, retryable: false },
   /** the sandbox keeps running; the next daemon adopts it */
   daemon_stopping: { status: 503, exit: 8, retryable: true },

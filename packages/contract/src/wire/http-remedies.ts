@@ -50,6 +50,7 @@ const wording: RemedyWording = {
   list_secrets: ({ name }) =>
     `GET /v1/secrets lists the secrets; POST /v1/secrets sets ${name === undefined ? "one" : `"${name}"`}.`,
   new_idempotency_key: () => "Use a new Idempotency-Key for a new request.",
+  log_in: ({ registry }) => `Send credentials for ${registry} in "auth".`,
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,
   change_setting: ({ setting, to }) => `Set the daemon's setting ${setting} to ${to}.`,

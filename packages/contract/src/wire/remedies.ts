@@ -59,6 +59,8 @@ const remedyParameters = {
   /** there is no secret with this name */
   list_secrets: { name: "string?" },
   new_idempotency_key: {},
+  /** a registry of artifacts */
+  log_in: { registry: "string" },
 
   retry_later: { setting: "string?" },
   /** `to` says which values would do: "a shorter path" */

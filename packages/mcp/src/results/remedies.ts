@@ -45,6 +45,7 @@ const wording: RemedyWording = {
   remove_key: () => "Use another name.",
   list_secrets: () => "Ask the user to run `forkd secrets ls`.",
   new_idempotency_key: () => "Call the tool again.",
+  log_in: ({ registry }) => `Ask the user to log in to ${registry} with \`forkd login ${registry}\`.`,
 
   retry_later: ({ setting }) => `Try again in a moment${orRaise(setting)}.`,
   change_setting: ({ setting, to }) => `Ask the user to set the daemon's setting ${setting} to ${to}.`,

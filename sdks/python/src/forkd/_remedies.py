@@ -79,6 +79,7 @@ _wording: Dict[str, Words] = {
         f" or `forkd.secrets.set({_quoted(r.get('name'), 'name')}, …)` to set one."
     ),
     "new_idempotency_key": _text("Use a new `idempotency_key` for a new request."),
+    "log_in": _text("Give credentials for {registry} in `auth`."),
     "retry_later": _or_raise("Try again in a moment"),
     "change_setting": _text("Set the daemon's setting {setting} to {to}."),
     "install": lambda r: (

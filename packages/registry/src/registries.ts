@@ -1,0 +1,72 @@
+/** The registries that one operation talks to, with their credentials and mirrors. */
+import type { FindCredentials } from "./credentials/credentials.ts";
+import { RegistryHost } from "./host.ts";
+import { defaultRetries, type RetryPolicy } from "./http/retry.ts";
+import { Transport } from "./http/transport.ts";
+import { isRepositoryName, parseRegistry } from "./reference.ts";
+import { Repository } from "./repository.ts";
+import { AppError } from "@forkd/contract";
+
+export type RegistriesOptions = {
+  /** default: anonymous */
+  readonly credentials?: FindCredentials | undefined;
+  /** Uses HTTP without TLS. Registries on this host may have either. */
+  readonly plainHttp?: boolean | undefined;
+  /** file with certificate authorities to trust beside the usual ones */
+  readonly caFile?: string | undefined;
+  /** registry → URLs or hosts of mirrors, asked first for reads */
+  readonly mirrors?: Readonly<Record<string, readonly string[]>> | undefined;
+  readonly retries?: RetryPolicy | undefined;
+  /** how long a registry may be silent */
+  readonly silenceMs?: number | undefined;
+};
+
+const defaultSilenceMs = 60_000;
+
+/** Disposing it closes its connections. */
+export class Registries implements Disposable {
+  readonly #options: RegistriesOptions;
+  readonly #transport: Transport;
+  readonly #hosts = new Map<string, RegistryHost>();
+  readonly retries: RetryPolicy;
+
+  constructor(options: RegistriesOptions = {}) {
+    this.#options = options;
+    this.#transport = new Transport(options.caFile);
+    this.retries = options.retries ?? defaultRetries;
+  }
+
+  host(registry: string): RegistryHost {
+    return this.#hostOf(parseRegistry(registry));
+  }
+
+  repository({ registry, repository }: { registry: string; repository: string }): Repository {
+    if (!isRepositoryName(repository))
+      throw new AppError("invalid_request", `"${repository}" is not the name of a repository`);
+    const origin = this.#hostOf(registry, repository);
+    const mirrors = (this.#options.mirrors?.[registry] ?? []).map((mirror) => this.#hostOf(mirror));
+    return new Repository({ name: repository, origin, mirrors, retries: this.retries });
+  }
+
+  /** Credentials may be for one repository, so a host with a repository has its own tokens. */
+  #hostOf(name: string, repository = ""): RegistryHost {
+    const key = `${name}/${repository}`;
+    const known = this.#hosts.get(key);
+    if (known) return known;
+    const { credentials, plainHttp = false, silenceMs = defaultSilenceMs } = this.#options;
+    const host = new RegistryHost({
+      name,
+      transport: this.#transport,
+      credentials:
+        credentials && (() => credentials(name.replace(/^https?:\/\//, ""), repository || undefined)),
+      plainHttp,
+      silenceMs,
+    });
+    this.#hosts.set(key, host);
+    return host;
+  }
+
+  [Symbol.dispose](): void {
+    this.#transport[Symbol.dispose]();
+  }
+}
