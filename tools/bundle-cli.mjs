@@ -12,7 +12,7 @@ import { build } from "esbuild";
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 const modules = join(root, "packages/cli/dist/src");
 const outfile = join(root, "packages/cli/dist/bundle/forkd.cjs");
-const outsidePackages = /^@forkd\/(daemon|mcp)$/;
+const outsidePackages = /^@forkd\/(daemon|mcp|registry)$/;
 
 /** Modules find files relative to themselves; in the bundle they still do. */
 const ownPlaces = {

@@ -28,6 +28,7 @@ const exceptions = {
   "packages/cli/src/commands/serve.ts": ["daemon"],
   "packages/cli/src/daemon/local.ts": ["daemon"],
   "packages/cli/src/commands/mcp.ts": ["mcp"],
+  "packages/cli/src/hub/registry-access.ts": ["registry"],
 };
 const operations = "packages/runtime/src/operations/";
 const browserSafe = (file) =>

@@ -111,6 +111,16 @@ export const verbs: readonly Verb[] = [
     summary: "Copy a snapshot into one without a parent",
     load: () => import("./commands/compact.ts"),
   },
+  {
+    name: "login",
+    summary: "Log in to a registry of snapshots",
+    load: () => import("./commands/login.ts"),
+  },
+  {
+    name: "logout",
+    summary: "Forget the password for a registry",
+    load: () => import("./commands/logout.ts"),
+  },
   { name: "rmi", summary: "Remove snapshots", completes: "tags", load: () => import("./commands/rmi.ts") },
   {
     name: "fork",

@@ -1,22 +1,22 @@
 /** What a registry as a whole answers. */
-import type { RegistryHost } from "./host.ts";
 import { discard } from "./http/body.ts";
 import { withRetries } from "./http/retry.ts";
 import { listPages } from "./list.ts";
 import { isRepositoryName } from "./reference.ts";
 import type { Registries } from "./registries.ts";
 
-/** Asks whether this is a registry, and whether it accepts the credentials. */
+/** Asks whether this is a registry and accepts the credentials. False if it does not ask for any. */
 export async function checkAccess(
   registries: Registries,
   registry: string,
   signal?: AbortSignal,
-): Promise<void> {
-  const host: RegistryHost = registries.host(registry);
+): Promise<boolean> {
+  const host = registries.host(registry);
   const what = `Cannot log in to ${host.name}`;
   await withRetries(registries.retries, signal, async () => {
     discard(await host.request({ method: "GET", target: "", what, signal }));
   });
+  return host.asksForCredentials;
 }
 
 /** The names of all repositories. Many public registries do not answer this. */

@@ -89,6 +89,11 @@ export class RegistryHost {
     }
   }
 
+  /** True once the registry has asked for authorization. */
+  get asksForCredentials(): boolean {
+    return this.#authorizer.wasAsked;
+  }
+
   get #isPlainAllowed(): boolean {
     return this.#options.plainHttp || this.#options.name.startsWith("http://") || isLoopback(this.name);
   }

@@ -1,4 +1,4 @@
-/** Which command lines the bundle does not run: those that need the packages of the daemon or of MCP. */
+/** Which command lines the bundle does not run: those that need the packages of the daemon, of MCP or of registries. */
 
 /**
  * The verbs whose modules import these packages, and the argument that makes them do so. `__complete` does so
@@ -7,6 +7,8 @@
 export const outsideVerbs: Readonly<Record<string, string | undefined>> = {
   config: "config",
   doctor: "doctor",
+  login: "login",
+  logout: "logout",
   logs: "--daemon",
   mcp: "mcp",
   quickstart: "quickstart",

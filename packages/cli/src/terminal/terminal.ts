@@ -30,6 +30,8 @@ export function watchKeys(pressed: (key: string) => void): Disposable {
     for (const key of chunk.toString("latin1")) pressed(key);
   };
   stdin.on("data", listener);
+  // An earlier question may have paused it.
+  stdin.resume();
   return {
     [Symbol.dispose]: () => {
       stdin.off("data", listener);

@@ -40,6 +40,10 @@ export class Authorizer {
     this.#options = options;
   }
 
+  get wasAsked(): boolean {
+    return this.#basic !== undefined || this.#server !== undefined;
+  }
+
   /** The header for these scopes, or undefined as long as the registry has not asked for one. */
   async header(scopes: readonly string[], signal: AbortSignal | undefined): Promise<string | undefined> {
     if (this.#basic !== undefined) return this.#basic;
