@@ -39,7 +39,8 @@ const assets = [
   { dir: "guest/build", keep: /^(forkd-agent|.*\.node)$/, built: "make -C guest && make -C guest/kernels" },
   { dir: "guest/kernels/python", keep: /\.py$/ },
   { dir: "guest/kernels/node", keep: /\.(cjs|js)$/ },
-  { dir: "recipes", keep: /\// },
+  { dir: "recipes", keep: /\/|^results\.json$/ },
+  { dir: "sdks/python/src", keep: /\.(py|typed)$/ },
   { dir: "deploy/systemd", keep: /\.service$/ },
 ];
 /** Without these the package installs and then fails on a user's host. */

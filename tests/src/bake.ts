@@ -26,7 +26,8 @@ async function stamp(): Promise<string> {
     "packages/machine/dist/src/engine/qemu",
   ]) {
     for (const name of (await readdir(join(repository, dir))).sort()) {
-      if (/\.(py|cjs|json|js|sh)$/.test(name)) files.push(join(repository, dir, name));
+      if (/\.(py|cjs|json|js|sh)$/.test(name) && !name.startsWith("demo."))
+        files.push(join(repository, dir, name));
     }
   }
   for (const file of files) hash.update(await readFile(file));

@@ -13,6 +13,8 @@ export type Completes =
   | "services"
   | "ports"
   | "recipes"
+  | "shelf"
+  | "demos"
   | "shells"
   | "settings"
   | "keys"
@@ -73,6 +75,13 @@ export const verbs: readonly Verb[] = [
     summary: "Build a snapshot from a recipe",
     completes: "recipes",
     load: () => import("./commands/build.ts"),
+  },
+  {
+    name: "recipes",
+    summary: "List the recipes that come with forkd; run demos",
+    completes: "shelf",
+    subcommands: { demo: "demos" },
+    load: () => import("./commands/recipes.ts"),
   },
   {
     name: "snapshot",

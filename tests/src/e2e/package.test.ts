@@ -86,11 +86,14 @@ test("the package has what it needs and nothing else", async () => {
     /^dist\/native\/build\/(forkd-[a-z]+|libforkd-[a-z]+\.so)$/,
     /^dist\/guest\/build\/(forkd-agent|[a-z]+\.node)$/,
     /^dist\/guest\/kernels\/(python\/\w+\.py|node\/[\w-]+\.cjs)$/,
-    /^dist\/recipes\/[a-z-]+\/[\w-]+\.(md|json|py|js|sh)$/,
+    /^dist\/recipes\/([a-z0-9_-]+\/.+|results\.json)$/,
+    /^dist\/sdks\/python\/src\/forkd\/[\w/]+\.(py|typed)$/,
     /^dist\/deploy\/systemd\/[a-z-]+\.service$/,
   ];
   assert.deepEqual(
-    paths.filter((path) => !allowed.some((pattern) => pattern.test(path)) || /test/.test(path)),
+    paths.filter(
+      (path) => !allowed.some((pattern) => pattern.test(path)) || /^(?!dist\/recipes\/).*test/.test(path),
+    ),
     [],
   );
   for (const { path, mode } of packed.files) {
@@ -107,6 +110,9 @@ test("the package has what it needs and nothing else", async () => {
     "dist/guest/kernels/python/kernel.py",
     "dist/guest/kernels/node/kernel.cjs",
     "dist/recipes/python-numpy/recipe.json",
+    "dist/recipes/tree-search/demo.py",
+    "dist/recipes/results.json",
+    "dist/sdks/python/src/forkd/__init__.py",
   ])
     assert.ok(paths.includes(path), path);
   const root = join(app, "node_modules/forkd");

@@ -92,6 +92,10 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   if (kind === "settings") return (await import("../daemon/local.ts")).settingNames();
   if (kind === "recipes")
     return (await import("../guest/recipes.ts")).bundledRecipes(cli.environment.recipesDir);
+  if (kind === "shelf" || kind === "demos") {
+    const entries = await (await import("../shelf/shelf.ts")).readShelf(cli.environment.recipesDir);
+    return entries.flatMap(({ name, demo }) => (kind === "demos" && demo === undefined ? [] : [name]));
+  }
   if (kind === "network actions") return [...(await import("./net.ts")).networkActions];
   if (kind === "hazards") return [...(await import("@forkd/contract/wire")).hazardIds];
   if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];

@@ -2,9 +2,9 @@
 import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { AppError, similarNames } from "@forkd/contract/wire";
+import { advice, AppError, similarNames } from "@forkd/contract/wire";
 
-const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.url));
+export const bundledDir = fileURLToPath(new URL("../../../../../recipes", import.meta.url));
 
 type RecipePlace = { readonly name: string; readonly dir: string };
 
@@ -18,6 +18,15 @@ export async function findRecipe(text: string, recipesDir = bundledDir): Promise
   const places = text.includes("/") || text === "." || own !== given ? [own] : [join(recipesDir, text), own];
   for (const dir of places) {
     if (await isFile(join(dir, "recipe.json"))) return { name: basename(dir), dir };
+  }
+  if (await isFile(join(recipesDir, text, "program.json"))) {
+    throw new AppError(
+      "recipe_not_found",
+      `"${text}" is a program that uses a snapshot, not a recipe of one`,
+      {
+        remedy: advice(`Run \`forkd recipes demo ${text}\`, which builds the snapshot that it uses.`),
+      },
+    );
   }
   const names = await bundledRecipes(recipesDir);
   const known = names.length === 0 ? "" : `. Bundled recipes: ${names.join(", ")}`;
