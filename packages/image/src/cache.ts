@@ -27,6 +27,8 @@ type CacheEntry<T> = {
   lease?: ImageLease | undefined;
   /** builds the entry although it exists, and replaces its files */
   isFresh?: boolean | undefined;
+  /** Links the files of the entry before another build can replace them. */
+  pin?: ((directory: string) => Promise<void>) | undefined;
 };
 
 const fullBelowBytes = 2 ** 20;
@@ -39,10 +41,13 @@ export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { direct
   return await inTurn(directory, entry.signal, async () => {
     entry.lease?.hold(directory);
     const present = entry.isFresh ? undefined : await readEntry(directory, entry.info);
-    if (present !== undefined) return { ...present, directory };
-    await mkdir(entry.parent, { recursive: true, mode: 0o700 });
-    await removeAbandoned(entry.parent);
-    return { ...(await buildEntry(entry, directory)), directory };
+    if (present === undefined) {
+      await mkdir(entry.parent, { recursive: true, mode: 0o700 });
+      await removeAbandoned(entry.parent);
+    }
+    const info = present ?? (await buildEntry(entry, directory));
+    await entry.pin?.(directory);
+    return { ...info, directory };
   });
 }
 

@@ -33,6 +33,12 @@ const unprivilegedPrograms: readonly HostProgram[] = [
   { program: "newuidmap", package: "uidmap", purpose: "build root file systems without being root" },
 ];
 
+/** Programs needed only for recipes with packages of their registry. */
+const registryPrograms: readonly HostProgram[] = [
+  { program: "pip3", package: "python3-pip", purpose: "download packages of PyPI" },
+  { program: "npm", package: "npm", purpose: "download packages of npm" },
+];
+
 /** Not in the PATH of an ordinary Debian user. */
 const systemDirectories = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
@@ -57,7 +63,7 @@ export async function findProgram(program: string, path: string | undefined): Pr
 
 /** How to install a program. */
 export function remedyFor(program: string): RemedyOf<"install"> {
-  const known = [...hostPrograms, ...unprivilegedPrograms].find((each) => each.program === program);
+  const known = [...hostPrograms, ...unprivilegedPrograms, ...registryPrograms].find((each) => each.program === program);
   return { action: "install", packages: [known?.package ?? program] };
 }
 

@@ -7,7 +7,7 @@ import { z } from "zod";
 import { isAbandoned, removeEntry } from "./cache.ts";
 import { isLeased } from "./lease.ts";
 
-const kinds = ["rootfs", "kernel", "initramfs"] as const;
+const kinds = ["rootfs", "kernel", "initramfs", "layers"] as const;
 type ImageKind = (typeof kinds)[number];
 
 export type UnusedImage = {

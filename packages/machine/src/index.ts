@@ -3,6 +3,7 @@ export type {
   AttachSpec,
   BootSpec,
   DiskLayer,
+  DiskSpec,
   DiskLimits,
   Engine,
   ExitReason,

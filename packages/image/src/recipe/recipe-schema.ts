@@ -1,48 +1,18 @@
 /** The shape of recipe.json (docs/spec/recipe.md) and the digests made from it (pure). */
-import { posix } from "node:path";
-import { guestMemorySchema, networkModeSchema, requireSchema, ruleTextSchema } from "@forkd/contract";
+import { guestMemorySchema, networkModeSchema, requireSchema, ruleTextSchema, tagPattern } from "@forkd/contract";
 import { z } from "zod";
 import { builderVersion, digestOf } from "../files/digest.ts";
-
-/** Mounted at boot; they hide files that an image has there. */
-const hiddenDirectories = ["/proc", "/sys", "/dev", "/run", "/tmp"];
-
-const noNul = (text: string): boolean => !text.includes("\0");
-const line = z.string().refine(noNul, "must not contain a NUL byte");
-
-const argument = line.max(131_072);
-const argv = z
-  .array(argument)
-  .min(1, "must name a program")
-  .max(1000)
-  .refine((list) => list[0] !== "", "must name a program");
-
-const guestPath = line
-  .max(4096)
-  .refine((path) => path.startsWith("/") && path !== "/", "must be an absolute path")
-  .refine(
-    (path) => posix.normalize(path) === path && !path.endsWith("/"),
-    'must be a plain path without "..", "." or "//"',
-  )
-  .refine(
-    (path) => !hiddenDirectories.some((each) => path === each || path.startsWith(`${each}/`)),
-    `must not be in ${hiddenDirectories.join(", ")}: other file systems are mounted there at boot`,
-  );
-
-const recipePath = line
-  .min(1)
-  .max(4096)
-  .refine(
-    (path) => !path.startsWith("/") && !path.split("/").includes(".."),
-    'must be a path inside the recipe, without ".."',
-  );
-
-const packageName = z
-  .string()
-  .max(128)
-  .regex(/^[a-z0-9][a-z0-9+.-]+$/, "is not the name of a Debian package");
-
-const fileMode = z.string().regex(/^[0-7]{3,4}$/, 'must be three or four octal digits, e.g. "0644"');
+import { argv, fileMode, guestPath, line, packageName, recipePath, variables } from "./fields.ts";
+import type { RecipeFile } from "./recipe-files.ts";
+import {
+  aptList,
+  npmList,
+  pipList,
+  stepFacts,
+  stepSchema,
+  withoutSources,
+  type RecipeStep,
+} from "./step-schema.ts";
 
 export const maxWarmupBytes = 1 << 20;
 const maxRehearsalBytes = 1 << 16;
@@ -74,6 +44,21 @@ function isEachOnce(names: readonly string[]): boolean {
   return new Set(names).size === names.length;
 }
 
+/** A manifest has at most 64 disk layers, one of which the parent writes. */
+export const maxSteps = 60;
+
+const fromSchema = line
+  .max(4096)
+  .refine(
+    (text) => isRecipePath(text) || tagPattern.test(text),
+    'must be a bundled recipe, the tag of a snapshot, or a recipe beside this one, e.g. "./other"',
+  );
+
+/** Whether `from` names a directory and not a tag. */
+export function isRecipePath(from: string): boolean {
+  return from.startsWith("./") || from.startsWith("../");
+}
+
 export const recipeSchema = z.strictObject({
   version: z.literal(1),
   description: z
@@ -90,10 +75,17 @@ export const recipeSchema = z.strictObject({
       packages: z.array(packageName).max(1000).default([]),
     })
     .prefault({}),
+  /** the recipe or snapshot that this one extends, instead of `base` */
+  from: fromSchema.optional(),
+  apt: aptList.optional(),
+  pip: pipList.optional(),
+  npm: npmList.optional(),
   files: z
     .array(z.strictObject({ from: recipePath, to: guestPath, mode: fileMode.optional() }))
     .max(1000)
     .default([]),
+  steps: z.array(stepSchema).max(maxSteps).optional(),
+  dockerfile: recipePath.optional(),
   run: z.array(argv).max(100).default([]),
   languages: z.strictObject({ python: kernel.optional(), node: kernel.optional() }).default({}),
   services: z
@@ -104,16 +96,10 @@ export const recipeSchema = z.strictObject({
       "two services have the same name",
     )
     .default([]),
-  memory_mib: guestMemorySchema.default(512),
-  vcpus: z.int().min(1).max(64).default(1),
+  memory_mib: guestMemorySchema.optional(),
+  vcpus: z.int().min(1).max(64).optional(),
   disk_mib: z.int().min(64).max(1_048_576).default(2048),
-  env: z
-    .record(
-      z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, "is not the name of a variable"),
-      line.max(131_072),
-    )
-    .refine((env) => Object.keys(env).length <= 1000, "must have at most 1000 variables")
-    .default({}),
+  env: variables.default({}),
   require: requireSchema.optional(),
   /** network of the children; the runtime checks the rules, whose presets belong to the installation */
   network: z
@@ -126,20 +112,15 @@ export const recipeSchema = z.strictObject({
 
 export type ParsedRecipe = z.output<typeof recipeSchema>;
 
-/** A recipe with the content of its warm-up files. */
-export type RecipeSpec = Omit<ParsedRecipe, "languages"> & {
+/** A recipe with the content of its warm-up files. Its shape is that of the recipe that it extends, if absent. */
+export type RecipeSpec = Omit<
+  ParsedRecipe,
+  "apt" | "dockerfile" | "languages" | "memory_mib" | "npm" | "pip" | "steps" | "vcpus"
+> & {
   languages: Partial<Record<keyof ParsedRecipe["languages"], { warmup: string; rehearse?: string }>>;
+  memory_mib: number | undefined;
+  vcpus: number | undefined;
 };
-
-/** One file, directory or link that a recipe adds to the guest. */
-export type RecipeFile = {
-  /** path on the host */
-  source: string;
-  /** path in the guest */
-  to: string;
-  /** permission bits */
-  mode: number;
-} & ({ type: "file"; sha256: string } | { type: "directory" } | { type: "link"; target: string });
 
 /** The digest of a recipe's root file system. */
 export function rootfsDigest(spec: RecipeSpec, files: readonly RecipeFile[]): string {
@@ -147,17 +128,26 @@ export function rootfsDigest(spec: RecipeSpec, files: readonly RecipeFile[]): st
     builderVersion,
     base: { suite: spec.base.suite, packages: sortedPackages(spec) },
     // The order matters if two entries have the same target: the later one wins.
-    files: files.map(({ source: _source, ...rest }) => rest),
+    files: withoutSources(files),
     disk_mib: spec.disk_mib,
   });
 }
 
 /** The digest of everything that changes the snapshot; the description does not. */
-export function recipeDigest(spec: RecipeSpec, rootfs: string): string {
-  const { version, run, languages, services, memory_mib, vcpus, env, network, require: hazards } = spec;
-  const facts = { rootfs, version, run, languages, services, memory_mib, vcpus, env };
+export function recipeDigest(
+  spec: RecipeSpec,
+  { rootfs, steps, parent }: { rootfs: string; steps: readonly RecipeStep[]; parent: string | undefined },
+): string {
+  const { version, run, languages, services, memory_mib, vcpus, env, network, require: hazards, from } = spec;
+  const base = from === undefined ? { rootfs } : { from, ...(parent !== undefined && { parent }) };
+  const facts = { ...base, version, run, languages, services, memory_mib, vcpus, env };
   // Absent keys do not count, so that a recipe without them keeps its digest.
-  return digestOf({ ...facts, ...(network && { network }), ...(hazards && { require: hazards }) });
+  return digestOf({
+    ...facts,
+    ...(network && { network }),
+    ...(hazards && { require: hazards }),
+    ...(steps.length > 0 && { steps: steps.map(stepFacts) }),
+  });
 }
 
 /** Each package once, sorted. */

@@ -1,26 +1,33 @@
 /** Reads a recipe: recipe.json and the files it names, which must all be inside its directory. */
-import { isUtf8 } from "node:buffer";
-import { lstat, readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
-import { basename, dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
+import { readFile, realpath, stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
-import { advice, AppError, type AppErrorOptions } from "@forkd/contract";
-import { sha256File } from "../files/digest.ts";
+import { AppError } from "@forkd/contract";
+import { Invalid } from "./invalid.ts";
+import { hasSteps, readSteps } from "./read-steps.ts";
+import { addEntry, readText, type RecipeFile } from "./recipe-files.ts";
 import { describeIssues, describeJsonFault, wordIssue } from "./recipe-issues.ts";
 import {
+  isRecipePath,
   maxWarmupBytes,
   recipeDigest,
   recipeSchema,
   rootfsDigest,
   type ParsedRecipe,
-  type RecipeFile,
   type RecipeSpec,
 } from "./recipe-schema.ts";
+import { resolveSteps } from "./resolve-steps.ts";
+import type { RecipeStep } from "./step-schema.ts";
 
 export type Recipe = {
   dir: string;
   spec: RecipeSpec;
-  /** in the order of the recipe, directories before their content */
+  /** files of the root file system in the order of the recipe, directories before their content */
   files: RecipeFile[];
+  /** what is done in the guest over the root file system, or over the recipe that this one extends */
+  steps: RecipeStep[];
+  /** the recipe beside this one that it extends, if `from` is a path */
+  parent?: Recipe | undefined;
   /** covers base, files, disk_mib and the builder's version */
   rootfsDigest: string;
   /** covers the whole recipe except its description */
@@ -29,17 +36,24 @@ export type Recipe = {
 
 const recipeFile = "recipe.json";
 const maxRecipeBytes = 4 << 20;
-const maxFiles = 20_000;
+/** recipes that extend each other */
+const maxParents = 8;
+const defaults = { memoryMib: 512, vcpus: 1 };
 
 /** Reads the recipe in a directory, or the one of a recipe.json. Throws `recipe_not_found` or `invalid_recipe`. */
-export async function readRecipe(path: string): Promise<Recipe> {
+export function readRecipe(path: string): Promise<Recipe> {
+  return readExtended(path, []);
+}
+
+/** `children` are the recipes that extend this one, directly or not. */
+async function readExtended(path: string, children: readonly string[]): Promise<Recipe> {
   const dir = basename(path) === recipeFile ? dirname(path) : path;
   const root = await realpath(dir).catch((error: unknown) => {
     if (!isErrno(error, "ENOENT", "ENOTDIR")) throw error;
     throw notFound(dir, error);
   });
   try {
-    return await readFrom(root);
+    return await readFrom(root, [...children, root]);
   } catch (error) {
     if (!(error instanceof Invalid)) throw error;
     const message = `Cannot read the recipe "${join(root, recipeFile)}": ${error.message}`;
@@ -47,25 +61,43 @@ export async function readRecipe(path: string): Promise<Recipe> {
   }
 }
 
-/** What is wrong with a recipe; readRecipe() adds its path. */
-class Invalid extends Error {
-  readonly options: AppErrorOptions;
-
-  constructor(message: string, options: AppErrorOptions = {}) {
-    super(message);
-    this.options = options;
-  }
-}
-
-async function readFrom(root: string): Promise<Recipe> {
+/** `seen` ends with this recipe. */
+async function readFrom(root: string, seen: readonly string[]): Promise<Recipe> {
   const parsed = parseRecipe(await readRecipeJson(root));
   const files: RecipeFile[] = [];
-  for (const [index, entry] of parsed.files.entries()) {
-    await addEntry(files, { root, index, entry });
+  for (const [index, entry] of (hasSteps(parsed) ? [] : parsed.files).entries()) {
+    await addEntry(files, { root, field: `files[${index}]`, entry });
   }
-  const spec: RecipeSpec = { ...parsed, languages: await readWarmups(root, parsed) };
+  const { apt: _, pip: __, npm: ___, steps: ____, dockerfile: _____, ...rest } = parsed;
+  const isExtension = parsed.from !== undefined;
+  const spec: RecipeSpec = {
+    ...rest,
+    memory_mib: parsed.memory_mib ?? (isExtension ? undefined : defaults.memoryMib),
+    vcpus: parsed.vcpus ?? (isExtension ? undefined : defaults.vcpus),
+    languages: await readWarmups(root, parsed),
+  };
+  const steps = await readSteps(root, parsed);
+  // Where they are known to be wrong before the base is there.
+  resolveSteps(steps, { env: spec.env });
+  const parent = await readParent(root, spec.from, seen);
   const rootfs = rootfsDigest(spec, files);
-  return { dir: root, spec, files, rootfsDigest: rootfs, digest: recipeDigest(spec, rootfs) };
+  const digest = recipeDigest(spec, { rootfs, steps, parent: parent?.digest });
+  return { dir: root, spec, files, steps, parent, rootfsDigest: rootfs, digest };
+}
+
+async function readParent(
+  root: string,
+  from: string | undefined,
+  seen: readonly string[],
+): Promise<Recipe | undefined> {
+  if (from === undefined || !isRecipePath(from)) return undefined;
+  const path = await realpath(resolve(root, from)).catch((error: unknown) => {
+    if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
+    throw new Invalid(`from: there is no recipe "${from}"`, { cause: error });
+  });
+  if (seen.includes(path)) throw new Invalid(`from: "${from}" extends this recipe`);
+  if (seen.length > maxParents) throw new Invalid(`from: more than ${maxParents} recipes extend each other`);
+  return await readExtended(path, seen);
 }
 
 /** Parses the text of a recipe.json. */
@@ -78,7 +110,15 @@ function parseRecipe(text: string): ParsedRecipe {
   }
   const parsed = recipeSchema.safeParse(json, { error: wordIssue });
   if (!parsed.success) throw new Invalid(describeIssues(parsed.error), { cause: parsed.error });
+  if (parsed.data.from !== undefined) refuseOwnBase(json);
   return parsed.data;
+}
+
+/** Schema defaults hide whether the keys are there. */
+function refuseOwnBase(json: unknown): void {
+  const given = ["base", "disk_mib"].filter((key) => typeof json === "object" && json !== null && key in json);
+  if (given.length > 0)
+    throw new Invalid(`${given.join(", ")}: cannot be given with from: the disk is that of the other recipe`);
 }
 
 async function readRecipeJson(root: string): Promise<string> {
@@ -103,77 +143,12 @@ async function readWarmups(root: string, { languages }: ParsedRecipe): Promise<R
     const { warmup = "", warmup_file: file, rehearse } = kernel;
     const field = `languages.${language}.warmup_file`;
     read[language] = {
-      warmup: file === undefined ? warmup : await readWarmup(root, field, file),
+      warmup:
+        file === undefined ? warmup : await readText(root, field, { path: file, maxBytes: maxWarmupBytes }),
       ...(rehearse !== undefined && { rehearse }),
     };
   }
   return read;
-}
-
-async function readWarmup(root: string, field: string, path: string): Promise<string> {
-  const source = await pathInRecipe(root, field, path);
-  const info = await stat(source);
-  if (!info.isFile()) throw new Invalid(`${field}: "${path}" is not a file`);
-  if (info.size > maxWarmupBytes)
-    throw new Invalid(`${field}: "${path}" is larger than ${maxWarmupBytes} bytes`);
-  const bytes = await readFile(source);
-  if (!isUtf8(bytes) || bytes.includes(0)) throw new Invalid(`${field}: "${path}" is not text in UTF-8`);
-  return bytes.toString("utf8");
-}
-
-/** The real path of a file that the recipe names. */
-async function pathInRecipe(root: string, field: string, path: string): Promise<string> {
-  const source = await realpath(join(root, path)).catch((error: unknown) => {
-    if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
-    throw new Invalid(`${field}: "${path}" is not in the recipe`, { cause: error });
-  });
-  if (!isInside(root, source)) throw new Invalid(`${field}: "${path}" is outside of the recipe`);
-  return source;
-}
-
-type Entry = { root: string; index: number; entry: ParsedRecipe["files"][number] };
-
-async function addEntry(files: RecipeFile[], { root, index, entry }: Entry): Promise<void> {
-  const field = `files[${index}]`;
-  const source = await pathInRecipe(root, `${field}.from`, entry.from);
-  const info = await lstat(source);
-  if (info.isDirectory() && entry.mode !== undefined) {
-    throw new Invalid(`${field}.mode: "${entry.from}" is a directory, whose files keep their own modes`, {
-      remedy: advice('Remove "mode".'),
-    });
-  }
-  const before = files.length;
-  await addPath(files, { root, field, source, to: entry.to });
-  const first = files[before];
-  if (entry.mode !== undefined && first !== undefined) first.mode = Number.parseInt(entry.mode, 8);
-}
-
-type Path = { root: string; field: string; source: string; to: string };
-
-async function addPath(files: RecipeFile[], { root, field, source, to }: Path): Promise<void> {
-  if (files.length >= maxFiles) throw new Invalid(`files: more than ${maxFiles} files and directories`);
-  const info = await lstat(source);
-  const name = relative(root, source);
-  if (info.isFile()) {
-    const mode = (info.mode & 0o100) === 0 ? 0o644 : 0o755;
-    files.push({ source, to, mode, type: "file", sha256: await sha256File(source) });
-  } else if (info.isSymbolicLink()) {
-    const target = await readlink(source);
-    const inside = !isAbsolute(target) && isInside(root, resolve(dirname(source), target));
-    if (!inside) throw new Invalid(`${field}.from: the link "${name}" points outside of the recipe`);
-    files.push({ source, to, mode: 0o777, type: "link", target });
-  } else if (info.isDirectory()) {
-    files.push({ source, to, mode: 0o755, type: "directory" });
-    for (const each of (await readdir(source)).sort()) {
-      await addPath(files, { root, field, source: join(source, each), to: posix.join(to, each) });
-    }
-  } else {
-    throw new Invalid(`${field}.from: "${name}" is neither a file, a directory nor a link`);
-  }
-}
-
-function isInside(root: string, path: string): boolean {
-  return path === root || path.startsWith(root.endsWith(sep) ? root : root + sep);
 }
 
 function notFound(dir: string, cause: unknown): AppError {

@@ -29,7 +29,7 @@ export async function makeDebianTree(
 ): Promise<string> {
   const tree = join(work, "tree");
   const settings = join(work, "apt.conf");
-  const mirrors = parseMirrors(await hostIndexTargets(context.signal), suite);
+  const mirrors = await hostMirrors(suite, context.signal);
   const cache = await openPackageCache(imageDir, { suite, mirrors });
   context.lease?.hold(cache);
   const caching = packageCacheOptions(cache, tree);
@@ -43,7 +43,7 @@ export async function makeDebianTree(
       onLine: report,
     });
   } catch (error) {
-    throw error instanceof ToolFailure ? explain(error, suite) : error;
+    throw error instanceof ToolFailure ? explainArchiveFailure(error, { suite, field: "base" }) : error;
   }
   await limitPackageCache(imageDir);
   return tree;
@@ -90,6 +90,11 @@ export function parseMirrors(targets: string, suite: string): string[] {
   return [...lines].map(([key, components]) => `${key} ${[...components].join(" ")}`);
 }
 
+/** The archives of `suite` that the host's apt uses. */
+export async function hostMirrors(suite: string, signal: AbortSignal | undefined): Promise<string[]> {
+  return parseMirrors(await hostIndexTargets(signal), suite);
+}
+
 async function hostIndexTargets(signal: AbortSignal | undefined): Promise<string> {
   const format = "$(ORIGIN) $(CODENAME) $(COMPONENT) $(REPO_URI)";
   return (await runTool("apt-get", ["indextargets", "--format", format, "Created-By: Packages"], { signal }))
@@ -97,7 +102,7 @@ async function hostIndexTargets(signal: AbortSignal | undefined): Promise<string
 }
 
 /** The settings with which the host's apt reaches its archives. */
-async function hostAptSettings(signal: AbortSignal | undefined): Promise<string> {
+export async function hostAptSettings(signal: AbortSignal | undefined): Promise<string> {
   const { stdout } = await runTool("apt-config", ["dump", "Acquire"], { signal });
   return stdout
     .split("\n")
@@ -130,24 +135,34 @@ function lineReporter(context: BuildContext): (line: string) => void {
   };
 }
 
-function explain(error: ToolFailure, suite: string): AppError {
+/** `field` is the part of the recipe with the packages. */
+export function explainArchiveFailure(
+  error: ToolFailure,
+  { suite, field }: { suite: string; field: "apt" | "base" },
+): AppError {
   const log = error.output.slice(-4000);
-  const lacking = [...error.output.matchAll(/E: Unable to locate package (\S+)/g)].map((match) => match[1]);
-  const virtual = [...error.output.matchAll(/E: Package '(\S+)' has no installation candidate/g)].map(
-    (match) => match[1],
-  );
-  const names = [...new Set([...lacking, ...virtual])];
+  const patterns = [
+    /E: Unable to locate package (\S+)/g,
+    /E: Package '(\S+)' has no installation candidate/g,
+    /E: Version '\S+' for '(\S+)' was not found/g,
+  ];
+  const names = [
+    ...new Set(patterns.flatMap((pattern) => [...error.output.matchAll(pattern)].map((match) => match[1]))),
+  ];
   if (names.length > 0) {
-    const message = `Cannot build the recipe: base.packages: Debian "${suite}" has no package ${names.map((name) => `"${name}"`).join(", ")}`;
+    const where = field === "base" ? "base.packages" : field;
+    const message = `Cannot build the recipe: ${where}: Debian "${suite}" has no package ${names.map((name) => `"${name}"`).join(", ")}`;
     return new AppError("invalid_recipe", message, { details: { log }, cause: error });
   }
   if (/does not have a Release file|404\s+Not Found/.test(error.output)) {
-    const message = `Cannot build the recipe: base.suite: the archive has no suite "${suite}", or the network is down`;
+    const where = field === "base" ? "base.suite" : field;
+    const message = `Cannot build the recipe: ${where}: the archive has no suite "${suite}", or the network is down`;
     return new AppError("invalid_recipe", message, { details: { log }, cause: error });
   }
   const lines = error.output.split("\n").filter((line) => line.startsWith("E: "));
-  const why = lines[0]?.slice(3) ?? "mmdebstrap failed";
-  return new AppError("host_not_ready", `Cannot build the root file system: ${why}`, {
+  const why = lines[0]?.slice(3) ?? (field === "base" ? "mmdebstrap failed" : "apt-get failed");
+  const what = field === "base" ? "build the root file system" : "download the packages";
+  return new AppError("host_not_ready", `Cannot ${what}: ${why}`, {
     details: { log },
     remedy: advice("Check the network and the log in the details."),
     cause: error,

@@ -4,7 +4,7 @@
  * Only files that the signed index contains with the same digest are used again (offer-archives.ts). A build
  * works without the cache, so failures in it are ignored.
  */
-import { mkdir, readdir, rm, stat } from "node:fs/promises";
+import { link, mkdir, readdir, rm, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isErrno } from "@forkd/base";
@@ -41,6 +41,16 @@ export function packageCacheOptions(cache: string, tree: string): { settings: st
   };
 }
 
+/** Keeps the package files of a directory for later builds. Those that are there stay. */
+export async function keepArchives(archives: string, cache: string): Promise<void> {
+  for (const name of await readdir(archives)) {
+    if (!name.endsWith(".deb")) continue;
+    await link(join(archives, name), join(cache, name)).catch((error: unknown) => {
+      if (!isErrno(error, "EEXIST", "EXDEV", "EPERM", "EMLINK")) throw error;
+    });
+  }
+}
+
 function shellQuoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
@@ -49,15 +59,13 @@ function shellQuoted(text: string): string {
 export async function limitPackageCache(imageDir: string, maxBytes = maxCacheBytes): Promise<void> {
   const root = join(imageDir, "packages");
   const files: { path: string; bytes: number; usedAtMs: number }[] = [];
-  for (const name of await readdir(root)) {
-    for (const file of await readdir(join(root, name)).catch(() => [])) {
-      const path = join(root, name, file);
-      const facts = await stat(path).catch((error: unknown) => {
-        if (isErrno(error, "ENOENT")) return undefined;
-        throw error;
-      });
-      if (facts?.isFile()) files.push({ path, bytes: facts.blocks * 512, usedAtMs: facts.mtimeMs });
-    }
+  for (const name of await readdir(root, { recursive: true })) {
+    const path = join(root, name);
+    const facts = await stat(path).catch((error: unknown) => {
+      if (isErrno(error, "ENOENT")) return undefined;
+      throw error;
+    });
+    if (facts?.isFile()) files.push({ path, bytes: facts.blocks * 512, usedAtMs: facts.mtimeMs });
   }
   let bytes = files.reduce((sum, file) => sum + file.bytes, 0);
   for (const file of files.toSorted((a, b) => a.usedAtMs - b.usedAtMs)) {

@@ -6,7 +6,7 @@ import { pipeline } from "node:stream/promises";
 import { isErrno } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { resolveInTree } from "./guest-path.ts";
-import type { RecipeFile } from "../recipe/recipe-schema.ts";
+import type { RecipeFile } from "../recipe/recipe-files.ts";
 import { throwIfCancelled } from "../context.ts";
 
 /** The hostname of the parent; each sandbox gets its own. */

@@ -1,4 +1,5 @@
 /** Root file systems from recipes: a Debian tree, the recipe's files, one ext4 image. */
+import { randomUUID } from "node:crypto";
 import { mkdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
@@ -19,6 +20,8 @@ export type Rootfs = {
   diskMib: number;
   /** bytes that the image uses on the host */
   allocatedBytes: number;
+  /** differs between two builds of the same digest; what is made over one cannot be used over the other */
+  instance: string;
 };
 
 export const rootfsInfoSchema = z.object({
@@ -27,7 +30,10 @@ export const rootfsInfoSchema = z.object({
   allocatedBytes: z.number(),
   /** path of the recipe or file, for people */
   source: z.string(),
+  instance: z.string().optional(),
 });
+
+const imageName = "rootfs.ext4";
 
 /** More than the tree and the image of a small recipe need. */
 const neededBytes = 2 ** 30;
@@ -36,7 +42,11 @@ const neededBytes = 2 ** 30;
 export async function ensureRootfs(
   imageDir: string,
   recipe: Recipe,
-  context: BuildContext & { isFresh?: boolean | undefined } = {},
+  context: BuildContext & {
+    isFresh?: boolean | undefined;
+    /** Links the image before another build can replace it. */
+    pin?: ((path: string) => Promise<void>) | undefined;
+  } = {},
 ): Promise<Rootfs> {
   const { spec, rootfsDigest: digest } = recipe;
   const entry = await ensureEntry({
@@ -46,6 +56,7 @@ export async function ensureRootfs(
     signal: context.signal,
     lease: context.lease,
     isFresh: context.isFresh,
+    pin: (directory) => context.pin?.(join(directory, imageName)) ?? Promise.resolve(),
     build: async (directory) => {
       await requireSpace(directory, neededBytes);
       const work = join(directory, "work");
@@ -57,7 +68,7 @@ export async function ensureRootfs(
       context.onProgress?.("files", `Copying ${recipe.files.length} files of the recipe`);
       await writeEtc(tree);
       await copyFiles(tree, recipe.files, context.signal);
-      const image = join(directory, "rootfs.ext4");
+      const image = join(directory, imageName);
       context.onProgress?.("image", `Writing an ext4 image of ${spec.disk_mib} MiB`);
       await makeRecipeImage({
         tree,
@@ -87,10 +98,11 @@ export async function imageInfo(
   image: string,
   known: { digest: string; diskMib: number; source: string },
 ): Promise<z.output<typeof rootfsInfoSchema>> {
-  return { ...known, allocatedBytes: (await stat(image)).blocks * 512 };
+  return { ...known, allocatedBytes: (await stat(image)).blocks * 512, instance: randomUUID() };
 }
 
 export function toRootfs(entry: z.output<typeof rootfsInfoSchema> & { directory: string }): Rootfs {
-  const { directory, digest, diskMib, allocatedBytes } = entry;
-  return { path: join(directory, "rootfs.ext4"), digest, diskMib, allocatedBytes };
+  const { directory, digest, diskMib, allocatedBytes, instance } = entry;
+  // Entries of older versions have none.
+  return { path: join(directory, imageName), digest, diskMib, allocatedBytes, instance: instance ?? digest };
 }

@@ -10,11 +10,14 @@ import { join } from "node:path";
 import { advice, AppError, errorMessage, type HazardId, type Language } from "@forkd/contract";
 import {
   agentProtocolVersion,
+  makeDirectory,
   writeFile as writeGuestFile,
   type AgentClient,
+  type DiskLayer,
   type MachineShape,
 } from "@forkd/machine";
 import type { Draft, ManifestFacts } from "@forkd/store";
+import { shortenDisk } from "../capture/disk-chain.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import type { RuntimeConfig } from "../config.ts";
 import type { Runtime } from "../runtime.ts";
@@ -26,10 +29,15 @@ import { commandName, startFailure, stepFailure, outputTail } from "./step-outpu
 import { recordKernel, runWarmup, startKernel, writeWarmup, type WarmKernel } from "./warm-kernel.ts";
 
 export type BakePlan = BootPlan & {
-  rootfs: { digest: string };
+  rootfs: { path: string; digest: string; bytes: number };
   kernel: { digest: string; version: string };
   initramfs: { digest: string };
   env: Record<string, string>;
+  /** variables by which programs trust the certificates of the installation */
+  trust: Readonly<Record<string, string>>;
+  /** where and as whom `run` and the services run; default: / and root */
+  workdir?: string | undefined;
+  user?: string | undefined;
   run: readonly (readonly string[])[];
   services: readonly ServiceSpec[];
   languages: Partial<Record<Language, { warmup: string; rehearse?: string | undefined }>>;
@@ -63,15 +71,31 @@ const warmupTimeoutMs = 10 * 60_000;
 const rehearsalTimeoutMs = 30_000;
 const maxTracebackChars = 4000;
 
+/** The draft has the root file system. */
 export async function bake(
   runtime: Runtime,
   draft: Draft,
   plan: BakePlan,
-  { signal, onProgress }: { signal?: AbortSignal | undefined; onProgress: Progress },
+  {
+    layers = 0,
+    signal,
+    onProgress,
+  }: {
+    /** number of disk layers that the draft has; default: none */
+    layers?: number;
+    signal?: AbortSignal | undefined;
+    onProgress: Progress;
+  },
 ): Promise<ManifestFacts> {
-  await using parent = await bootParent(runtime, draft, plan, { signal, onProgress });
+  const files = {
+    memory: draft.path("memory"),
+    disk: { overlay: draft.diskPath(layers), backing: backingOf(draft, layers), bytes: plan.rootfs.bytes },
+  };
+  await using parent = await bootParent(runtime, files, plan, { signal, onProgress });
   const { machine, agent, shape, commandLine } = parent;
-  const services = new Services(agent, { env: plan.env });
+  const { env, user, workdir } = plan;
+  if (workdir !== undefined) await makeDirectory(agent, workdir, { recursive: true, mode: 0o755 });
+  const services = new Services(agent, { env, user, cwd: workdir });
   const watched = <T>(work: Promise<T>): Promise<T> => orDeath(machine, services.orFailure(work));
   const kernels = await watched(warm({ config: runtime.config, agent, services, plan, onProgress }));
   onProgress("save", "saving memory and device state");
@@ -85,7 +109,17 @@ export async function bake(
   const paused = await machine.pause();
   await paused.saveDevices(draft.path("devices"));
   await machine[Symbol.asyncDispose]();
+  await shortenDisk(draft, layers + 1, signal);
   return manifestFacts(runtime, plan, { shape, commandLine, kernels: records });
+}
+
+/** The root file system and the disk layers of a draft, nearest first. */
+export function backingOf(draft: Draft, layers: number): DiskLayer[] {
+  const disks = Array.from({ length: layers }, (_, index) => draft.diskPath(layers - 1 - index));
+  return [
+    ...disks.map((path): DiskLayer => ({ path, format: "qcow2" })),
+    { path: draft.path("rootfs"), format: "raw" },
+  ];
 }
 
 function manifestFacts(
@@ -132,7 +166,8 @@ async function warm(parent: RunningParent): Promise<WarmKernel[]> {
   const { agent, services, plan, onProgress } = parent;
   for (const argv of plan.run) {
     onProgress("run", argv.join(" "));
-    const command = { argv, env: plan.env, timeoutMs: runTimeoutMs };
+    const where = { cwd: plan.workdir, user: plan.user };
+    const command = { argv, env: plan.env, timeoutMs: runTimeoutMs, ...where };
     const result = await runInGuest(agent, command).catch((error: unknown): never => {
       throw startFailure(argv, error);
     });

@@ -15,10 +15,10 @@ import {
   createOverlay,
   kernelCommandLine,
   shapeOf,
+  type DiskSpec,
   type Machine,
   type MachineShape,
 } from "@forkd/machine";
-import type { Draft } from "@forkd/store";
 import { wallClock } from "../capture/guest-clock.ts";
 import type { Runtime } from "../runtime.ts";
 import { guestIdentity, newSandboxId } from "../sandbox/paths.ts";
@@ -26,7 +26,6 @@ import { makeHome, makePlace } from "./prepare.ts";
 
 /** What is booted. */
 export type BootPlan = {
-  rootfs: { path: string; bytes: number };
   kernel: { path: string };
   initramfs: { path: string };
   memoryMib: number;
@@ -34,7 +33,14 @@ export type BootPlan = {
   bootTimeoutMs: number;
 };
 
-type BootedParent = AsyncDisposable & {
+/** The files of the parent, which outlive it. */
+export type BootFiles = {
+  /** created, or replaced */
+  memory: string;
+  disk: DiskSpec & { bytes: number };
+};
+
+export type BootedParent = AsyncDisposable & {
   readonly machine: Machine;
   readonly agent: AgentClient;
   readonly shape: MachineShape;
@@ -52,10 +58,10 @@ const greetShare = 2 / 3;
 /** Part of the boot's time after which a guest that has greeted counts as silent, so that a restart fits in. */
 const answerShare = 1 / 4;
 
-/** The memory and the disk of the draft belong to the parent. Disposing the result ends it. */
+/** The memory and the overlay belong to the parent. Disposing the result ends it. */
 export async function bootParent(
   runtime: Runtime,
-  draft: Draft,
+  files: BootFiles,
   plan: BootPlan,
   { signal, onProgress }: BootContext,
 ): Promise<BootedParent> {
@@ -63,14 +69,13 @@ export async function bootParent(
   await using scope = new Scope();
   const id = newSandboxId();
   await makeHome(runtime, id, scope);
-  await draft.share(draft.path("rootfs"), plan.rootfs.path);
   const { accelerator } = runtime.accelerator;
   for (let attempt = 1; ; attempt++) {
     onProgress("boot", `booting the parent (${plan.memoryMib} MiB, ${plan.vcpus} vCPU, ${accelerator})`);
     try {
       const greetMs = attempt === 1 ? plan.bootTimeoutMs * greetShare : until - performance.now();
       const place = { id, number: attempt - 1, greetMs: Math.max(1, Math.round(greetMs)) };
-      const booted = await bootOnce(runtime, draft, plan, { signal, ...place });
+      const booted = await bootOnce(runtime, files, plan, { signal, ...place });
       scope.use(booted);
       const kept = scope.keep();
       return { ...booted, [Symbol.asyncDispose]: () => kept[Symbol.asyncDispose]() };
@@ -93,7 +98,7 @@ class SilentParent extends Error {
 
 async function bootOnce(
   runtime: Runtime,
-  draft: Draft,
+  files: BootFiles,
   plan: BootPlan,
   {
     signal,
@@ -104,7 +109,7 @@ async function bootOnce(
 ): Promise<BootedParent> {
   await using scope = new Scope();
   const paths = await makePlace(runtime, id, number, scope);
-  await makeFiles(draft, plan);
+  await makeFiles(files, plan);
   const { accelerator } = runtime.accelerator;
   const shape = shapeOf({ vcpus: plan.vcpus, memoryMib: plan.memoryMib, accelerator });
   const commandLine = kernelCommandLine(accelerator, runtime.tscKhz);
@@ -117,8 +122,8 @@ async function bootOnce(
         {
           shape,
           place: { socketDir: paths.socketDir, consolePath: paths.consolePath, logPath: paths.logPath },
-          memoryFile: draft.path("memory"),
-          disk: { overlay: draft.diskPath(0), backing: [{ path: draft.path("rootfs"), format: "raw" }] },
+          memoryFile: files.memory,
+          disk: { overlay: files.disk.overlay, backing: files.disk.backing },
           kernel: { path: plan.kernel.path, initramfs: plan.initramfs.path, commandLine },
         },
         { signal: starting.signal },
@@ -148,12 +153,12 @@ async function bootOnce(
 }
 
 /** Empty, also after a first attempt. */
-async function makeFiles(draft: Draft, plan: BootPlan): Promise<void> {
-  await removeTree(draft.diskPath(0));
-  await createOverlay(draft.diskPath(0), plan.rootfs.bytes);
-  await removeTree(draft.path("memory"));
-  await using memory = await open(draft.path("memory"), "wx", 0o600);
-  await memory.truncate(plan.memoryMib * 1024 * 1024);
+async function makeFiles({ memory, disk }: BootFiles, plan: BootPlan): Promise<void> {
+  await removeTree(disk.overlay);
+  await createOverlay(disk.overlay, disk.bytes);
+  await removeTree(memory);
+  await using file = await open(memory, "wx", 0o600);
+  await file.truncate(plan.memoryMib * 1024 * 1024);
 }
 
 async function takeIdentity(

@@ -30,6 +30,7 @@ type Service = {
 export class Services {
   readonly #agent: AgentClient;
   readonly #env: Readonly<Record<string, string>>;
+  readonly #where: { readonly cwd?: string; readonly user?: string };
   readonly #readyTimeoutMs: number;
   readonly #services: Service[] = [];
   /** rejects when a service fails */
@@ -37,10 +38,17 @@ export class Services {
 
   constructor(
     agent: AgentClient,
-    options: { env: Readonly<Record<string, string>>; readyTimeoutMs?: number },
+    options: {
+      env: Readonly<Record<string, string>>;
+      cwd?: string | undefined;
+      user?: string | undefined;
+      readyTimeoutMs?: number;
+    },
   ) {
     this.#agent = agent;
-    this.#env = options.env;
+    const { env, cwd, user } = options;
+    this.#env = env;
+    this.#where = { ...(cwd !== undefined && { cwd }), ...(user !== undefined && { user }) };
     this.#readyTimeoutMs = options.readyTimeoutMs ?? readyTimeoutMs;
     this.#failed.promise.catch(() => undefined);
   }
@@ -84,6 +92,7 @@ export class Services {
     const started = this.#agent.start({
       argv,
       env: this.#env,
+      ...this.#where,
       detached: true,
       label: serviceLabel(name),
       keepBytes: keptBytes,

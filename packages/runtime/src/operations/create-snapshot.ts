@@ -11,15 +11,18 @@ import {
   importKernel,
   importRootfs,
   readRecipe,
+  resolveSteps,
+  type LayerStep,
   type Recipe,
 } from "@forkd/image";
-import type { StoredSnapshot } from "@forkd/store";
+import type { Draft, StoredSnapshot } from "@forkd/store";
 import { agentPath, imagesDir } from "../config.ts";
 import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { serviceNames } from "../guest/service-names.ts";
 import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
 import { prepareChild, startChild } from "../launch/child.ts";
+import { runSteps } from "../launch/steps/run-steps.ts";
 import { noNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
@@ -50,7 +53,7 @@ async function create(
   if (request.force) await refuseOrphans(runtime, request.tag);
   await using draft = await runtime.store.draft(request.tag, { replace: request.force });
   using lease = new ImageLease();
-  const plan = await planFor(runtime, request, { signal, onProgress, lease });
+  const { plan, ...over } = await planFor(runtime, draft, request, { signal, onProgress, lease });
   using _room = runtime.admission.admit({
     what: `build "${request.tag}"`,
     n: 1,
@@ -61,7 +64,9 @@ async function create(
     diskMib: 0,
     isSandbox: false,
   });
-  const facts = await bake(runtime, draft, plan, { signal, onProgress });
+  const isFresh = request.no_cache;
+  const layers = await runSteps(runtime, draft, { plan, ...over }, { signal, onProgress, lease, isFresh });
+  const facts = await bake(runtime, draft, plan, { layers, signal, onProgress });
   onProgress("commit", "writing and hashing the snapshot");
   const sealed = await draft.seal(facts, { signal });
   onProgress("check", "forking one child to see it answer");
@@ -141,20 +146,24 @@ async function answers(
   await withReplyDeadline(sandbox.agent, "the child of the new snapshot is silent", sandbox.agent.ping());
 }
 
+/** The images of a build, and the layers to make over its root file system, which the draft gets. */
 async function planFor(
   runtime: Pick<Runtime, "config" | "network">,
+  draft: Draft,
   request: CreateSnapshotRequest,
   context: Omit<BuildContext, "log"> & { lease: ImageLease },
-): Promise<BakePlan> {
+): Promise<{ plan: BakePlan; steps: LayerStep[]; instance: string }> {
   const { config, network } = runtime;
   const { caBundle } = network;
   const imageDir = imagesDir(config);
   const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
   if (recipe) checkNetwork(network, recipe);
   const diskMib = request.disk_mib ?? defaults.diskMib;
+  const pin = (path: string) => draft.share(draft.path("rootfs"), path);
   const rootfs = recipe
-    ? await ensureRootfs(imageDir, recipe, { ...context, isFresh: request.no_cache })
+    ? await ensureRootfs(imageDir, recipe, { ...context, isFresh: request.no_cache, pin })
     : await importRootfs(imageDir, request.rootfs ?? "", { diskMib }, context);
+  if (!recipe) await pin(rootfs.path);
   const kernel =
     request.kernel === undefined
       ? await ensureKernel(imageDir, context)
@@ -164,13 +173,18 @@ async function planFor(
     { agentPath: agentPath(config), modulesDir: kernel.modulesDir },
     { ...context, caBundle },
   );
-  return {
-    rootfs: { path: rootfs.path, digest: rootfs.digest, bytes: (await stat(rootfs.path)).size },
+  const trust = caBundle ? guestTrustVariables() : {};
+  const { layers, state } = resolveSteps(recipe?.steps ?? [], { env: recipe?.spec.env ?? {} });
+  const plan = {
+    rootfs: { ...rootfs, bytes: (await stat(draft.path("rootfs"))).size },
     kernel,
     initramfs,
     memoryMib: request.memory_mib ?? recipe?.spec.memory_mib ?? defaults.memoryMib,
     vcpus: request.vcpus ?? recipe?.spec.vcpus ?? defaults.vcpus,
-    env: { ...(caBundle && guestTrustVariables()), ...recipe?.spec.env, ...request.env },
+    env: { ...trust, ...state.env, ...request.env },
+    trust,
+    workdir: state.workdir,
+    user: state.user,
     run: request.run ?? recipe?.spec.run ?? [],
     services: servicesOf(recipe?.spec.services ?? []),
     languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
@@ -180,6 +194,7 @@ async function planFor(
     bootTimeoutMs:
       request.boot_wait_secs === undefined ? config.bootTimeoutMs : request.boot_wait_secs * 1000,
   };
+  return { plan, steps: layers, instance: rootfs.instance };
 }
 
 /** Rules that cannot be used would fail every fork. Throws `invalid_recipe`. */

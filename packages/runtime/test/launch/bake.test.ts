@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import type { AppError } from "@forkd/contract";
 import { guestDeadlinesOf } from "@forkd/machine";
-import { bake, type BakePlan } from "../../src/launch/bake.ts";
+import { bake as bakeParent, type BakePlan } from "../../src/launch/bake.ts";
 import { fork } from "../../src/operations/fork.ts";
 import type { Script } from "../fakes/engine.ts";
 import {
@@ -32,6 +32,7 @@ async function planFor(t: TestContext, some: Partial<BakePlan> = {}): Promise<Ba
     memoryMib: 1,
     vcpus: 1,
     env: { A: "1" },
+    trust: {},
     run: [],
     services: [],
     languages: {},
@@ -39,6 +40,12 @@ async function planFor(t: TestContext, some: Partial<BakePlan> = {}): Promise<Ba
     ...some,
   };
 }
+
+/** As a build does it: the draft has the root file system. */
+const bake: typeof bakeParent = async (runtime, draft, plan, context) => {
+  await draft.share(draft.path("rootfs"), plan.rootfs.path);
+  return bakeParent(runtime, draft, plan, context);
+};
 
 async function assertNothingLeft(fixture: TestRuntime): Promise<void> {
   await assertOnly(fixture, []);
