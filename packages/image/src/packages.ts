@@ -63,7 +63,9 @@ export async function findProgram(program: string, path: string | undefined): Pr
 
 /** How to install a program. */
 export function remedyFor(program: string): RemedyOf<"install"> {
-  const known = [...hostPrograms, ...unprivilegedPrograms, ...registryPrograms].find((each) => each.program === program);
+  const known = [...hostPrograms, ...unprivilegedPrograms, ...registryPrograms].find(
+    (each) => each.program === program,
+  );
   return { action: "install", packages: [known?.package ?? program] };
 }
 

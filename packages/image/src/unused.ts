@@ -27,6 +27,7 @@ const infoSchema = z.looseObject({
   digest: z.string(),
   source: z.string().optional(),
   version: z.string().optional(),
+  isState: z.boolean().optional(),
 });
 
 const shownDigits = 12;
@@ -72,7 +73,9 @@ async function unused(
   const parsed = infoSchema.safeParse(await readJson(join(directory, "info.json")));
   const { isLinked, bytes } = await contentOf(directory);
   const isNeeded = parsed.success && isUsed(kind, parsed.data.digest);
-  if (isNeeded || isLinked || isLeased(directory)) return undefined;
+  // A state has files of its snapshot, which does not need the state.
+  const isShared = isLinked && parsed.data?.isState !== true;
+  if (isNeeded || isShared || isLeased(directory)) return undefined;
   const source = parsed.data?.source ?? parsed.data?.version;
   return { directory, kind, name: `${kind}/${name.slice(0, shownDigits)}`, bytes, ...(source && { source }) };
 }

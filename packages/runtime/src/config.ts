@@ -70,6 +70,13 @@ export const runtimeSettings = {
     meaning: "Directory with the guest agent and the language kernels.",
     becomes: (guestDir) => ({ guestDir }),
   }),
+  recipes_dir: setting({
+    schema: path,
+    default: () => fileURLToPath(new URL("../../../../recipes", import.meta.url)),
+    usually: "recipes in the source tree",
+    meaning: "Directory with the bundled recipes, which other recipes can extend by their names.",
+    becomes: (recipesDir) => ({ recipesDir }),
+  }),
   accelerator: setting({
     schema: z.enum(["auto", "kvm", "tcg"]),
     default: "auto",

@@ -13,7 +13,7 @@ export async function settingNames(): Promise<string[]> {
 }
 
 /** Variables with the same prefix that are not settings: those of the CLI, the SDK and deploy/. */
-const otherVariables = /^FORKD_(URL|TOKEN|CA|RECIPES_DIR|COMMAND|DEMO_TAG|RUN_[A-Z_]+)$/;
+const otherVariables = /^FORKD_(URL|TOKEN|CA|COMMAND|DEMO_TAG|RUN_[A-Z_]+)$/;
 
 /** Variables that look like settings but are not, usually because they are misspelt. */
 export async function strayVariables(env: Environment): Promise<string[]> {

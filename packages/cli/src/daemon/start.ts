@@ -80,6 +80,7 @@ function placeFlags(cli: Cli, dataDir: string): string[] {
     FORKD_AUDIT_LOG: auditLog,
     FORKD_LOG_FILE: logFile,
     FORKD_GUEST_DIR: guestDir,
+    FORKD_RECIPES_DIR: recipesDir,
   } = cli.environment.variables;
   return [
     "--data-dir",
@@ -92,6 +93,7 @@ function placeFlags(cli: Cli, dataDir: string): string[] {
     ...(auditLog ? ["--audit-log", auditLog === "off" ? auditLog : resolve(auditLog)] : []),
     ...(logFile ? ["--log-file", logFile === "stderr" ? logFile : resolve(logFile)] : []),
     ...(guestDir ? ["--set", `guest_dir=${resolve(guestDir)}`] : []),
+    ...(recipesDir ? ["--set", `recipes_dir=${resolve(recipesDir)}`] : []),
   ];
 }
 

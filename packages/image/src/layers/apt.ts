@@ -19,7 +19,10 @@ export const debianFactsSchema = z.object({
   architecture: z.string().regex(/^[a-z0-9-]{1,20}$/),
 });
 /** `status` is the guest's /var/lib/dpkg/status. */
-type DebianPackages = z.output<typeof debianFactsSchema> & { packages: readonly string[]; status: Uint8Array };
+type DebianPackages = z.output<typeof debianFactsSchema> & {
+  packages: readonly string[];
+  status: Uint8Array;
+};
 
 /** Writes the packages that the guest lacks to the result, a directory below `work`. */
 export async function downloadDebianPackages(
@@ -30,7 +33,12 @@ export async function downloadDebianPackages(
 ): Promise<string> {
   const root = join(work, "apt");
   const archives = join(root, "var/cache/apt/archives");
-  const directories = ["etc/apt", "var/lib/apt/lists/partial", "var/lib/dpkg", "var/cache/apt/archives/partial"];
+  const directories = [
+    "etc/apt",
+    "var/lib/apt/lists/partial",
+    "var/lib/dpkg",
+    "var/cache/apt/archives/partial",
+  ];
   for (const name of directories) await mkdir(join(root, name), { recursive: true });
   await writeFile(join(root, "var/lib/dpkg/status"), status);
   const mirrors = await hostMirrors(suite, context.signal);
@@ -90,12 +98,15 @@ async function sourcesList(mirrors: readonly string[], suite: string): Promise<s
     () => true,
     () => false,
   );
-  return lines.map((line) => (isSigned ? line.replace(/^deb /, `deb [signed-by=${keyring}] `) : line) + "\n").join("");
+  return lines
+    .map((line) => (isSigned ? line.replace(/^deb /, `deb [signed-by=${keyring}] `) : line) + "\n")
+    .join("");
 }
 
 /** The facts of a guest from its /etc/os-release; throws `invalid_recipe` if it is not Debian. */
 export function debianSuite(osRelease: string): string {
-  const field = (name: string): string => new RegExp(`^${name}="?([^"\n]*)"?$`, "m").exec(osRelease)?.[1] ?? "";
+  const field = (name: string): string =>
+    new RegExp(`^${name}="?([^"\n]*)"?$`, "m").exec(osRelease)?.[1] ?? "";
   if (field("ID") === "debian" && debianFactsSchema.shape.suite.safeParse(field("VERSION_CODENAME")).success)
     return field("VERSION_CODENAME");
   throw new AppError("invalid_recipe", `apt: the image is not Debian but "${field("ID").slice(0, 40)}"`);

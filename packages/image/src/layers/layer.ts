@@ -1,11 +1,11 @@
 /**
- * Layers of disks, as steps of recipes make them: `<images>/layers/<digest>/` with a qcow2 file and info.json.
+ * What steps of recipes make, layers of a disk or states of a machine: `<images>/layers/<digest>/` with its file or files and info.json.
  *
  * The digest covers the step and the instance of what is below: a layer is never over other content than that
  * over which it was made.
  */
 import { randomUUID } from "node:crypto";
-import { mkdir, stat } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { removeTree } from "@forkd/base";
 import { z } from "zod";
@@ -13,7 +13,8 @@ import { ensureEntry } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
 import { layerDigest, type LayerStep } from "../recipe/resolve-steps.ts";
 
-const layerName = "layer.qcow2";
+/** The file of a layer of the disk in its entry. */
+export const layerName = "layer.qcow2";
 
 const layerInfoSchema = z.object({
   digest: z.string(),
@@ -21,47 +22,54 @@ const layerInfoSchema = z.object({
   instance: z.string(),
   /** the step, for people */
   source: z.string(),
-  bytes: z.number(),
+  /** the entry has the state of a machine after the step, which no snapshot needs */
+  isState: z.boolean().optional(),
 });
 
-export type Layer = { instance: string; isCached: boolean };
+type LayerPlace = {
+  /** of the entry; its name changes when it is complete */
+  directory: string;
+  /** for other files of the step */
+  work: string;
+  instance: string;
+};
 
 type LayerInput = {
   step: LayerStep;
   /** instance of the root file system or layer below */
   below: string;
-  /** Runs the step on a disk whose changes go to the file `overlay`, which it creates. `work` is a directory for its other files. */
-  run: (place: { overlay: string; work: string }) => Promise<void>;
-  /** Links the layer before another build can replace it. */
-  pin: (path: string) => Promise<void>;
+  make: (place: LayerPlace) => Promise<void>;
+  /** Links the files of the entry before another build can replace them. */
+  pin?: (directory: string) => Promise<void>;
+  isState?: boolean;
 };
 
 /** The layer of a step, from the cache unless it is missing. A failure leaves nothing behind. */
 export async function ensureLayer(
   imageDir: string,
-  { step, below, run, pin }: LayerInput,
+  { step, below, make, pin, isState = false }: LayerInput,
   context: BuildContext & { isFresh?: boolean | undefined },
-): Promise<Layer> {
+): Promise<{ directory: string; instance: string; isCached: boolean }> {
   const digest = layerDigest(below, step);
   let isCached = true;
-  const { instance } = await ensureEntry({
+  const { instance, directory } = await ensureEntry({
     parent: join(imageDir, "layers"),
     digest,
     info: layerInfoSchema,
     signal: context.signal,
     lease: context.lease,
     isFresh: context.isFresh,
-    pin: (directory) => pin(join(directory, layerName)),
-    build: async (directory) => {
+    pin,
+    build: async (place) => {
       isCached = false;
-      const overlay = join(directory, layerName);
-      const work = join(directory, "work");
+      const own = randomUUID();
+      const work = join(place, "work");
       await mkdir(work, { mode: 0o711 });
-      await run({ overlay, work });
+      await make({ directory: place, work, instance: own });
       await removeTree(work);
-      const { blocks } = await stat(overlay);
-      return { digest, instance: randomUUID(), source: step.label.slice(0, 200), bytes: blocks * 512 };
+      const source = step.label.slice(0, 200);
+      return { digest, instance: own, source, ...(isState && { isState }) };
     },
   });
-  return { instance, isCached };
+  return { instance, directory, isCached };
 }

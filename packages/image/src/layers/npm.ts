@@ -46,7 +46,8 @@ function explain(error: ToolFailure): AppError {
   const lines = error.output.split("\n").filter((line) => /^npm (ERR!|error) /.test(line));
   const code = /^npm (?:ERR!|error) code (\S+)/m.exec(error.output)?.[1];
   const isUnknown = code === "E404" || code === "ETARGET" || code === "ERESOLVE";
-  const why = lines.find((line) => !/ code /.test(line))?.replace(/^npm (ERR!|error) (\d+ )?/, "") ?? "npm failed";
+  const why =
+    lines.find((line) => !/ code /.test(line))?.replace(/^npm (ERR!|error) (\d+ )?/, "") ?? "npm failed";
   return new AppError(isUnknown ? "invalid_recipe" : "host_not_ready", `npm cannot download: ${why}`, {
     details: { log },
     remedy: advice(isUnknown ? "Check names and versions." : "Check the network and the log in the details."),

@@ -20,13 +20,8 @@ libc, version = platform.libc_ver()
 if not libc:
     names = [n for d in ("/lib", "/usr/lib") if os.path.isdir(d) for n in os.listdir(d)]
     libc = "musl" if any(n.startswith("ld-musl") for n in names) else ""
-try:
-    import pip
-    has_pip = True
-except ImportError:
-    has_pip = False
 print(json.dumps({"python": list(sys.version_info[:2]), "implementation": sys.implementation.name,
-    "libc": libc, "libc_version": version, "machine": platform.machine(), "has_pip": has_pip}))
+    "libc": libc, "libc_version": version, "machine": platform.machine()}))
 `;
 
 export const pythonFactsSchema = z.object({
@@ -35,13 +30,12 @@ export const pythonFactsSchema = z.object({
   libc: z.enum(["glibc", "musl"]),
   libc_version: z.string().regex(/^(\d{1,3}\.\d{1,3}(\.\d{1,3})?)?$/),
   machine: z.string().regex(/^[a-z0-9_]{1,20}$/),
-  has_pip: z.boolean(),
 });
 export type PythonFacts = z.output<typeof pythonFactsSchema>;
 
 type Wheels = { packages: readonly string[]; local: readonly LocalPackage[]; python: PythonFacts };
 
-/** Fills `directory` with the wheels of the packages and of all that they need, and pip itself if it is missing. */
+/** Fills `directory` with the wheels of the packages and of all that they need. */
 export async function downloadWheels(
   imageDir: string,
   { packages, local, python }: Wheels,
@@ -51,19 +45,19 @@ export async function downloadWheels(
   await mkdir(directory);
   for (const { source, name } of local) await copyFile(source, join(directory, name));
   const cache = await openToolCache(imageDir, "pip", context);
-  const names = [...packages, ...(python.has_pip ? [] : ["pip"])];
   const args = [
     ...["download", "--dest", directory, "--cache-dir", cache, "--find-links", directory],
     ...["--no-input", "--disable-pip-version-check", "--progress-bar", "off"],
     ...targetArguments(python),
-    ...names,
+    ...packages,
     ...local.map(({ name }) => join(directory, name)),
   ];
   const report = throttleLines((line) => context.onProgress?.("pip", line));
   try {
     await runTool("pip3", args, {
       signal: context.signal,
-      onLine: (line) => /^(Collecting|Downloading|Obtaining|Using cached)/.test(line.trim()) && report(line.trim()),
+      onLine: (line) =>
+        /^(Collecting|Downloading|Obtaining|Using cached)/.test(line.trim()) && report(line.trim()),
     });
   } catch (error) {
     throw error instanceof ToolFailure ? explain(error) : error;
@@ -71,7 +65,12 @@ export async function downloadWheels(
 }
 
 /** What the guest's own pip would find out by itself. */
-export function targetArguments({ python: [major, minor], libc, libc_version, machine }: PythonFacts): string[] {
+export function targetArguments({
+  python: [major, minor],
+  libc,
+  libc_version,
+  machine,
+}: PythonFacts): string[] {
   const tag = `cp${major}${minor}`;
   const platforms = [...platformTags(libc, libc_version, machine), `linux_${machine}`];
   return [

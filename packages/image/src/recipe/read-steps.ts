@@ -27,7 +27,8 @@ export async function readSteps(root: string, parsed: ParsedRecipe): Promise<Rec
   if (npm) steps.push(await readStep(root, "", { npm }));
   if (files.length > 0) {
     const read: RecipeFile[] = [];
-    for (const [index, entry] of files.entries()) await addEntry(read, { root, field: `files[${index}]`, entry });
+    for (const [index, entry] of files.entries())
+      await addEntry(read, { root, field: `files[${index}]`, entry });
     const below = read.map((file) => ({ ...file, to: file.to.slice(1) }));
     steps.push({ kind: "copy", from: `${files.length} files`, to: "/", files: below });
   }

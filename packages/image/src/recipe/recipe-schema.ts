@@ -1,5 +1,11 @@
 /** The shape of recipe.json (docs/spec/recipe.md) and the digests made from it (pure). */
-import { guestMemorySchema, networkModeSchema, requireSchema, ruleTextSchema, tagPattern } from "@forkd/contract";
+import {
+  guestMemorySchema,
+  networkModeSchema,
+  requireSchema,
+  ruleTextSchema,
+  tagPattern,
+} from "@forkd/contract";
 import { z } from "zod";
 import { builderVersion, digestOf } from "../files/digest.ts";
 import { argv, fileMode, guestPath, line, packageName, recipePath, variables } from "./fields.ts";

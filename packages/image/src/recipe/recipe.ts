@@ -116,7 +116,9 @@ function parseRecipe(text: string): ParsedRecipe {
 
 /** Schema defaults hide whether the keys are there. */
 function refuseOwnBase(json: unknown): void {
-  const given = ["base", "disk_mib"].filter((key) => typeof json === "object" && json !== null && key in json);
+  const given = ["base", "disk_mib"].filter(
+    (key) => typeof json === "object" && json !== null && key in json,
+  );
   if (given.length > 0)
     throw new Invalid(`${given.join(", ")}: cannot be given with from: the disk is that of the other recipe`);
 }

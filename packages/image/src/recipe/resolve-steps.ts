@@ -50,7 +50,8 @@ function target(state: StepState, step: RecipeStep & { kind: "copy" }): string {
   const to = inside(state, step.to);
   const isTree = step.files[0]?.type === "directory" || step.files[0]?.to !== "";
   const parsed = to === "/" && isTree ? { success: true as const } : guestPath.safeParse(to);
-  if (!parsed.success) throw new Invalid(`copy "${step.from}" to "${to}": ${parsed.error.issues[0]?.message}`);
+  if (!parsed.success)
+    throw new Invalid(`copy "${step.from}" to "${to}": ${parsed.error.issues[0]?.message}`);
   return to;
 }
 

@@ -20,7 +20,7 @@ import { limitsOf } from "../admission/limits.ts";
 import { collapseIfLong } from "./disk-chain.ts";
 import { clockMs, correctClock } from "./guest-clock.ts";
 import type { Instant } from "./instant.ts";
-import { pinBase, type LayerBase } from "./layer-base.ts";
+import { pinBase, requireParent, type LayerBase } from "./layer-base.ts";
 import type { OpenBranch } from "./open-branches.ts";
 import { round } from "./stopwatch.ts";
 import { takeInstant } from "./take-instant.ts";
@@ -178,20 +178,6 @@ async function write(
   runtime.compaction.consider(snapshot);
   work.entry.published();
   return snapshot;
-}
-
-/** The parent of an open branch cannot be removed, except by force. */
-async function requireParent(
-  runtime: Pick<Runtime, "store">,
-  parent: { tag: string; id: string },
-): Promise<void> {
-  const found = await runtime.store.get(parent.tag).catch(() => undefined);
-  if (found?.id === parent.id) return;
-  throw new AppError(
-    "snapshot_not_found",
-    `The branch was given up: its parent "${parent.tag}" was removed or replaced meanwhile`,
-    { details: { tag: parent.tag } },
-  );
 }
 
 function modeOf({ mode, diff }: BranchRequest): BranchMode {

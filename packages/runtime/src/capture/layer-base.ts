@@ -41,11 +41,18 @@ export function pinBase(runtime: Pick<Runtime, "images" | "store">, request: Pin
   return withSnapshotFiles(runtime, request.source.base, () => pin(runtime, request));
 }
 
-type PinRequest = { sandbox: Sandbox; source: SandboxMachine; draft: Draft; mode: BranchMode };
+type PinRequest = {
+  sandbox: Sandbox;
+  source: SandboxMachine;
+  draft: Draft;
+  mode: BranchMode;
+  /** whether no other snapshot can have the base as its parent; default: it is the saved state of the sandbox */
+  isPrivate?: boolean | undefined;
+};
 
 async function pin(
   runtime: Pick<Runtime, "images" | "store">,
-  { sandbox, source, draft, mode }: PinRequest,
+  { sandbox, source, draft, mode, ...request }: PinRequest,
 ): Promise<LayerBase> {
   const own = source.base;
   if (!(await runtime.store.isCurrent(own))) {
@@ -56,7 +63,7 @@ async function pin(
     );
   }
   const { chain, lineage } = await runtime.store.memorySource(own);
-  const isPrivate = sandbox.saved?.snapshot.id === own.id;
+  const isPrivate = request.isPrivate ?? sandbox.saved?.snapshot.id === own.id;
   const parent = isPrivate ? own.manifest.parent : { tag: own.tag, id: own.id };
   const saved = isPrivate ? 1 : 0;
   const isAtLimit = chain.length - saved >= maxChainDepth || lineage - saved >= maxLineage;
@@ -105,4 +112,18 @@ async function pinMemory(
 export async function unpin(draft: Draft, { lower, memory }: LayerBase): Promise<void> {
   const paths = [lower, memory?.whole, ...(memory?.layers ?? []).map(({ path }) => path)];
   for (const path of paths) if (path !== undefined && dirname(path) === draft.dir) await removeTree(path);
+}
+
+/** The parent of an open branch cannot be removed, except by force; that of a build can. */
+export async function requireParent(
+  runtime: Pick<Runtime, "store">,
+  parent: { tag: string; id: string },
+): Promise<void> {
+  const found = await runtime.store.get(parent.tag).catch(() => undefined);
+  if (found?.id === parent.id) return;
+  throw new AppError(
+    "snapshot_not_found",
+    `The snapshot was given up: its parent "${parent.tag}" was removed or replaced meanwhile`,
+    { details: { tag: parent.tag } },
+  );
 }

@@ -18,6 +18,7 @@ import {
   type Draft,
   type FileDigest,
   type ManifestFacts,
+  type StoredSnapshot,
 } from "@forkd/store";
 import { toSnapshotNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
@@ -38,13 +39,15 @@ type WriteRequest = {
   /** pause in milliseconds, for the manifest */
   pauseMs: number;
   signal?: AbortSignal | undefined;
+  /** changes what the manifest says about a branch */
+  describe?: ((facts: ManifestFacts) => ManifestFacts) | undefined;
 };
 
 export async function writeInstant(
   runtime: Pick<Runtime, "engine" | "log">,
   draft: Draft,
   request: WriteRequest,
-): Promise<void> {
+): Promise<StoredSnapshot> {
   const { instant, base, sandbox, signal } = request;
   await using _base = base;
   await writeFile(draft.path("devices"), instant.devices, { mode: 0o600 });
@@ -58,13 +61,15 @@ export async function writeInstant(
   signal?.throwIfAborted();
   const isShortened = await shortenDisk(draft, instant.disks.length, signal);
   const known = knownDigests(draft, request, isShortened);
-  const sealed = await draft.seal(factsOf(runtime, request), { known, ...(signal && { signal }) });
+  const facts = factsOf(runtime, request);
+  const sealed = await draft.seal(request.describe?.(facts) ?? facts, { known, ...(signal && { signal }) });
   for (const [index, path] of isShortened ? [] : instant.disks.entries()) {
     const digest = sealed.manifest.files.disks[index];
     if (digest) request.source.addFrozen(path, digest);
   }
   await unpin(draft, base);
   runtime.log.debug({ event: "branch.sealed", sandbox: sandbox.id, tag: draft.tag });
+  return sealed;
 }
 
 async function writeLayer(draft: Draft, { instant, base, signal }: WriteRequest): Promise<void> {

@@ -86,7 +86,7 @@ export async function writeWarmup(agent: AgentClient, argv: readonly string[], c
 }
 
 /** Undefined if the snapshot was made before warm-ups were kept, or code in the guest removed it. */
-async function readWarmup(agent: AgentClient, argv: readonly string[]): Promise<string | undefined> {
+export async function readWarmup(agent: AgentClient, argv: readonly string[]): Promise<string | undefined> {
   const pieces: Buffer[] = [];
   try {
     const limit = maxWarmupBytes;

@@ -1,38 +1,27 @@
 /** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
-import { guestTrustVariables } from "@forkd/egress";
-import { stat } from "node:fs/promises";
-import { basename } from "node:path";
-import { AppError, type CreateSnapshotRequest, type Language, type SnapshotInfo } from "@forkd/contract";
-import {
-  ensureInitramfs,
-  ensureKernel,
-  ensureRootfs,
-  ImageLease,
-  importKernel,
-  importRootfs,
-  readRecipe,
-  resolveSteps,
-  type LayerStep,
-  type Recipe,
-} from "@forkd/image";
+import { AppError, type CreateSnapshotRequest, type SnapshotInfo } from "@forkd/contract";
+import { ImageLease, readRecipe, type Recipe } from "@forkd/image";
 import type { Draft, StoredSnapshot } from "@forkd/store";
-import { agentPath, imagesDir } from "../config.ts";
+import { requireParent } from "../capture/layer-base.ts";
 import type { Context } from "../context.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
-import { serviceNames } from "../guest/service-names.ts";
-import { bake, type BakePlan, type Progress } from "../launch/bake.ts";
+import { bake } from "../launch/bake.ts";
 import { prepareChild, startChild } from "../launch/child.ts";
+import { checkNetwork, planBuild, planExtension } from "../launch/plan-build.ts";
+import { extend } from "../launch/steps/extend.ts";
+import { findParent } from "../launch/steps/find-parent.ts";
 import { runSteps } from "../launch/steps/run-steps.ts";
+import type { Progress } from "../launch/warm-parent.ts";
 import { noNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
+import { requireCompatible } from "../snapshots/compatibility.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
 import { dependentsOf, orphanRemedy } from "../snapshots/lineage.ts";
+import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { hazardProblem } from "../verify/requirement.ts";
 import { verifySnapshot } from "../verify/verify-snapshot.ts";
 
 type BuildContext = Context & { onProgress: Progress };
-
-const defaults = { memoryMib: 512, vcpus: 1, diskMib: 2048 };
 
 export function createSnapshot(
   runtime: Runtime,
@@ -53,32 +42,78 @@ async function create(
   if (request.force) await refuseOrphans(runtime, request.tag);
   await using draft = await runtime.store.draft(request.tag, { replace: request.force });
   using lease = new ImageLease();
-  const { plan, ...over } = await planFor(runtime, draft, request, { signal, onProgress, lease });
-  using _room = runtime.admission.admit({
-    what: `build "${request.tag}"`,
-    n: 1,
-    memoryMib: plan.memoryMib,
-    // The guest's memory is a file that is written completely and read once.
-    expectMib: plan.memoryMib,
-    writesMib: plan.memoryMib,
-    diskMib: 0,
-    isSandbox: false,
-  });
-  const isFresh = request.no_cache;
-  const layers = await runSteps(runtime, draft, { plan, ...over }, { signal, onProgress, lease, isFresh });
-  const facts = await bake(runtime, draft, plan, { layers, signal, onProgress });
-  onProgress("commit", "writing and hashing the snapshot");
-  const sealed = await draft.seal(facts, { signal });
+  const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
+  if (recipe) checkNetwork(runtime.network, recipe);
+  const work = { ...context, lease };
+  const sealed =
+    recipe?.spec.from === undefined
+      ? await buildFromImages(runtime, draft, { request, recipe }, work)
+      : await buildFromParent(runtime, draft, { request, recipe }, work);
   onProgress("check", "forking one child to see it answer");
   await answers(runtime, sealed, signal);
+  // What its children map has the paths of the draft.
+  if (sealed.manifest.files.layer) await runtime.store.discardMemory(sealed);
   // A branch may have been taken during the build.
   if (request.force) await refuseOrphans(runtime, request.tag);
+  if (sealed.manifest.parent) await requireParent(runtime, sealed.manifest.parent);
   const snapshot = await draft.publish();
+  if (snapshot.manifest.parent) runtime.compaction.consider(snapshot);
   await runtime.pool.drop(request.tag);
   runtime.events.snapshot("snapshot.ready", request.tag, { status: "ready" });
   log.info({ event: "snapshot.create", outcome: "ok", tag: request.tag, durationMs: Date.now() - startedAt });
   await verifyRequired(runtime, snapshot, { ...context, signal });
   return describeSnapshot(runtime, snapshot);
+}
+
+type Work = BuildContext & { signal: AbortSignal; lease: ImageLease };
+
+async function buildFromImages(
+  runtime: Runtime,
+  draft: Draft,
+  input: { request: CreateSnapshotRequest; recipe: Recipe | undefined },
+  { signal, onProgress, lease }: Work,
+): Promise<StoredSnapshot> {
+  const { tag, no_cache: isFresh } = input.request;
+  const { plan, ...over } = await planBuild(runtime, draft, input, { signal, onProgress, lease });
+  using _room = admit(runtime, tag, plan.memoryMib);
+  const layers = await runSteps(runtime, draft, { plan, ...over }, { signal, onProgress, lease, isFresh });
+  const facts = await bake(runtime, draft, plan, { layers, signal, onProgress });
+  onProgress("commit", "writing and hashing the snapshot");
+  return await draft.seal(facts, { signal });
+}
+
+async function buildFromParent(
+  runtime: Runtime,
+  draft: Draft,
+  { request, recipe }: { request: CreateSnapshotRequest; recipe: Recipe },
+  work: Work,
+): Promise<StoredSnapshot> {
+  const { signal, onProgress, lease } = work;
+  const { place, name } = await findParent(runtime, recipe);
+  if (place.kind === "recipe") {
+    // Its own steps, so that the two can be told apart.
+    const prefixed: Progress = (step, message) => onProgress(`${name} ${step}`, message);
+    const parent = { tag: name, recipe: place.dir, force: false };
+    await create(runtime, parent, { ...work, onProgress: prefixed });
+  }
+  const parent = await usableSnapshot(runtime, name);
+  requireCompatible(name, parent.manifest, runtime.host);
+  const plan = planExtension(parent, { request, recipe });
+  using _room = admit(runtime, request.tag, parent.manifest.machine.memory_mib);
+  return await extend(runtime, draft, plan, { signal, onProgress, lease, isFresh: request.no_cache });
+}
+
+function admit(runtime: Pick<Runtime, "admission">, tag: string, memoryMib: number): Disposable {
+  return runtime.admission.admit({
+    what: `build "${tag}"`,
+    n: 1,
+    memoryMib,
+    // The guest's memory is a file that is written completely and read once.
+    expectMib: memoryMib,
+    writesMib: memoryMib,
+    diskMib: 0,
+    isSandbox: false,
+  });
 }
 
 const checkedChildren = 4;
@@ -144,87 +179,4 @@ async function answers(
     askedAt: performance.now(),
   });
   await withReplyDeadline(sandbox.agent, "the child of the new snapshot is silent", sandbox.agent.ping());
-}
-
-/** The images of a build, and the layers to make over its root file system, which the draft gets. */
-async function planFor(
-  runtime: Pick<Runtime, "config" | "network">,
-  draft: Draft,
-  request: CreateSnapshotRequest,
-  context: Omit<BuildContext, "log"> & { lease: ImageLease },
-): Promise<{ plan: BakePlan; steps: LayerStep[]; instance: string }> {
-  const { config, network } = runtime;
-  const { caBundle } = network;
-  const imageDir = imagesDir(config);
-  const recipe = request.recipe === undefined ? undefined : await readRecipe(request.recipe);
-  if (recipe) checkNetwork(network, recipe);
-  const diskMib = request.disk_mib ?? defaults.diskMib;
-  const pin = (path: string) => draft.share(draft.path("rootfs"), path);
-  const rootfs = recipe
-    ? await ensureRootfs(imageDir, recipe, { ...context, isFresh: request.no_cache, pin })
-    : await importRootfs(imageDir, request.rootfs ?? "", { diskMib }, context);
-  if (!recipe) await pin(rootfs.path);
-  const kernel =
-    request.kernel === undefined
-      ? await ensureKernel(imageDir, context)
-      : await importKernel(imageDir, request.kernel, { modulesDir: request.modules }, context);
-  const initramfs = await ensureInitramfs(
-    imageDir,
-    { agentPath: agentPath(config), modulesDir: kernel.modulesDir },
-    { ...context, caBundle },
-  );
-  const trust = caBundle ? guestTrustVariables() : {};
-  const { layers, state } = resolveSteps(recipe?.steps ?? [], { env: recipe?.spec.env ?? {} });
-  const plan = {
-    rootfs: { ...rootfs, bytes: (await stat(draft.path("rootfs"))).size },
-    kernel,
-    initramfs,
-    memoryMib: request.memory_mib ?? recipe?.spec.memory_mib ?? defaults.memoryMib,
-    vcpus: request.vcpus ?? recipe?.spec.vcpus ?? defaults.vcpus,
-    env: { ...trust, ...state.env, ...request.env },
-    trust,
-    workdir: state.workdir,
-    user: state.user,
-    run: request.run ?? recipe?.spec.run ?? [],
-    services: servicesOf(recipe?.spec.services ?? []),
-    languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
-    network: recipe?.spec.network,
-    recipe: recipe && { name: basename(recipe.dir), digest: recipe.digest },
-    require: recipe?.spec.require,
-    bootTimeoutMs:
-      request.boot_wait_secs === undefined ? config.bootTimeoutMs : request.boot_wait_secs * 1000,
-  };
-  return { plan, steps: layers, instance: rootfs.instance };
-}
-
-/** Rules that cannot be used would fail every fork. Throws `invalid_recipe`. */
-function checkNetwork(network: Runtime["network"], { dir, spec }: Recipe): void {
-  const { rules = [] } = spec.network ?? {};
-  try {
-    network.check({ ...noNetwork, rules });
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    throw new AppError("invalid_recipe", `Cannot use the recipe "${dir}": network.rules: ${error.message}`, {
-      details: { ...error.details },
-      remedy: error.remedy,
-      cause: error,
-    });
-  }
-}
-
-function servicesOf(given: Recipe["spec"]["services"]): BakePlan["services"] {
-  const names = serviceNames(given);
-  return given.map(({ argv, ready }, index) => ({ name: names[index] ?? "", argv, port: ready?.port }));
-}
-
-/** Without the languages that are not asked for. */
-function languagesOf(given: {
-  [language in Language]?: { warmup: string; rehearse?: string | undefined } | undefined;
-}): BakePlan["languages"] {
-  const languages: BakePlan["languages"] = {};
-  for (const language of Object.keys(given) as Language[]) {
-    const settings = given[language];
-    if (settings) languages[language] = settings;
-  }
-  return languages;
 }

@@ -19,6 +19,7 @@ import {
 } from "@forkd/image";
 import { readFile } from "@forkd/machine";
 import { asRoot, unpack, type StepGuest } from "./step-guest.ts";
+import { wheelInstaller } from "./wheel-installer.ts";
 
 type Packages = LayerStep["step"] & { kind: "pip" | "npm" | "apt" };
 
@@ -34,23 +35,7 @@ export async function installPython(guest: StepGuest, step: Packages): Promise<v
   const { packages, local } = step;
   await downloadWheels(guest.imageDir, { packages, local, python }, wheels, downloading(guest));
   await offer(guest, wheels);
-  const own = (await readdir(wheels)).find((name) => /^pip-[\d.]+-.*\.whl$/.test(name));
-  // A wheel of pip can be run as it is.
-  const pip = python.has_pip ? ["-m", "pip"] : [`${guestPackages}/${own}/pip`];
-  const names = [...packages, ...local.map(({ name }) => `${guestPackages}/${name}`)];
-  await asRoot(guest, ["python3", ...pip, "install", ...names], {
-    what: "pip install",
-    env: {
-      PIP_NO_INDEX: "1",
-      PIP_FIND_LINKS: guestPackages,
-      PIP_BREAK_SYSTEM_PACKAGES: "1",
-      PIP_ROOT_USER_ACTION: "ignore",
-      PIP_DISABLE_PIP_VERSION_CHECK: "1",
-      PIP_NO_CACHE_DIR: "1",
-      PIP_NO_INPUT: "1",
-      PIP_PROGRESS_BAR: "off",
-    },
-  });
+  await asRoot(guest, ["python3", "-c", wheelInstaller, guestPackages], { what: "the installation" });
   await takeAway(guest);
 }
 

@@ -7,12 +7,13 @@
 import { join } from "node:path";
 import { removeTree } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { ensureLayer, type ImageLease, type LayerStep } from "@forkd/image";
+import { ensureLayer, layerName, throttleLines, type ImageLease, type LayerStep } from "@forkd/image";
 import type { Draft } from "@forkd/store";
 import { imagesDir } from "../../config.ts";
 import type { Runtime } from "../../runtime.ts";
-import { backingOf, type BakePlan, type Progress } from "../bake.ts";
+import { backingOf, type BakePlan } from "../bake.ts";
 import { bootParent, orDeath } from "../boot-parent.ts";
+import type { Progress } from "../warm-parent.ts";
 import { runStep } from "./run-step.ts";
 
 type StepsContext = {
@@ -39,8 +40,8 @@ export async function runSteps(
       {
         step,
         below,
-        run: (place) => runAlone(runtime, { draft, index, plan, step }, place, { ...context, report }),
-        pin: (path) => draft.share(draft.diskPath(index), path),
+        make: (place) => runAlone(runtime, { draft, index, plan, step }, place, { ...context, report }),
+        pin: (directory) => draft.share(draft.diskPath(index), join(directory, layerName)),
       },
       context,
     );
@@ -57,9 +58,12 @@ const maxLabelChars = 80;
 /** Reports the progress of one step: `step 3/5`, `RUN make: compiling`. */
 export function stepReport({ number, total, label }: LayerStep, onProgress: Progress): StepReport {
   const short = label.length > maxLabelChars ? `${label.slice(0, maxLabelChars - 1)}…` : label;
+  const name = `step ${number}/${total}`;
+  const often = throttleLines((line) => onProgress(name, `${short}: ${line}`));
   return (detail) => {
-    const text = detail === undefined ? short : detail === "cached" ? `${short}  cached` : `${short}: ${detail}`;
-    onProgress(`step ${number}/${total}`, text);
+    if (detail === undefined || detail === "cached")
+      onProgress(name, detail === undefined ? short : `${short}  cached`);
+    else often(detail);
   };
 }
 
@@ -68,18 +72,22 @@ type Alone = { draft: Draft; index: number; plan: BakePlan; step: LayerStep };
 async function runAlone(
   runtime: Runtime,
   { draft, index, plan, step }: Alone,
-  { overlay, work }: { overlay: string; work: string },
+  { directory, work }: { directory: string; work: string },
   context: Omit<StepsContext, "onProgress"> & { report: StepReport },
 ): Promise<void> {
   const { signal, report } = context;
   const memory = join(work, "memory");
+  const overlay = join(directory, layerName);
   const disk = { overlay, backing: backingOf(draft, index), bytes: plan.rootfs.bytes };
   {
     const silent = () => undefined;
     await using parent = await bootParent(runtime, { memory, disk }, plan, { signal, onProgress: silent });
     const { machine, agent } = parent;
     try {
-      await orDeath(machine, runStep({ agent, imageDir: imagesDir(runtime.config), step, work, trust: plan.trust, ...context }));
+      await orDeath(
+        machine,
+        runStep({ agent, imageDir: imagesDir(runtime.config), step, work, trust: plan.trust, ...context }),
+      );
     } catch (error) {
       throw asFailedStep(step, error);
     }
