@@ -66,6 +66,8 @@ export function mmdebstrapArguments(input: {
     "--verbose",
     `--aptopt=${input.settings}`,
     ...pathRules.map((rule) => `--dpkgopt=${rule}`),
+    // Packages such as openjdk-17-jre-headless link pages of other directories into these, and fail without them.
+    '--essential-hook=mkdir -p "$1"/usr/share/man/man1 "$1"/usr/share/man/man5 "$1"/usr/share/man/man7 "$1"/usr/share/man/man8',
     // The host's settings, such as proxies, are only for the build.
     '--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     ...(input.more ?? []),
