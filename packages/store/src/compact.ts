@@ -28,6 +28,7 @@ export async function compactInto(
   onProgress?.("disks");
   const { version: _, parent: __, files, ...facts } = from.manifest;
   const known = new Map([
+    ...(await draft.inheritAttachments(from)),
     ["devices", files.devices],
     ["rootfs", files.rootfs],
   ]);

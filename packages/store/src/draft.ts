@@ -8,6 +8,7 @@ import { copySparse, fsyncPath, isErrno, removeTree, writeFileAtomic } from "@fo
 import { digestFile, type FileDigest } from "./digest.ts";
 import { openLayer } from "./layer.ts";
 import {
+  attachmentRoles,
   diskName,
   fileNames,
   manifestName,
@@ -19,7 +20,7 @@ import {
   type ManifestFacts,
 } from "./manifest.ts";
 import { encodeManifest } from "./manifest-text.ts";
-import { manifestId, parseManifest, type StoredSnapshot } from "./snapshot.ts";
+import { manifestId, parseManifest, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 import { snapshotFiles } from "./snapshot-files.ts";
 import { corrupt, taken } from "./snapshot-errors.ts";
 import { stampOf, VerifiedFiles } from "./stamp.ts";
@@ -107,6 +108,18 @@ export class Draft implements AsyncDisposable {
     if (!(await this.link(target, source))) await copySparse(source, target);
   }
 
+  /** Takes over what describes the snapshot that this one is made from. Returns the digests for seal(). */
+  async inheritAttachments(from: StoredSnapshot): Promise<Map<string, FileDigest>> {
+    const known = new Map<string, FileDigest>();
+    for (const role of attachmentRoles) {
+      const digest = from.manifest.files[role];
+      if (digest === undefined) continue;
+      await this.share(this.path(role), snapshotFile(from, role));
+      known.set(role, digest);
+    }
+    return known;
+  }
+
   /** Makes a hard link. Returns false where that is not possible. */
   async link(target: string, source: string): Promise<boolean> {
     try {
@@ -156,16 +169,19 @@ export class Draft implements AsyncDisposable {
     const diskCount = names.filter((name) => /^disk-\d+\.qcow2$/.test(name)).length;
     const file = (role: FileRole) => this.#digest(this.path(role), role, options);
     // In parallel, because syncing several files at once costs little more than syncing one.
-    const [memory, layer, devices, rootfs, ...disks] = await Promise.all([
+    const [memory, layer, sbom, recipe, devices, rootfs, ...disks] = await Promise.all([
       names.includes(fileNames.memory) ? file("memory") : undefined,
       names.includes(fileNames.layer) ? this.#layer(facts) : undefined,
+      names.includes(fileNames.sbom) ? file("sbom") : undefined,
+      names.includes(fileNames.recipe) ? file("recipe") : undefined,
       file("devices"),
       file("rootfs"),
       ...Array.from({ length: diskCount }, (_, index) =>
         this.#digest(this.diskPath(index), undefined, options),
       ),
     ]);
-    return { ...(memory && { memory }), ...(layer && { layer }), devices, disks, rootfs };
+    const attached = { ...(sbom && { sbom }), ...(recipe && { recipe }) };
+    return { ...(memory && { memory }), ...(layer && { layer }), devices, disks, rootfs, ...attached };
   }
 
   async #digest(path: string, role: FileRole | undefined, options: SealOptions): Promise<FileDigest> {

@@ -21,13 +21,17 @@ export { mergeDisks } from "./disk-merge.ts";
 export { copyMemory, type MemoryParts } from "./copy-memory.ts";
 export { maxViewSegments, viewNamePattern, type MemoryView } from "./view-cache.ts";
 export type { Evicted } from "./flat-cache.ts";
+export { readAttachment } from "./verify.ts";
 export { manifestName } from "./manifest.ts";
 export { stampOf } from "./stamp.ts";
 export { physicalBytes } from "./sizes.ts";
 export {
+  attachmentRoles,
   diskName,
   fileNames,
+  maxAttachmentBytes,
   memoryBytes,
+  type AttachmentRole,
   type Manifest,
   type ManifestFacts,
   type Origin,

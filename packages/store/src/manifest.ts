@@ -25,6 +25,9 @@ const fileSchema = z.strictObject({
   /** chunked digest, see digest.ts */
   digest: hexDigest,
 });
+/** Longest file of an attachment. They are read as a whole. */
+export const maxAttachmentBytes = 64 << 20;
+const attachmentSchema = fileSchema.extend({ bytes: z.int().min(0).max(maxAttachmentBytes) });
 const layerSchema = z.strictObject({
   bytes: z.int().min(0),
   /** index digest, see layer-format.ts */
@@ -37,8 +40,14 @@ export const fileNames = {
   layer: "layer",
   devices: "devices",
   rootfs: "rootfs.ext4",
+  sbom: "sbom.spdx.json",
+  recipe: "recipe.tar",
 } as const;
 export type FileRole = keyof typeof fileNames;
+
+/** Files that describe a snapshot and that no restore reads. Branches and copies inherit them. */
+export const attachmentRoles = ["sbom", "recipe"] as const satisfies FileRole[];
+export type AttachmentRole = (typeof attachmentRoles)[number];
 
 /** Disk layers are numbered from the bottom. */
 export function diskName(index: number): string {
@@ -126,6 +135,10 @@ export const manifestSchema = z
       devices: fileSchema,
       disks: z.array(fileSchema).min(1).max(maxDisks),
       rootfs: fileSchema,
+      /** packages that the build found in the guest, as SPDX */
+      sbom: attachmentSchema.optional(),
+      /** the recipe that it was built from, as a tar archive */
+      recipe: attachmentSchema.optional(),
     }),
   })
   .refine(({ files }) => (files.memory === undefined) !== (files.layer === undefined), {

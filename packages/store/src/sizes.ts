@@ -4,6 +4,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
 import { imageName } from "./kept-image.ts";
+import { attachmentRoles } from "./manifest.ts";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 
 const blockBytes = 512;
@@ -87,6 +88,7 @@ async function linkedFiles(paths: readonly string[]): Promise<LinkedFile[]> {
 
 function filesOf(snapshot: StoredSnapshot): string[] {
   const memory = snapshot.manifest.files.layer === undefined ? "memory" : "layer";
-  const roles = [memory, "devices", "rootfs"] as const;
+  const attached = attachmentRoles.filter((role) => snapshot.manifest.files[role] !== undefined);
+  const roles = [memory, "devices", "rootfs", ...attached] as const;
   return [...roles.map((role) => snapshotFile(snapshot, role)), ...snapshotDisks(snapshot)];
 }

@@ -1,10 +1,11 @@
 /** Compares the files of snapshots with their digests. */
+import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { AppError } from "@forkd/contract";
 import { isErrno } from "@forkd/base";
 import { digestFile, type FileDigest } from "./digest.ts";
 import { openLayer, verifyLayer, type Layer } from "./layer.ts";
-import { memoryBytes } from "./manifest.ts";
+import { attachmentRoles, memoryBytes, type AttachmentRole } from "./manifest.ts";
 import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 import { corrupt } from "./snapshot-errors.ts";
 import { stampOf, type VerifiedFiles } from "./stamp.ts";
@@ -27,6 +28,34 @@ export async function verifyChain(
   }
   await verifyFile(head, head, snapshotFile(head, "rootfs"), rootfs, verified, options);
   for (const owner of chain) await verifyMemory(head, owner, verified, options);
+  // No restore reads them, so that a damaged one does not keep a snapshot from being forked.
+  if (options.always !== true) return;
+  for (const role of attachmentRoles) {
+    const expected = head.manifest.files[role];
+    if (expected) await verifyFile(head, head, snapshotFile(head, role), expected, verified, options);
+  }
+}
+
+/** The content of an attachment, which matches its digest; undefined if the snapshot has none. */
+export async function readAttachment(
+  snapshot: StoredSnapshot,
+  role: AttachmentRole,
+  signal?: AbortSignal,
+): Promise<Buffer | undefined> {
+  const expected = snapshot.manifest.files[role];
+  if (expected === undefined) return undefined;
+  const path = snapshotFile(snapshot, role);
+  try {
+    const actual = await digestFile(path, signal);
+    if (actual.bytes === expected.bytes && actual.digest === expected.digest) {
+      const bytes = await readFile(path);
+      if (bytes.length === expected.bytes) return bytes;
+    }
+  } catch (error) {
+    if (!isErrno(error, "ENOENT")) throw error;
+    throw corrupt(snapshot, `${nameOf(snapshot, snapshot, path)} is missing`, error);
+  }
+  throw corrupt(snapshot, `${nameOf(snapshot, snapshot, path)} differs from its digest`);
 }
 
 /** Checks the flat memory or the layer of `owner`. Errors name `head`, the snapshot that the caller uses. */

@@ -71,6 +71,7 @@ async function pin(
   const release = runtime.images.hold(own.id);
   try {
     await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));
+    await draft.inheritAttachments(own);
     const lower = isPrivate && possible !== "full" ? join(draft.dir, ".layer-lower") : undefined;
     if (lower !== undefined) await draft.share(lower, snapshotFile(own, "layer"));
     const memory = possible === "full" ? await pinMemory(runtime, draft, own) : undefined;

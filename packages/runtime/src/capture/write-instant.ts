@@ -9,6 +9,7 @@ import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { removeTree } from "@forkd/base";
 import {
+  attachmentRoles,
   copyMemory,
   finishLayer,
   memoryBytes,
@@ -102,6 +103,10 @@ function knownDigests(
     }),
   );
   const known = new Map<string, FileDigest>([[draft.path("rootfs"), files.rootfs]]);
+  for (const role of attachmentRoles) {
+    const digest = files[role];
+    if (digest) known.set(role, digest);
+  }
   if (isShortened) return known;
   for (const [index, path] of instant.disks.entries()) {
     const digest = inherited.get(path) ?? source.frozenDigest(path);

@@ -3,7 +3,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "@forkd/base";
 import { errorMessage, tagPattern } from "@forkd/contract";
-import { diskName, fileNames, readSnapshot, type StoredSnapshot } from "@forkd/store";
+import { attachmentRoles, diskName, fileNames, readSnapshot, type StoredSnapshot } from "@forkd/store";
 import type { RuntimeConfig } from "../config.ts";
 import { ok, warn, type Finding } from "./finding.ts";
 
@@ -41,6 +41,10 @@ async function missingFile({ dir, manifest: { files } }: StoredSnapshot): Promis
     [fileNames.rootfs, files.rootfs.bytes],
     ...files.disks.map(({ bytes }, index): [string, number] => [diskName(index), bytes]),
   ];
+  for (const role of attachmentRoles) {
+    const file = files[role];
+    if (file) wanted.push([fileNames[role], file.bytes]);
+  }
   if (files.memory) wanted.push([fileNames.memory, files.memory.bytes]);
   if (files.layer) wanted.push([fileNames.layer, files.layer.bytes]);
   for (const [name, bytes] of wanted) {
