@@ -65,6 +65,8 @@ export type {
   SecretInfo,
 } from "./network.ts";
 export type { PoolInfo } from "./pool.ts";
+export { maxPublicKeyChars, trustPatternSchema, trustPolicySchema } from "./trust.ts";
+export type { TrustEntry, TrustPolicy } from "./trust.ts";
 export { workspaceNameSchema } from "./workspaces.ts";
 export type { WorkspaceInfo } from "./workspaces.ts";
 export { execEventSchema } from "./exec.ts";

@@ -14,6 +14,7 @@ import { settingRoutes } from "./settings.ts";
 import { lineageRoutes, snapshotRoutes } from "./snapshots.ts";
 import { statsRoutes } from "./stats.ts";
 import { systemRoutes } from "./system.ts";
+import { trustRoutes } from "./trust.ts";
 import { verifyRoutes } from "./verify.ts";
 import { workspaceRoutes } from "./workspaces.ts";
 
@@ -31,6 +32,7 @@ export const routes = {
   ...timeoutRoutes,
   ...networkRoutes,
   ...poolRoutes,
+  ...trustRoutes,
   ...execRoutes,
   ...evalRoutes,
   ...fileRoutes,

@@ -55,6 +55,7 @@ export {
 } from "./operations/network.ts";
 export { getPool, setPool } from "./operations/pool.ts";
 export { listSecrets, removeSecret, setSecret } from "./operations/secrets.ts";
+export { listTrust, removeTrust, setTrust } from "./operations/trust.ts";
 export { pause } from "./operations/pause.ts";
 export { resume, rewind } from "./operations/resume.ts";
 export { setTimeouts } from "./operations/timeouts.ts";

@@ -23,6 +23,7 @@ import { acceleratorFindings } from "./doctor/findings.ts";
 import { requirePlatform } from "./doctor/platform.ts";
 import { probeBoot } from "./doctor/probe.ts";
 import { GuestBytes } from "./guest/guest-bytes.ts";
+import { TrustList } from "./hub/trust/trust-list.ts";
 import { prepareChild } from "./launch/child.ts";
 import { PoolPins } from "./launch/pool-pins.ts";
 import type { ReadyChild } from "./launch/prepared.ts";
@@ -129,7 +130,8 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
   const network = await Network.open(config, engine.jail, log);
   const pins = await PoolPins.open(join(config.dataDir, "pool.json"), log);
-  const parts = { config, log, engine, store, accelerator, tscKhz, images, cgroups, network, pins };
+  const trust = await TrustList.open(join(config.dataDir, "trust.json"));
+  const parts = { config, log, engine, store, accelerator, tscKhz, images, cgroups, network, pins, trust };
   const runtime = createRuntime(parts);
   await adoptSandboxes(runtime, survivors);
   await removeAbandonedRuns(runtime);
@@ -150,6 +152,7 @@ type RuntimeParts = {
   cgroups?: Cgroups;
   network?: Network;
   pins?: PoolPins;
+  trust?: TrustList;
 };
 
 /** Connects the parts. Timers run from here on; disposing the result ends them. */
@@ -157,6 +160,7 @@ export function createRuntime({
   cgroups = noCgroups(),
   network = Network.none("the network is not used"),
   pins = PoolPins.none(),
+  trust = TrustList.none(),
   ...parts
 }: RuntimeParts): Runtime {
   const { config, log, store, accelerator, engine, tscKhz } = parts;
@@ -188,6 +192,7 @@ export function createRuntime({
     guestBoots: new CachedValue(() => acceleratorFindings({ config, places }, true)),
     branches,
     compaction,
+    trust,
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
     ports: new GuestPorts(config.maxPortConnections),

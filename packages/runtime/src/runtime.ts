@@ -9,6 +9,7 @@ import type { OpenBranches } from "./capture/open-branches.ts";
 import type { QuotaSettings, RuntimeConfig } from "./config.ts";
 import type { Finding } from "./doctor/finding.ts";
 import type { GuestBytes } from "./guest/guest-bytes.ts";
+import type { TrustList } from "./hub/trust/trust-list.ts";
 import type { ReadyPool } from "./launch/ready-pool.ts";
 import type { Network } from "./network/network.ts";
 import type { EventBus } from "./observe/events.ts";
@@ -46,6 +47,8 @@ export type Runtime = AsyncDisposable & {
   readonly images: ImageRefs;
   readonly branches: OpenBranches;
   readonly compaction: Compaction;
+  /** whose signatures a pull asks for */
+  readonly trust: TrustList;
 
   // sandboxes
   readonly registry: Registry;

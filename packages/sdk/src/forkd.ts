@@ -27,6 +27,7 @@ import type {
   Status,
   Tree,
 } from "./types.ts";
+import { TrustList } from "./trust.ts";
 import { Workspaces } from "./workspaces.ts";
 
 /** A client of one daemon. Make one with `connect()` (in Node), or with any transport. */
@@ -45,6 +46,8 @@ export class Forkd {
   readonly network: Network;
   /** Shows and sets how many children wait ready to be handed out. */
   readonly pool: ReadyPool;
+  /** Pins keys of publishers, whose signatures a pull asks for. */
+  readonly trust: TrustList;
   readonly #client: Client;
 
   /** Makes a client that sends its requests with this transport. */
@@ -60,6 +63,7 @@ export class Forkd {
     this.secrets = new Secrets(this.#client);
     this.network = new Network(this.#client);
     this.pool = new ReadyPool(this.#client);
+    this.trust = new TrustList(this.#client);
   }
 
   /** Calls any route that answers with one JSON value, with names and units of the HTTP API in and out. */

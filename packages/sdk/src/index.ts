@@ -1,7 +1,7 @@
 /** The SDK for every JavaScript runtime; the entry for Node adds `connect()`, which finds the daemon of this user. */
 export { AppError as ForkdError, errorCodes } from "@forkd/contract/wire";
 export type { BranchMode, ErrorCode, EventType, HazardId, HazardOutcome } from "@forkd/contract";
-export type { Language, NetworkMode, Remedy, Scope } from "@forkd/contract";
+export type { Language, NetworkMode, Remedy, Scope, TrustPolicy } from "@forkd/contract";
 export { wireOf } from "./convert/answer.ts";
 export { Forkd } from "./forkd.ts";
 export { Sandboxes } from "./sandboxes.ts";
@@ -26,6 +26,7 @@ export type { NetworkChanges, NetworkLogOptions } from "./network.ts";
 export { ReadyPool } from "./pool.ts";
 export { Secrets } from "./secrets.ts";
 export type { SecretOptions } from "./secrets.ts";
+export { TrustList } from "./trust.ts";
 export { Evals } from "./code.ts";
 export type { EvalCallbacks, EvalOptions, EvalRun } from "./code.ts";
 export { Contexts } from "./contexts.ts";

@@ -41,6 +41,12 @@ const wording: RemedyWording = {
   open_port: ({ port }) => `Call \`sandbox.ports.open(${port})\` to open it.`,
   give_port_token: ({ port }) => `Call \`sandbox.ports.open(${port})\` to get its token.`,
 
+  pin_key: ({ repository }) =>
+    `Call \`forkd.trust.pin("${repository}", publicKey)\` with the publisher's public key, or set another policy with \`forkd.trust.setPolicy()\`.`,
+  pull_and_rebuild: ({ reference }) =>
+    `Pull "${reference}" with \`rebuild: true\` to build it from its recipe.`,
+  make_signing_key: () => "Make an Ed25519 key with any tool, and sign with it.",
+
   list_workspaces: () => "Call `forkd.workspaces.list()` to list workspaces.",
   delete_workspace: ({ name }) => `Use another name, or call \`forkd.workspaces.remove("${name}")\`.`,
   keep_or_force: () =>

@@ -54,6 +54,8 @@ export type CreatedKey = Camel<wire.CreatedKey>;
 export type SecretInfo = Camel<wire.SecretInfo>;
 /** Children that wait ready to be handed out. */
 export type PoolInfo = Camel<wire.PoolInfo>;
+/** Keys and policy of a repository. */
+export type TrustEntry = Camel<wire.TrustEntry>;
 /** Mode, rules, secrets and counters of the network of a sandbox. */
 export type NetworkInfo = Camel<wire.NetworkInfo>;
 /** A connection or look-up of a sandbox, allowed or denied. */

@@ -58,6 +58,21 @@ class Calls(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(sandbox.info.labels, {"Job-Id": "42", "created_at_unix": "label"})
             self.assertEqual(sandbox.info.raw["ready_ms"], 81.5)
 
+    async def test_a_key_is_pinned_and_a_policy_reset_by_none(self) -> None:
+        key = {"fingerprint": "sha256:00", "algorithm": "ed25519", "public_key": "PEM", "pinned_at_unix": 1}
+        entry = {"repository": "r.example/py", "policy": "require", "is_set": False, "keys": [key]}
+        with Host(lambda asked, reply: reply.json([entry] if asked.method == "GET" else entry)) as host:
+            forkd = AsyncForkd(socket=host.socket)
+            self.assertEqual((await forkd.trust.pin("r.example/py", "PEM")).keys[0].algorithm, "ed25519")
+            await forkd.trust.set_policy("r.example/py", None)
+            self.assertEqual((await forkd.trust.list())[0].policy, "require")
+            await forkd.trust.unpin("r.example/py", "sha256:00")
+            await forkd.trust.remove("r.example/py")
+            pinned, reset, _, unpinned, _ = host.asked
+            self.assertEqual(pinned.json, {"repository": "r.example/py", "public_key": "PEM"})
+            self.assertEqual(reset.json, {"repository": "r.example/py", "policy": None})
+            self.assertEqual(unpinned.query["fingerprint"], ["sha256:00"])
+
     async def test_the_pool_is_set_by_a_number_and_automatic_by_none(self) -> None:
         shelf = {"tag": "py", "ready": 1, "making": 0, "wanted": 1, "is_set": True, "child_mib": 30}
         pool = {"budget_mib": 100, "used_mib": 30, "snapshots": [shelf]}

@@ -38,6 +38,12 @@ const wording: RemedyWording = {
   open_port: ({ id, port }) => `Run \`forkd port ${id} ${port}\` to open it.`,
   give_port_token: ({ id, port }) => `Run \`forkd port ${id} ${port}\` to see its address with the token.`,
 
+  pin_key: ({ repository }) =>
+    `Run \`forkd trust pin ${repository} --key FILE\` with the publisher's public key, or set another policy with \`forkd trust policy\`.`,
+  pull_and_rebuild: ({ reference }) =>
+    `Run \`forkd pull ${reference} --rebuild\` to build it from its recipe.`,
+  make_signing_key: () => "Run `forkd signing-keys create` to create one.",
+
   list_workspaces: () => "Run `forkd workspace ls` to list workspaces.",
   delete_workspace: ({ name }) => `Use another name, or run \`forkd workspace delete ${name}\` to delete it.`,
   keep_or_force: () =>

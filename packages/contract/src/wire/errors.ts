@@ -8,6 +8,8 @@ export const errorCodes = {
   invalid_recipe: { status: 400, exit: 2, retryable: false },
   invalid_image: { status: 400, exit: 2, retryable: false },
   invalid_archive: { status: 400, exit: 2, retryable: false },
+  /** a key for signatures is not in PEM form, or of an algorithm that is not supported */
+  invalid_signing_key: { status: 400, exit: 2, retryable: false },
   unauthenticated: { status: 401, exit: 5, retryable: false },
   forbidden: { status: 403, exit: 5, retryable: false },
   /** a registry denies access, or needs credentials */
@@ -36,6 +38,10 @@ export const errorCodes = {
   snapshot_incompatible: { status: 409, exit: 4, retryable: false },
   /** a hazard that the snapshot requires is not checked for it, or its check failed */
   unsafe_snapshot: { status: 409, exit: 10, retryable: false },
+  /** the policy of the repository requires a signature, and there is none */
+  signature_missing: { status: 409, exit: 10, retryable: false },
+  /** no signature is by a pinned key and for this content */
+  signature_invalid: { status: 409, exit: 10, retryable: false },
   already_exists: { status: 409, exit: 4, retryable: false },
   other_daemon: { status: 409, exit: 4, retryable: false },
   workspace_not_saved: { status: 409, exit: 4, retryable: true },

@@ -207,6 +207,9 @@ export const requestFields = {
   removeSecret: { name: "plain" },
   getPool: {},
   setPool: { tag: "plain", ready: "plain" },
+  listTrust: {},
+  setTrust: { repository: "plain", public_key: "plain", policy: "plain" },
+  removeTrust: { repository: "plain", fingerprint: "plain" },
   exec: {
     id: "plain",
     args: "plain",

@@ -39,6 +39,12 @@ const wording: RemedyWording = {
   give_port_token: () =>
     "Open the address once with ?forkd_token=TOKEN, or send the token as X-Forkd-Port-Token. The answer to POST /v1/sandboxes/{id}/ports has it.",
 
+  pin_key: ({ repository }) =>
+    `POST /v1/hub/trust pins the publisher's public key for "${repository}", or sets another policy for it.`,
+  pull_and_rebuild: ({ reference }) =>
+    `POST /v1/hub/pull with "rebuild": true builds "${reference}" from its recipe.`,
+  make_signing_key: () => "Make an Ed25519 key with any tool, and sign with it.",
+
   list_workspaces: () => "GET /v1/workspaces lists the workspaces.",
   delete_workspace: ({ name }) => `Use another name, or delete it with DELETE /v1/workspaces/${name}.`,
   keep_or_force: () =>

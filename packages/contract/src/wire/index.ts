@@ -12,5 +12,6 @@ export { advice, parseRemedy, remedyActions, wordRemedy } from "./remedies.ts";
 export { isSandbox, maxBufferedOutput, sandboxIdPattern, signalNames, tagPattern } from "./names.ts";
 export { portToken, proxyPath, tunnelPath, tunnelProtocol } from "./ports.ts";
 export { plural } from "./plural.ts";
+export { signaturePayload, signaturePayloadType } from "./signature.ts";
 export { similarIn, similarNames } from "./similar.ts";
 export { wireRoutes } from "./routes.gen.ts";

@@ -48,6 +48,13 @@ const remedyParameters = {
   /** a request to the host name of a port has no token */
   give_port_token: { id: "string", port: "string" },
 
+  /** no pinned key has signed what the repository has */
+  pin_key: { repository: "string" },
+  /** this host cannot restore what was pulled, but can build it from its recipe */
+  pull_and_rebuild: { reference: "string" },
+  /** the user has no key to sign with */
+  make_signing_key: {},
+
   list_workspaces: {},
   delete_workspace: { name: "string" },
   /** the daemon does not stop because a workspace could not be saved */

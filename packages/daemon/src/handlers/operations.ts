@@ -32,6 +32,7 @@ import {
   listPresets,
   listSecrets,
   listServices,
+  listTrust,
   makeDirectory,
   moveFile,
   networkLog,
@@ -42,6 +43,7 @@ import {
   removePreset,
   removeSecret,
   removeSnapshot,
+  removeTrust,
   restartContext,
   resume,
   resumeWorkspace,
@@ -52,6 +54,7 @@ import {
   setPreset,
   setSecret,
   setTimeouts,
+  setTrust,
   snapshotInfo,
   statFile,
   stats,
@@ -137,6 +140,10 @@ export const operations = {
 
   getPool,
   setPool,
+
+  listTrust,
+  setTrust,
+  removeTrust,
 
   stats,
 } satisfies Partial<Operations>;

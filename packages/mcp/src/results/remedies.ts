@@ -36,6 +36,10 @@ const wording: RemedyWording = {
   open_port: ({ id, port }) => `Ask the user to run \`forkd port ${id} ${port}\`.`,
   give_port_token: ({ id, port }) => `Ask the user to run \`forkd port ${id} ${port}\`.`,
 
+  pin_key: ({ repository }) => `Ask the user to run \`forkd trust pin ${repository} --key FILE\`.`,
+  pull_and_rebuild: ({ reference }) => `Ask the user to run \`forkd pull ${reference} --rebuild\`.`,
+  make_signing_key: () => "Ask the user to run `forkd signing-keys create`.",
+
   list_workspaces: () => "Ask the user to run `forkd workspace ls`.",
   delete_workspace: () => "Use another name.",
   keep_or_force: () => "Ask the user to save the workspace.",

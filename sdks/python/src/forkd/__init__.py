@@ -8,7 +8,7 @@
 `Sandbox` and `Forkd` block; `AsyncSandbox` and `AsyncForkd` have the same methods for asyncio.
 """
 
-from ._async.access import AsyncKeys, AsyncPool, AsyncSecrets
+from ._async.access import AsyncKeys, AsyncPool, AsyncSecrets, AsyncTrust
 from ._async.commands import AsyncCommands, AsyncPty
 from ._async.daemon import AsyncForkd, AsyncSandboxes
 from ._async.files import AsyncFiles
@@ -25,7 +25,7 @@ from ._async.streams import (
     AsyncPaginator,
 )
 from ._async.workspaces import AsyncWorkspaces
-from ._sync.access import Keys, Pool, Secrets
+from ._sync.access import Keys, Pool, Secrets, Trust
 from ._sync.commands import Commands, Pty
 from ._sync.daemon import Forkd, Sandboxes
 from ._sync.files import Files
@@ -96,6 +96,7 @@ from .reports import (
     VerifyReport,
     Version,
 )
+from .trust import PinnedKey, TrustEntry
 
 #: The client of a daemon, by another name: `connect(url=…)` is `Forkd(url=…)`.
 connect = Forkd
@@ -123,6 +124,7 @@ __all__ = [
     "AsyncSandboxes",
     "AsyncSecrets",
     "AsyncSnapshots",
+    "AsyncTrust",
     "AsyncWorkspaces",
     "AuthenticationError",
     "Branch",
@@ -176,6 +178,7 @@ __all__ = [
     "Output",
     "Paginator",
     "Ping",
+    "PinnedKey",
     "Pool",
     "PoolInfo",
     "PoolSnapshot",
@@ -202,6 +205,8 @@ __all__ = [
     "Status",
     "TimeoutError",
     "Tree",
+    "Trust",
+    "TrustEntry",
     "UNCHANGED",
     "UnsupportedError",
     "VerifyProgress",

@@ -66,6 +66,12 @@ _wording: Dict[str, Words] = {
     "allow_best_effort": _text("Leave the limit out, or set `best_effort` in `limits` to go without it."),
     "open_port": _text("Call `sandbox.ports.open({port})` to open it."),
     "give_port_token": _text("Call `sandbox.ports.open({port})` to get its token."),
+    "pin_key": _text(
+        'Call `forkd.trust.pin("{repository}", public_key)` with the public key of the publisher,'
+        " or set another policy with `forkd.trust.set_policy()`."
+    ),
+    "pull_and_rebuild": _text('Pull "{reference}" with `rebuild=True` to build it from its recipe.'),
+    "make_signing_key": _text("Make an Ed25519 key with any tool, and sign with it."),
     "list_workspaces": _text("Call `forkd.workspaces.list()` to list workspaces."),
     "delete_workspace": _text('Use another name, or call `forkd.workspaces.remove("{name}")`.'),
     "keep_or_force": _text(

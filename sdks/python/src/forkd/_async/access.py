@@ -10,6 +10,7 @@ from .._core.client import Client, null
 from .._core.requests import name_list, network_field
 from ..models import KeyInfo, SecretInfo
 from ..pool import PoolInfo
+from ..trust import TrustEntry
 from ._flavour import result_of
 
 
@@ -114,3 +115,35 @@ class AsyncPool:
         """Sets how many children of a snapshot wait ready; None: as many as demand and memory allow."""
         given = {"tag": tag, "ready": null if ready is None else ready}
         return to_model(PoolInfo, await result_of(self._client.call("setPool", given, timeout)))
+
+
+class AsyncTrust:
+    """Pins keys of publishers, whose signatures a pull asks for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list(self, *, timeout: Optional[float] = None) -> List[TrustEntry]:
+        """Lists keys and policies by repository. The first entry that fits a repository applies."""
+        return to_models(TrustEntry, await result_of(self._client.call("listTrust", {}, timeout)))
+
+    async def pin(self, repository: str, public_key: str, *, timeout: Optional[float] = None) -> TrustEntry:
+        """Pins a public key (PEM) for a repository, or with "/*" for all below it, in addition to pinned ones."""
+        given = {"repository": repository, "public_key": public_key}
+        return to_model(TrustEntry, await result_of(self._client.call("setTrust", given, timeout)))
+
+    async def unpin(self, repository: str, fingerprint: str, *, timeout: Optional[float] = None) -> None:
+        """Removes a pinned key of a repository by its fingerprint."""
+        given = {"repository": repository, "fingerprint": fingerprint}
+        await result_of(self._client.call("removeTrust", given, timeout))
+
+    async def set_policy(
+        self, repository: str, policy: Optional[str], *, timeout: Optional[float] = None
+    ) -> TrustEntry:
+        """Sets the policy of a repository; None: "require" with a pinned key and "warn" without one."""
+        given = {"repository": repository, "policy": null if policy is None else policy}
+        return to_model(TrustEntry, await result_of(self._client.call("setTrust", given, timeout)))
+
+    async def remove(self, repository: str, *, timeout: Optional[float] = None) -> None:
+        """Removes the policy and all pinned keys of a repository."""
+        await result_of(self._client.call("removeTrust", {"repository": repository}, timeout))

@@ -13,7 +13,7 @@ from .._core.target import find_daemon
 from ..errors import ForkError
 from ..reports import CleanupReport, DoctorReport, GcReport, ShutdownResult, Stats, Status, Tree, Version
 from ._flavour import FlavourIo, Opening, opening, result_of
-from .access import AsyncKeys, AsyncPool, AsyncSecrets
+from .access import AsyncKeys, AsyncPool, AsyncSecrets, AsyncTrust
 from .network import AsyncNetwork
 from .sandbox import AsyncSandbox, to_children
 from .snapshots import AsyncSnapshots
@@ -48,6 +48,8 @@ class AsyncForkd:
     network: AsyncNetwork
     #: Shows and sets how many children wait ready to be handed out.
     pool: AsyncPool
+    #: Pins keys of publishers, whose signatures a pull asks for.
+    trust: AsyncTrust
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class AsyncForkd:
         self.secrets = AsyncSecrets(self._client)
         self.network = AsyncNetwork(self._client)
         self.pool = AsyncPool(self._client)
+        self.trust = AsyncTrust(self._client)
 
     def create(
         self,

@@ -14,7 +14,7 @@ from .._core.target import find_daemon
 from ..errors import ForkError
 from ..reports import CleanupReport, DoctorReport, GcReport, ShutdownResult, Stats, Status, Tree, Version
 from ._flavour import FlavourIo, opening, result_of
-from .access import Keys, Pool, Secrets
+from .access import Keys, Pool, Secrets, Trust
 from .network import Network
 from .sandbox import Sandbox, to_children
 from .snapshots import Snapshots
@@ -49,6 +49,8 @@ class Forkd:
     network: Network
     #: Shows and sets how many children wait ready to be handed out.
     pool: Pool
+    #: Pins keys of publishers, whose signatures a pull asks for.
+    trust: Trust
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class Forkd:
         self.secrets = Secrets(self._client)
         self.network = Network(self._client)
         self.pool = Pool(self._client)
+        self.trust = Trust(self._client)
 
     def create(
         self,
