@@ -20,6 +20,8 @@ export type Completes =
   | "keys"
   | "secrets"
   | "presets"
+  | "repositories"
+  | "signing keys"
   | "network actions"
   | "rules"
   | "hazards"
@@ -217,6 +219,24 @@ export const verbs: readonly Verb[] = [
     summary: "Manage secrets that guests use without seeing them",
     subcommands: { set: "secrets", ls: undefined, rm: "secrets" },
     load: () => import("./commands/secrets.ts"),
+  },
+  {
+    name: "trust",
+    summary: "Say whose signatures a pull asks for",
+    subcommands: {
+      pin: "repositories",
+      unpin: "repositories",
+      policy: "repositories",
+      ls: undefined,
+      rm: "repositories",
+    },
+    load: () => import("./commands/trust.ts"),
+  },
+  {
+    name: "signing-keys",
+    summary: "Create and show your keys to sign snapshots with",
+    subcommands: { create: undefined, show: "signing keys", ls: undefined },
+    load: () => import("./commands/signing-keys.ts"),
   },
   {
     name: "pool",

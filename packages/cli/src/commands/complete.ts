@@ -98,6 +98,10 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   }
   if (kind === "network actions") return [...(await import("./net.ts")).networkActions];
   if (kind === "hazards") return [...(await import("@forkd/contract/wire")).hazardIds];
+  if (kind === "signing keys") {
+    const { keyDirectory, listKeys } = await import("../signing/key-store.ts");
+    return (await listKeys(keyDirectory(cli.environment)).catch(() => [])).map(({ name }) => name);
+  }
   if (kind === "event types") return [...(await import("@forkd/contract/wire")).eventTypes];
   const { findDaemon } = await import("../daemon/client.ts");
   const forkd = await findDaemon(cli.signal).catch(() => undefined); // without a daemon there are no names
@@ -105,6 +109,7 @@ async function namesOf(cli: Cli, kind: Completes, target: string | undefined): P
   const options = { signal: cli.signal };
   if (kind === "tags") return (await forkd.snapshots.list({}, options).all()).map(({ tag }) => tag);
   if (kind === "keys") return (await forkd.keys.list(options)).map(({ name }) => name);
+  if (kind === "repositories") return (await forkd.trust.list(options)).map(({ repository }) => repository);
   if (kind === "secrets") return (await forkd.secrets.list(options)).map(({ name }) => name);
   if (kind === "presets" || kind === "rules") {
     const presets = await forkd.network.presets.list(options);
