@@ -1,4 +1,5 @@
 export { readRecipe, type Recipe } from "./recipe/recipe.ts";
+export { packRecipe, unpackRecipe, type RecipeChanges } from "./recipe/recipe-archive.ts";
 export { ensureKernel, type Kernel } from "./kernel/kernel.ts";
 export { ensureInitramfs } from "./kernel/initramfs.ts";
 export { ensureRootfs } from "./rootfs/rootfs.ts";

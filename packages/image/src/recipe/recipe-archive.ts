@@ -1,0 +1,163 @@
+/**
+ * A recipe as one tar archive, so that it can travel with the snapshot that it made. It has recipe.json and the
+ * files that this names, and nothing else of the directory: that may hold what nobody wants to publish.
+ */
+import { lstat, mkdir, readdir, readFile, readlink, realpath, symlink, writeFile } from "node:fs/promises";
+import { dirname, isAbsolute, join, posix } from "node:path";
+import { AppError } from "@forkd/contract";
+import { BadTar, decodeTar, encodeTar, type TarEntry } from "../files/tar.ts";
+import { readRecipe, type Recipe } from "./recipe.ts";
+import { recipeSchema, type ParsedRecipe } from "./recipe-schema.ts";
+
+const recipeFile = "recipe.json";
+const maxEntries = 20_000;
+const maxArchiveBytes = 64 << 20;
+
+/** What a build was asked for in addition to its recipe; it replaces the same keys of recipe.json. */
+export type RecipeChanges = Partial<Pick<ParsedRecipe, "run" | "env" | "memory_mib" | "vcpus">> & {
+  languages?: Record<string, { warmup: string; rehearse?: string | undefined } | undefined> | undefined;
+};
+
+/**
+ * Packs a recipe. Returns why it cannot be packed if it is too large. `scratch` is a new directory, where the
+ * archive is unpacked to see that it gives the same recipe.
+ */
+export async function packRecipe(
+  recipe: Recipe,
+  { changes, scratch }: { changes: RecipeChanges; scratch: string },
+): Promise<{ bytes: Buffer } | { problem: string }> {
+  const text = await readFile(join(recipe.dir, recipeFile));
+  const entries = new Entries();
+  try {
+    entries.add({ path: recipeFile, type: "file", mode: 0o644, content: text });
+    for (const name of namedPaths(JSON.parse(text.toString("utf8"))))
+      await addPath(
+        entries,
+        await realpath(join(recipe.dir, name)),
+        posix.normalize(name).replace(/\/$/, ""),
+      );
+    await unpackRecipe(encodeTar(entries.all), scratch);
+    if ((await readRecipe(scratch)).digest !== recipe.digest)
+      return { problem: "it changed during the build" };
+    const changed = changedRecipe(text.toString("utf8"), changes);
+    if (changed !== undefined)
+      entries.replace({ path: recipeFile, type: "file", mode: 0o644, content: changed });
+    return { bytes: encodeTar(entries.all) };
+  } catch (error) {
+    if (error instanceof RangeError) return { problem: error.message };
+    throw error;
+  }
+}
+
+/** Entries by path, with the directories above them. */
+class Entries {
+  readonly #found = new Map<string, TarEntry>();
+  #bytes = 0;
+
+  get all(): TarEntry[] {
+    return [...this.#found.values()];
+  }
+
+  add(entry: TarEntry): void {
+    const parent = posix.dirname(entry.path);
+    if (parent !== "." && !this.#found.has(parent)) this.add({ path: parent, type: "directory" });
+    if (!this.#found.has(entry.path)) this.replace(entry);
+  }
+
+  /** Throws RangeError when it is too much. */
+  replace(entry: TarEntry): void {
+    this.#found.set(entry.path, entry);
+    this.#bytes += 1024 + (entry.type === "file" ? entry.content.length : 0);
+    if (this.#found.size > maxEntries) throw new RangeError(`it has more than ${maxEntries} files`);
+    if (this.#bytes > maxArchiveBytes) throw new RangeError(`it is larger than ${maxArchiveBytes >> 20} MiB`);
+  }
+}
+
+/** The paths in the recipe's directory that recipe.json names. */
+function namedPaths(json: unknown): string[] {
+  const { files, languages } = recipeSchema.parse(json);
+  const warmups = Object.values(languages).flatMap((kernel) => kernel?.warmup_file ?? []);
+  return [...files.map(({ from }) => from), ...warmups];
+}
+
+async function addPath(entries: Entries, source: string, path: string): Promise<void> {
+  const facts = await lstat(source);
+  if (facts.isDirectory()) {
+    if (path !== ".") entries.add({ path, type: "directory" });
+    for (const name of (await readdir(source)).sort())
+      await addPath(entries, join(source, name), path === "." ? name : posix.join(path, name));
+  } else if (facts.isSymbolicLink()) {
+    entries.add({ path, type: "link", target: await readlink(source) });
+  } else if (facts.isFile()) {
+    if (facts.size > maxArchiveBytes) throw new RangeError(`it is larger than ${maxArchiveBytes >> 20} MiB`);
+    const mode = (facts.mode & 0o100) === 0 ? 0o644 : 0o755;
+    entries.add({ path, type: "file", mode, content: await readFile(source) });
+  }
+}
+
+/** undefined if nothing differs */
+function changedRecipe(text: string, changes: RecipeChanges): Buffer | undefined {
+  const given = Object.entries(changes).filter(([, value]) => value !== undefined);
+  if (given.length === 0) return undefined;
+  const json: unknown = JSON.parse(text);
+  const recipe = { ...(json as Record<string, unknown>), ...Object.fromEntries(given) };
+  recipeSchema.parse(recipe);
+  return Buffer.from(`${JSON.stringify(recipe, undefined, 2)}\n`);
+}
+
+/**
+ * Unpacks an archive from anybody into a new directory. Throws `invalid_recipe` for one that packRecipe() does
+ * not make: paths outside, links that lead outside, entries below a link.
+ */
+export async function unpackRecipe(bytes: Buffer, dir: string): Promise<void> {
+  if (bytes.length > maxArchiveBytes + (1 << 20)) throw bad(`it is larger than ${maxArchiveBytes >> 20} MiB`);
+  const links = new Set<string>();
+  const seen = new Set<string>();
+  await mkdir(dir, { mode: 0o700 });
+  for (const entry of decode(bytes)) {
+    const { path } = entry;
+    const problem = pathProblem(path) ?? (seen.has(path) ? "it is there twice" : belowLink(path, links));
+    if (problem !== undefined) throw bad(`"${path}": ${problem}`);
+    seen.add(path);
+    if (entry.type === "link") {
+      links.add(path);
+      const target = posix.join(posix.dirname(path), entry.target);
+      if (isAbsolute(entry.target) || entry.target === "" || target === ".." || target.startsWith("../"))
+        throw bad(`"${path}": it points outside of the recipe`);
+    }
+    await write(entry, join(dir, path));
+  }
+}
+
+async function write(entry: TarEntry, path: string): Promise<void> {
+  if (entry.type === "directory") return void (await mkdir(path, { recursive: true, mode: 0o755 }));
+  await mkdir(dirname(path), { recursive: true, mode: 0o755 });
+  if (entry.type === "link") await symlink(entry.target, path);
+  else await writeFile(path, entry.content, { mode: (entry.mode & 0o100) === 0 ? 0o644 : 0o755, flag: "wx" });
+}
+
+function decode(bytes: Buffer): TarEntry[] {
+  try {
+    return decodeTar(bytes, { maxEntries });
+  } catch (error) {
+    if (error instanceof BadTar) throw bad(error.message, error);
+    throw error;
+  }
+}
+
+function pathProblem(path: string): string | undefined {
+  if (path === "" || isAbsolute(path) || path.includes("\0")) return "it is not a path in the recipe";
+  const isPlain = posix.normalize(path) === path && !path.endsWith("/") && path !== "." && path !== "..";
+  return isPlain && !path.startsWith("../") ? undefined : "it is not a plain path in the recipe";
+}
+
+/** Writing below a link would write where it points. */
+function belowLink(path: string, links: ReadonlySet<string>): string | undefined {
+  for (let parent = posix.dirname(path); parent !== "."; parent = posix.dirname(parent))
+    if (links.has(parent)) return "it is below a symbolic link";
+  return undefined;
+}
+
+function bad(why: string, cause?: unknown): AppError {
+  return new AppError("invalid_recipe", `Cannot unpack the recipe: ${why}`, { cause });
+}
