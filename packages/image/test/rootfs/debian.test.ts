@@ -136,6 +136,10 @@ test("ensureRootfs() builds a recipe once, and leaves nothing behind when a buil
   assert.equal(await read("cat /etc/hostname"), "forkd\n");
   assert.equal(await read("cat /etc/machine-id"), "");
   assert.doesNotMatch(await read("ls /var/lib/apt/lists"), /Packages/);
-  assert.match(await read("stat /usr/share/man/man1"), /Type: directory/, "without pages, but packages link into it");
+  assert.match(
+    await read("stat /usr/share/man/man1"),
+    /Type: directory/,
+    "without pages, but packages link into it",
+  );
   assert.doesNotMatch(await read("ls /etc/apt/apt.conf.d"), /mmdebstrap/);
 });
