@@ -115,6 +115,7 @@ if (JSON.stringify(await readJson(stampPath)) === JSON.stringify({ stamp: wanted
       forkParallelism: 2,
       branchConcurrency: 8,
       memoryCacheMib: 1024,
+      blobCacheMib: 1024,
     };
     await using runtime = await openRuntime(config, nullLogger());
     await make(runtime, "tiny", { rootfs: await tinyRootfs(dir), memory_mib: 96, disk_mib: 64 });

@@ -7,7 +7,6 @@ import { AppError } from "@forkd/contract";
 import { isErrno, ProgramFailure, runProgram } from "@forkd/base";
 
 const program = "zstd";
-export const levels = { least: 1, most: 19, default: 3 } as const;
 /** A chunk takes seconds at the highest level on a slow host. */
 const deadlineMs = 600_000;
 /** Larger than the window of any frame that is written here. */

@@ -3,9 +3,10 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runProgram } from "@forkd/base";
+import { archiveLevels } from "@forkd/contract";
 import { asideTag } from "@forkd/store";
 import { rejectsWith, temporaryDirectory } from "@forkd/test-support";
-import { levels, mediaTypes } from "../src/index.ts";
+import { mediaTypes } from "../src/index.ts";
 import {
   archiveOf,
   bytesOf,
@@ -185,7 +186,7 @@ test("another writer may have put the parts in another order", async (t) => {
 test("packSnapshot() refuses a level that zstd does not have", async (t) => {
   const store = await openStore(t);
   const made = await makeFlat(store, "base");
-  for (const level of [0, levels.most + 1, 1.5]) {
+  for (const level of [0, archiveLevels.most + 1, 1.5]) {
     await rejectsWith(pack(t, store, made, { level }), "invalid_request");
   }
 });

@@ -22,7 +22,7 @@ export function openAt(place: string): Promise<Store> {
 }
 
 export async function openCache(t: TestContext, maxBytes = 1 << 30): Promise<BlobCache> {
-  return BlobCache.open(join(await temporaryDirectory(t), "blobs"), { maxBytes });
+  return new BlobCache(join(await temporaryDirectory(t), "blobs"), { maxBytes });
 }
 
 export function facts(): ManifestFacts {

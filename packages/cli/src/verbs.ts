@@ -132,6 +132,17 @@ export const verbs: readonly Verb[] = [
     summary: "Forget the password for a registry",
     load: () => import("./commands/logout.ts"),
   },
+  {
+    name: "pack",
+    summary: "Write a snapshot with its parents to a file",
+    completes: "tags",
+    load: () => import("./commands/pack.ts"),
+  },
+  {
+    name: "unpack",
+    summary: "Make the snapshots of a file that pack wrote",
+    load: () => import("./commands/unpack.ts"),
+  },
   { name: "rmi", summary: "Remove snapshots", completes: "tags", load: () => import("./commands/rmi.ts") },
   {
     name: "fork",

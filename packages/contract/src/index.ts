@@ -43,6 +43,8 @@ export type {
   SnapshotInfo,
   Tree,
 } from "./snapshots.ts";
+export { archiveLevels, packEventSchema } from "./archives.ts";
+export type { PackedArchive, PackEvent, UnpackedArchive } from "./archives.ts";
 export { hazardIdSchema, hazardResultSchema, requireSchema, verifyEventSchema } from "./verify.ts";
 export type {
   HazardOutcome,

@@ -1,5 +1,6 @@
 /** The table of all routes. Server, OpenAPI document and clients are driven by it. */
 import type { z } from "zod";
+import { archiveRoutes } from "./archives.ts";
 import { branchRoutes } from "./branches.ts";
 import { evalRoutes } from "./eval.ts";
 import { eventRoutes } from "./events.ts";
@@ -23,6 +24,7 @@ export const routes = {
   ...systemRoutes,
   ...snapshotRoutes,
   ...verifyRoutes,
+  ...archiveRoutes,
   ...sandboxRoutes,
   ...branchRoutes,
   ...lineageRoutes,

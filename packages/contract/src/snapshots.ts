@@ -193,9 +193,10 @@ const gcSchema = z.object({
     z.object({
       /**
        * memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a
-       * branch that the request selects; image: a root file system, kernel or initramfs; others: as in cleanup
+       * branch that the request selects; image: a root file system, kernel or initramfs; blobs: compressed
+       * parts of snapshots; others: as in cleanup
        */
-      kind: z.enum(["memory", "failed", "snapshot", "image", "process", "directory", "group"]),
+      kind: z.enum(["memory", "failed", "snapshot", "image", "blobs", "process", "directory", "group"]),
       name: z.string(),
       bytes: z.number(),
       /** of an image: the recipe, file or version that it was made from */

@@ -129,6 +129,14 @@ export const runtimeSettings = {
     flag: { value: "mib", help: "Limit the size of all flat images on disk" },
     becomes: (memoryCacheMib) => ({ memoryCacheMib }),
   }),
+  blob_cache_mib: setting({
+    schema: count(0, maxMib),
+    default: 4096,
+    unit: "MiB",
+    meaning:
+      "Maximum size on disk of compressed parts of snapshots, which make the next archive faster; the least recently used ones are removed first.",
+    becomes: (blobCacheMib) => ({ blobCacheMib }),
+  }),
   compact_depth: setting({
     schema: count(0, maxChainDepth - 1),
     default: 24,

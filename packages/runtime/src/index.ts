@@ -61,6 +61,7 @@ export { resume, rewind } from "./operations/resume.ts";
 export { setTimeouts } from "./operations/timeouts.ts";
 export { consoleLog } from "./operations/console.ts";
 export { getSandbox, kill, killAll, listSandboxes, ping } from "./operations/sandboxes.ts";
+export { packSnapshot, snapshotArchive, unpackSnapshot } from "./operations/archive.ts";
 export { compact } from "./operations/compact.ts";
 export { findSnapshots, listSnapshots, snapshotInfo, tree } from "./operations/list-snapshots.ts";
 export { removeSnapshot } from "./operations/remove-snapshot.ts";

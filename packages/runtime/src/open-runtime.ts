@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { mkdir, realpath } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
+import { BlobCache } from "@forkd/archive";
 import { AppError } from "@forkd/contract";
 import { CachedValue, FairSemaphore, type Logger } from "@forkd/base";
 import {
@@ -193,6 +194,9 @@ export function createRuntime({
     branches,
     compaction,
     trust,
+    blobs: new BlobCache(join(config.dataDir, "cache", "blobs"), {
+      maxBytes: config.blobCacheMib * 1024 * 1024,
+    }),
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
     ports: new GuestPorts(config.maxPortConnections),

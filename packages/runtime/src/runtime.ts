@@ -1,4 +1,5 @@
 /** What operations work on. createRuntime() builds it; functions take the part of it that they use. */
+import type { BlobCache } from "@forkd/archive";
 import type { CachedValue, FairSemaphore, Logger } from "@forkd/base";
 import type { AcceleratorChoice, Cgroups, Engine } from "@forkd/machine";
 import type { NetworkLogEntry } from "@forkd/contract";
@@ -49,6 +50,8 @@ export type Runtime = AsyncDisposable & {
   readonly compaction: Compaction;
   /** whose signatures a pull asks for */
   readonly trust: TrustList;
+  /** compressed parts of snapshots */
+  readonly blobs: BlobCache;
 
   // sandboxes
   readonly registry: Registry;

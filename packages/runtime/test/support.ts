@@ -68,6 +68,7 @@ export async function openTestRuntime(t: TestContext, settings: TestSettings = {
     compactDepth: 0,
     forkParallelism: 1,
     memoryCacheMib: 1024,
+    blobCacheMib: 1024,
     onStop: "stop",
     bootTimeoutMs: patienceMs,
     readyTimeoutMs: patienceMs,

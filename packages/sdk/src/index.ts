@@ -16,6 +16,7 @@ export { Run } from "./run.ts";
 export { Stream } from "./stream.ts";
 export { Snapshots } from "./snapshots.ts";
 export type { BuildOptions, BuildRequest, SnapshotFilter, VerifyOptions } from "./snapshots.ts";
+export type { ArchiveOptions, PackOptions, UnpackOptions } from "./snapshots.ts";
 export type { DeriveRequest } from "./derive.ts";
 export { Workspaces } from "./workspaces.ts";
 export type { WorkspaceFilter } from "./workspaces.ts";

@@ -1,20 +1,24 @@
 /** The snapshots of the daemon. */
 import { AppError } from "@forkd/contract/wire";
 import type { HazardId, Language } from "@forkd/contract";
-import type { CallOptions, Client } from "./client.ts";
+import type { CallOptions, Client, Content } from "./client.ts";
 import { fromWire } from "./convert/answer.ts";
 import { filterOf, refuseUnknown, requestOf } from "./convert/request.ts";
 import { within } from "./deadline.ts";
 import { deriveSnapshot, type DeriveRequest } from "./derive.ts";
 import { paginate, type Paginator } from "./paginator.ts";
 import type { Branch } from "./sandbox.ts";
+import { Stream } from "./stream.ts";
 import type {
   BuildStep,
   HazardResult,
+  PackedArchive,
+  PackProgress,
   Progress,
   RemovedSnapshots,
   SnapshotDetail,
   SnapshotInfo,
+  UnpackedArchive,
   VerifyProgress,
   VerifyReport,
 } from "./types.ts";
@@ -85,6 +89,26 @@ export type VerifyOptions = CallOptions & {
   onProgress?: ((progress: VerifyProgress) => void) | undefined;
   /** Receives each hazard when it was checked; default: they are not reported. */
   onHazard?: ((hazard: HazardResult) => void) | undefined;
+};
+
+/** How small an archive is. */
+export type ArchiveOptions = CallOptions & {
+  /** Level of zstd, 1 (fast) to 19 (small); default: 6. */
+  level?: number | undefined;
+};
+
+/** How a snapshot is packed, and who learns of the progress. */
+export type PackOptions = ArchiveOptions & {
+  /** Receives the progress; default: it is not reported. */
+  onProgress?: ((progress: PackProgress) => void) | undefined;
+};
+
+/** What becomes of an archive. */
+export type UnpackOptions = CallOptions & {
+  /** Tag of the snapshot; default: the tag under which it was packed. */
+  tag?: string | undefined;
+  /** Replaces another snapshot that has this tag; default: false. */
+  force?: boolean | undefined;
 };
 
 /** Builds, lists and removes snapshots. */
@@ -182,6 +206,39 @@ export class Snapshots {
       `Snapshot "${tag}" could not be written: ${snapshot.warning ?? "the daemon does not say why"}`,
       { details: { tag } },
     );
+  }
+
+  /**
+   * Prepares the archive of a snapshot and its parents, so that `archive()` with the same level begins at once.
+   * Abort stops it.
+   */
+  async pack(tag: string, options: PackOptions = {}): Promise<PackedArchive> {
+    const request = requestOf("packSnapshot", { tag }, options, ["onProgress"]);
+    for await (const line of await this.#client.lines("packSnapshot", request, options)) {
+      const event = fromWire(line);
+      if (event.type === "progress") options.onProgress?.(event);
+      else if (event.type === "packed") return event.packed;
+    }
+    throw new AppError("daemon_unreachable", `The daemon's answer ended before snapshot "${tag}" was packed`);
+  }
+
+  /** Reads the archive of a snapshot and its parents in chunks. */
+  archive(tag: string, options: ArchiveOptions = {}): Stream<Uint8Array> {
+    return new Stream((signal) => this.#archive(tag, { ...options, signal }), options.signal);
+  }
+
+  async *#archive(tag: string, options: ArchiveOptions): AsyncGenerator<Uint8Array> {
+    yield* await this.#client.bytes(
+      "snapshotArchive",
+      requestOf("snapshotArchive", { tag }, options),
+      options,
+    );
+  }
+
+  /** Makes the snapshots of an archive. They have their tags only when all of it was checked. */
+  async unpack(archive: Content, options: UnpackOptions = {}): Promise<UnpackedArchive> {
+    const request = requestOf("unpackSnapshot", {}, options);
+    return fromWire(await this.#client.upload("unpackSnapshot", request, archive, options));
   }
 
   /** Copies a snapshot into a new one (`to`) without a parent. */

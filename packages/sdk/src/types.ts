@@ -22,6 +22,12 @@ export type BuildEvent = Camel<WithoutError<wire.BuildEvent>>;
 export type Progress = Extract<BuildEvent, { type: "progress" }>;
 /** A step of a build that has ended, and its time. */
 export type BuildStep = Extract<BuildEvent, { type: "step" }>;
+/** Progress of packing: `pack` counts bytes of files, `verify` counts snapshots. */
+export type PackProgress = Extract<Camel<wire.PackEvent>, { type: "progress" }>;
+/** The archive of a snapshot: its digest and sizes. */
+export type PackedArchive = Camel<wire.PackedArchive>;
+/** The snapshots of an archive that was unpacked. */
+export type UnpackedArchive = Camel<wire.UnpackedArchive>;
 /** Progress of a verification. */
 export type VerifyProgress = Extract<Camel<wire.VerifyEvent>, { type: "progress" }>;
 /** The result of the check of one hazard. */

@@ -27,6 +27,7 @@ export async function openTestRuntime(tags: readonly string[]): Promise<TestRunt
         forkParallelism: 2,
         branchConcurrency: 8,
         memoryCacheMib: 1024,
+        blobCacheMib: 1024,
       },
       log,
     ),

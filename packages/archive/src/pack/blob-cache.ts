@@ -27,20 +27,24 @@ export class BlobCache {
   /** key → how many use it */
   readonly #used = new Map<string, number>();
 
-  private constructor(dir: string, maxBytes: number) {
+  #opened: Promise<void> | undefined;
+
+  /** The directory is made when it is first used. One process uses it at a time. */
+  constructor(dir: string, options: { maxBytes: number }) {
     this.#dir = dir;
-    this.#maxBytes = maxBytes;
+    this.#maxBytes = options.maxBytes;
   }
 
   /** Removes what an earlier process did not complete. */
-  static async open(dir: string, options: { maxBytes: number }): Promise<BlobCache> {
-    await mkdir(dir, { recursive: true, mode: 0o700 });
-    for (const name of await readdir(dir)) {
-      if (name.startsWith(draftPrefix)) await removeTree(join(dir, name));
-    }
-    const cache = new BlobCache(dir, options.maxBytes);
-    await cache.trim();
-    return cache;
+  #open(): Promise<void> {
+    const open = async (): Promise<void> => {
+      await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+      for (const name of await readdir(this.#dir)) {
+        if (name.startsWith(draftPrefix)) await removeTree(join(this.#dir, name));
+      }
+    };
+    this.#opened ??= open();
+    return this.#opened;
   }
 
   /** Keeps the entry of a key, existing or not, until the function that is returned is called. */
@@ -70,6 +74,7 @@ export class BlobCache {
 
   /** A directory for the blobs of one file. */
   async draft(): Promise<string> {
+    await this.#open();
     const dir = join(this.#dir, `${draftPrefix}${randomBytes(8).toString("hex")}`);
     await mkdir(dir, { mode: 0o700 });
     return dir;
@@ -115,7 +120,14 @@ export class BlobCache {
     return before - total;
   }
 
+  /** Bytes that trim(0) would remove. */
+  async unusedBytes(): Promise<number> {
+    const unused = (await this.#entries()).filter(({ key }) => !this.#used.has(key));
+    return unused.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
   async #entries(): Promise<{ key: string; bytes: number; usedAt: number }[]> {
+    await this.#open();
     const found = [];
     for (const key of await readdir(this.#dir)) {
       if (key.startsWith(draftPrefix)) continue;

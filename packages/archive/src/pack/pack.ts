@@ -8,7 +8,7 @@ import { readFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { AppError } from "@forkd/contract";
+import { AppError, archiveLevels } from "@forkd/contract";
 import { dataRanges, removeTree, Scope } from "@forkd/base";
 import { manifestName, type Store, type StoredSnapshot } from "@forkd/store";
 import { chainOf, encodeConfig, type Chain, type ConfigFile } from "../format/config.ts";
@@ -18,7 +18,7 @@ import { mediaTypes } from "../format/media-types.ts";
 import { encodeManifest, type OciManifest } from "../format/oci-manifest.ts";
 import { decodeMap, maxMapBytes, type PageMap } from "../format/page-map.ts";
 import { runWorker } from "../worker.ts";
-import { decompress, levels, zstdVersion } from "../zstd.ts";
+import { decompress, zstdVersion } from "../zstd.ts";
 import type { BlobCache, CachedBlobs } from "./blob-cache.ts";
 import type { FileToPack, PackedFile, PackWork } from "./pack-files.ts";
 
@@ -49,19 +49,22 @@ export class PackedSnapshot implements AsyncDisposable {
   readonly manifest: OciManifest;
   /** config, maps, pages, extras: each once */
   readonly blobs: readonly PackedBlob[];
+  /** the snapshot and its ancestors */
+  readonly chainLength: number;
   /** lengths of the files of the chain */
   readonly fileBytes: number;
   readonly #scope: Scope;
 
   constructor(
     snapshot: StoredSnapshot,
-    parts: { manifest: OciManifest; blobs: readonly PackedBlob[]; fileBytes: number; scope: Scope },
+    parts: { manifest: OciManifest; blobs: readonly PackedBlob[]; chain: Chain; scope: Scope },
   ) {
     this.tag = snapshot.tag;
     this.id = snapshot.id;
     this.manifest = parts.manifest;
     this.blobs = parts.blobs;
-    this.fileBytes = parts.fileBytes;
+    this.chainLength = parts.chain.snapshots.length;
+    this.fileBytes = parts.chain.files.reduce((sum, { bytes }) => sum + bytes, 0);
     this.#scope = parts.scope;
   }
 
@@ -81,11 +84,12 @@ export async function packSnapshot(
   options: PackOptions,
 ): Promise<PackedSnapshot> {
   const { cache, signal, extras = [], annotations } = options;
-  const level = options.level ?? levels.default;
-  if (!Number.isInteger(level) || level < levels.least || level > levels.most) {
+  const { least, most } = archiveLevels;
+  const level = options.level ?? archiveLevels.default;
+  if (!Number.isInteger(level) || level < least || level > most) {
     throw new AppError(
       "invalid_request",
-      `Invalid request: level: must be a whole number from ${levels.least} to ${levels.most}`,
+      `Invalid request: level: must be a whole number from ${least} to ${most}`,
       { details: { level } },
     );
   }
@@ -124,11 +128,10 @@ export async function packSnapshot(
     layers: layers.map(withoutOpen),
     annotations,
   });
-  const fileBytes = chain.files.reduce((sum, { bytes }) => sum + bytes, 0);
   return new PackedSnapshot(snapshot, {
     manifest,
     blobs: [configBlob, ...layers],
-    fileBytes,
+    chain,
     scope: scope.keep(),
   });
 }

@@ -8,6 +8,8 @@ export type Place = {
   tag: string;
   /** the same snapshot, if the store has it at this tag */
   existing: StoredSnapshot | undefined;
+  /** the tag by which its child names it, if that is another one */
+  insteadOf?: string | undefined;
 };
 
 /**
@@ -27,8 +29,9 @@ export async function placesOf(
     const free = tags.filter((each) => named === undefined || !used.has(each));
     const place = await firstPlace(store, snapshot, free);
     if (!place && !(named === undefined && replace)) throw taken(tags.at(-1) ?? tag);
-    places.push(place ?? { snapshot, tag, existing: undefined });
-    used.add(place?.tag ?? tag);
+    const found = place ?? { snapshot, tag, existing: undefined };
+    places.push({ ...found, insteadOf: found.tag === (named ?? tag) ? undefined : named });
+    used.add(found.tag);
   }
   return places;
 }

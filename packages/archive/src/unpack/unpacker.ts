@@ -8,7 +8,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { AppError } from "@forkd/contract";
 import { removeTree, Scope, Semaphore } from "@forkd/base";
-import { maxChainDepth, type Draft, type Store, type StoredSnapshot } from "@forkd/store";
+import { maxChainDepth, type Draft, type Manifest, type Store, type StoredSnapshot } from "@forkd/store";
 import { badArchive } from "../format/bad-archive.ts";
 import type { Descriptor } from "../format/descriptor.ts";
 import { pageBytes } from "../format/limits.ts";
@@ -37,6 +37,17 @@ export type ChunkRef = {
   index: number;
   offset: number;
   length: number;
+};
+
+/** A snapshot of the archive and the tag that it has or gets. */
+export type PlacedSnapshot = {
+  tag: string;
+  id: string;
+  /** the same snapshot has the tag already */
+  exists: boolean;
+  /** the tag by which its child names it, which another snapshot has */
+  insteadOf: string | undefined;
+  manifest: Manifest;
 };
 
 /** Long chains need a whole memory in between. */
@@ -113,11 +124,13 @@ export class Unpacker implements AsyncDisposable {
   }
 
   /** The snapshots of the chain from the bottom, with the tags that they have or get. */
-  get snapshots(): { tag: string; id: string; exists: boolean }[] {
-    return this.#parts.places.map(({ tag, snapshot, existing }) => ({
+  get snapshots(): PlacedSnapshot[] {
+    return this.#parts.places.map(({ tag, snapshot, existing, insteadOf }) => ({
       tag,
       id: snapshot.id,
       exists: existing !== undefined,
+      insteadOf,
+      manifest: snapshot.manifest,
     }));
   }
 

@@ -54,6 +54,9 @@ export const requestFields = {
   snapshotInfo: { tag: "plain", verify: "plain" },
   removeSnapshot: { tag: "plain", cascade: "plain", force: "plain", dry_run: "plain" },
   verifySnapshot: { tag: "plain", n: "plain", only: "plain", keep: "plain" },
+  packSnapshot: { tag: "plain", level: "plain" },
+  snapshotArchive: { tag: "plain", level: "plain" },
+  unpackSnapshot: { tag: "plain", force: "plain" },
   listSandboxes: {
     limit: "plain",
     cursor: "plain",

@@ -2,6 +2,7 @@
  * A handler for every route: an operation of the runtime by name, or a function that has something to decide.
  */
 import type { Handlers } from "../http/handlers.ts";
+import { archiveHandlers } from "./archive.ts";
 import { buildHandlers } from "./build.ts";
 import { configHandlers } from "./config.ts";
 import type { Daemon } from "./daemon.ts";
@@ -20,6 +21,7 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...keyHandlers(daemon),
     ...buildHandlers(daemon),
     ...verifyHandlers(daemon),
+    ...archiveHandlers(daemon),
     ...listHandlers(daemon),
     ...execHandlers(daemon),
     ...portHandlers(daemon),

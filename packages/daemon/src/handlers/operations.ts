@@ -55,11 +55,13 @@ import {
   setSecret,
   setTimeouts,
   setTrust,
+  snapshotArchive,
   snapshotInfo,
   statFile,
   stats,
   suspendWorkspace,
   tree,
+  unpackSnapshot,
   watchFiles,
   writeFile,
   type Runtime,
@@ -79,6 +81,9 @@ export const operations = {
 
   snapshotInfo,
   removeSnapshot,
+  snapshotArchive,
+  unpackSnapshot: (runtime, input, { content, ...context }) =>
+    unpackSnapshot(runtime, { ...input, content }, context),
   compact,
   tree,
   gc,

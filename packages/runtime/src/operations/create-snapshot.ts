@@ -16,7 +16,7 @@ import { noNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
-import { dependentsOf, orphanRemedy } from "../snapshots/lineage.ts";
+import { refuseOrphans } from "../snapshots/lineage.ts";
 import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 import { hazardProblem } from "../verify/requirement.ts";
 import { verifySnapshot } from "../verify/verify-snapshot.ts";
@@ -145,20 +145,6 @@ async function verifyRequired(
     "unsafe_snapshot",
     `Built "${tag}", but it cannot be forked: it requires a check that has not passed: ${open.join(", ")}`,
     { details: { tag, require: manifest.require, hazards }, remedy: { action: "show_verification", tag } },
-  );
-}
-
-/** Layers over a snapshot become unusable when another one takes its tag. */
-async function refuseOrphans(
-  runtime: Pick<Runtime, "branches" | "registry" | "store">,
-  tag: string,
-): Promise<void> {
-  const dependents = await dependentsOf(runtime, tag);
-  if (dependents.length === 0) return;
-  throw new AppError(
-    "snapshot_in_use",
-    `Cannot replace snapshot "${tag}": ${dependents.join(", ")} would be orphaned`,
-    { details: { tag, dependents }, remedy: orphanRemedy(tag, dependents) },
   );
 }
 

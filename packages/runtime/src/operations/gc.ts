@@ -8,8 +8,8 @@ import { removeBranches } from "../snapshots/expired-branches.ts";
 import { removeUnused } from "../verify/results.ts";
 
 /**
- * Removes flat images and views that no machine uses (they are written again when needed), failed snapshots,
- * leftovers of sandboxes, and the branches and unused images that the request selects.
+ * Removes flat images and views that no machine uses and compressed parts of snapshots (they are made again
+ * when needed), failed snapshots, leftovers of sandboxes, and the branches and unused images that the request selects.
  */
 export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
   const { dry_run: dryRun } = request;
@@ -19,6 +19,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
   const unused = await unusedImages(runtime, { dryRun: dryRun || !request.images });
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const leftovers = await findLeftovers(runtime);
+  const blobBytes = dryRun ? await runtime.blobs.unusedBytes() : await runtime.blobs.trim(0);
   if (!dryRun) {
     for (const { tag } of failed) {
       if (runtime.branches.has(tag)) continue;
@@ -32,6 +33,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
     ...branches,
     ...leftovers.groups.map((name) => ({ kind: "group" as const, name, bytes: 0 })),
     ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
+    ...(blobBytes > 0 ? [{ kind: "blobs" as const, name: "cache/blobs", bytes: blobBytes }] : []),
     ...(request.images ? unused : []).map((image) => ({ ...image, kind: "image" as const })),
     ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
     ...leftovers.strays.map(({ kind, name }) => ({

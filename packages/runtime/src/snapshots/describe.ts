@@ -20,6 +20,8 @@ export async function describeSnapshot(
   const { manifest, tag, dir } = snapshot;
   const { ownPhysicalBytes, ownBytes, totalBytes } = await runtime.store.sizes(snapshot);
   const problems = differences(manifest, runtime.host);
+  // A parent from an archive may be kept under another tag than the manifest names.
+  const parent = manifest.parent && ((await runtime.store.parentOf(snapshot)) ?? manifest.parent);
   return {
     tag,
     dir,
@@ -35,7 +37,7 @@ export async function describeSnapshot(
     physical_bytes: ownPhysicalBytes,
     own_bytes: ownBytes,
     total_bytes: totalBytes,
-    ...(manifest.parent && { parent_tag: manifest.parent.tag }),
+    ...(parent && { parent_tag: parent.tag }),
     ...originFields(snapshot),
   };
 }
