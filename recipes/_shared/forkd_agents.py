@@ -4,12 +4,11 @@ A demo runs with `forkd recipes demo NAME`, which puts this directory and the Py
 file into your own program, or put it on PYTHONPATH; it needs only the package `forkd`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from importlib import metadata
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from forkd import Forkd, ForkdError, ForkError, NotFoundError, Sandbox
 
@@ -65,15 +64,23 @@ class Session:
 
     def close(self) -> None:
         """Kills the sandboxes, then removes the snapshots: the newest first, because they are layers."""
+        failed: List[ForkdError] = []
         for sandbox in list(self._alive.values()):
-            try:
-                self.kill(sandbox)
-            except NotFoundError:
-                continue  # it has ended
-        for tag in reversed(self.branches):
-            self.forkd.snapshots.remove(tag)
-        self.branches.clear()
+            self._attempt(lambda: self.kill(sandbox), failed)
+        while self.branches:
+            tag = self.branches.pop()
+            self._attempt(lambda: self.forkd.snapshots.remove(tag), failed)
         self.forkd.close()
+        if failed:
+            raise failed[0]
+
+    def _attempt(self, work: Callable[[], Any], failed: List[ForkdError]) -> None:
+        try:
+            work()
+        except NotFoundError:
+            pass  # it has ended, or another program removed it
+        except ForkdError as error:
+            failed.append(error)
 
     def _children(self, children: Sequence[Union[Sandbox, ForkError]]) -> List[Sandbox]:
         made = [self._own(child) for child in children if isinstance(child, Sandbox)]
@@ -87,7 +94,7 @@ class Session:
         self._alive[sandbox.id] = sandbox
         return sandbox
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,7 +114,7 @@ class Toolbox:
         self._saved: Dict[str, str] = {}
         self._children: Dict[str, Sandbox] = {}
         #: (tool, arguments, answer) of every call, in order.
-        self.calls: List[tuple[str, Dict[str, Any], str]] = []
+        self.calls: List[Tuple[str, Dict[str, Any], str]] = []
 
     @property
     def sandbox(self) -> Sandbox:
@@ -235,20 +242,24 @@ class ScriptedModel:
         return step(list(answers)) if callable(step) else step
 
 
-def run_loop(model: ScriptedModel, toolbox: Toolbox) -> str:
+def run_loop(model: ScriptedModel, call: Callable[[str, Mapping[str, Any]], str]) -> str:
     """The loop of an agent without a framework: ask the model, call the tool, until it answers with text."""
     answers: List[str] = []
     while True:
         step = model.decide(answers)
         if isinstance(step, str):
             return step
-        answers.append(toolbox.call(step.tool, step.arguments))
+        answers.append(call(step.tool, step.arguments))
+
+
+def framework(package: str) -> str:
+    """For the facts of a demo: the package and its version, or that it is not installed."""
+    found = version_of(package)
+    return f"without {package}, which is not installed" if found is None else f"{package} {found}"
 
 
 def version_of(package: str) -> Optional[str]:
     """The installed version of a package; None if it is not installed."""
-    from importlib import metadata
-
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
