@@ -54,7 +54,10 @@ def run_plain(
 
 def main() -> None:
     """Runs triage, which hands a wrong ledger to the bookkeeper."""
-    if version_of("openai-swarm") is not None:
+    package = "openai-agents" if version_of("openai-agents") is not None else "openai-swarm"
+    if package == "openai-agents":
+        from agents_adapter import run
+    elif version_of("openai-swarm") is not None:
         from adapter import run
     else:
         run = run_plain
@@ -77,7 +80,7 @@ def main() -> None:
         print(f"branch: {after[0]} lines in the file, {after[1]} in memory")
         session.kill(source)
         ok = answer == "repaired" and before == [4, 260] and after == [3, 180]
-        report("openai-swarm", ok, framework=framework("openai-swarm"), source=before, branch=after)
+        report("openai-swarm", ok, framework=framework(package), source=before, branch=after)
 
 
 if __name__ == "__main__":
