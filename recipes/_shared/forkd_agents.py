@@ -108,9 +108,11 @@ class Toolbox:
     current; `branch` makes children of it, which have names such as "plan.0".
     """
 
-    def __init__(self, session: Session, sandbox: Sandbox) -> None:
+    def __init__(self, session: Session, sandbox: Sandbox, timeout: float = 60) -> None:
         self._session = session
         self._sandbox = sandbox
+        #: Seconds for one command or piece of code.
+        self._timeout = timeout
         self._saved: Dict[str, str] = {}
         self._children: Dict[str, Sandbox] = {}
         #: (tool, arguments, answer) of every call, in order.
@@ -134,7 +136,7 @@ class Toolbox:
         """Evaluate Python in a warm interpreter; variables stay. sandbox: a child, or empty for the current one."""
 
         def run() -> str:
-            result = self._find(sandbox).run_code(code, timeout=60)
+            result = self._find(sandbox).run_code(code, timeout=self._timeout)
             parts = [result.stdout, result.error and f"error: {result.error}", result.result]
             return "\n".join(part.rstrip() for part in parts if part)
 
@@ -144,9 +146,12 @@ class Toolbox:
         """Run a shell command. sandbox: a child, or empty for the current one."""
 
         def run() -> str:
-            result = self._find(sandbox).commands.run(command, timeout=60)
+            result = self._find(sandbox).commands.run(command, timeout=self._timeout)
             text = result.stdout + result.stderr
-            return text if result.exit_code == 0 else f"{text.rstrip()}\nexit code {result.exit_code}"
+            if result.exit_code == 0:
+                return text
+            end = f"exit code {result.exit_code}" if result.signal is None else f"ended by {result.signal}"
+            return f"{text.rstrip()}\n{'timed out: ' if result.timed_out else ''}{end}"
 
         return self._answer("run_command", {"command": command, "sandbox": sandbox}, run)
 

@@ -42,7 +42,7 @@ def main() -> None:
             sandbox.files.write(f"{PROJECT}/{path.name}", path.read_bytes())
         sandbox.commands.run(f"cd {PROJECT} && git init -q && git add . && git commit -qm start", check=True)
 
-        toolbox = Toolbox(session, sandbox)
+        toolbox = Toolbox(session, sandbox, timeout=300)  # mypy is slow under emulation
         answer = run_loop(ScriptedModel(SCRIPT), toolbox.call)
         said = [text for _, _, text in toolbox.calls]
         for tool, arguments, text in toolbox.calls:
@@ -50,8 +50,8 @@ def main() -> None:
             print(f"{tool}: {request.replace(f'cd {PROJECT} && ', '')}: {summary(text)}")
         print(f"answer: {answer.strip()}")
 
-        warm = seconds(lambda: sandbox.eval(TESTS.arguments["code"], timeout=120))
-        cold = seconds(lambda: sandbox.commands.run(f"cd {PROJECT} && python3 -m pytest -q", timeout=120, check=True))
+        warm = seconds(lambda: sandbox.eval(TESTS.arguments["code"], timeout=300))
+        cold = seconds(lambda: sandbox.commands.run(f"cd {PROJECT} && python3 -m pytest -q", timeout=300, check=True))
         print(f"pytest from the warm interpreter {warm:.2f} s, as a new process {cold:.2f} s")
         changed = [line for line in said[10].splitlines() if re.match(r"[+-] ", line)]
         ok = (

@@ -41,7 +41,7 @@ async function shelf(daemon: TestDaemon): Promise<Row[]> {
 }
 
 /** Returns the result; a demo that leaves something behind has failed. */
-async function tryOne(daemon: TestDaemon, { name, snapshot }: Row): Promise<Result> {
+async function tryOne(daemon: TestDaemon, { name, snapshot }: Row, names: string[]): Promise<Result> {
   const tags = async () => (await daemon.forkd.snapshots.list().all()).map(({ tag }) => tag);
   const before = await tags();
   let result: Result | undefined;
@@ -53,7 +53,8 @@ async function tryOne(daemon: TestDaemon, { name, snapshot }: Row): Promise<Resu
   });
   assert.ok(result, `${name} has no result`);
   const sandboxes = (await daemon.forkd.sandboxes.list().all()).map(({ id }) => id);
-  const built = new Set([...before, snapshot.tag]);
+  // A build also makes the snapshots of the recipes that it starts from.
+  const built = new Set([...before, snapshot.tag, ...names]);
   const extra = (await tags()).filter((tag) => !built.has(tag));
   const left = [...sandboxes, ...extra];
   if (left.length === 0) return result;
@@ -89,15 +90,13 @@ for (const name of positionals) {
 // A snapshot is removed after its last use, so that the disk holds only what is needed.
 chosen.sort((a, b) => (a.snapshot.tag < b.snapshot.tag ? -1 : 1));
 const results: Result[] = [];
+const names = all.map(({ name }) => name);
 for (const [index, row] of chosen.entries()) {
   say(`==> ${row.name}`);
-  const result = await tryOne(daemon, row);
+  const result = await tryOne(daemon, row, names);
   results.push(result);
   say(`    ${row.name}: ${result.ok ? "ok" : `FAILED: ${result.error}`}, ${result.seconds.toFixed(1)} s`);
-  await write(
-    [result],
-    all.map(({ name }) => name),
-  );
+  await write([result], names);
   if (chosen[index + 1]?.snapshot.tag !== row.snapshot.tag)
     // Snapshots of other recipes may be layers over it.
     await daemon.forkd.snapshots.remove(row.snapshot.tag).catch(() => undefined);

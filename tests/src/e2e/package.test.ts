@@ -230,6 +230,15 @@ test("the installed daemon builds snapshots, starts the proxy and knows its file
   assert.deepEqual([ran.code, ran.stdout], [0, "42\n"], ran.stderr);
 });
 
+test("the installed CLI runs demos with the SDK that it comes with", async () => {
+  const { code, stdout, stderr } = await forkd("recipes", "demo", "speculative-agent");
+  assert.equal(code, 0, stderr);
+  assert.match(stdout, /^ok: speculative-agent in/m);
+  const listed = (await forkd("recipes")).stdout;
+  assert.match(listed, /^speculative-agent +python-numpy: ready +ok +\d+s ago +here /m);
+  assert.match(listed, /^coding-agent +not built +ok +\S+ ago +release /m);
+});
+
 test("the installed CLI serves MCP clients and prints what clients of E2B need", async () => {
   const clientInfo = { name: "test", version: "0" };
   const messages = [

@@ -2,12 +2,12 @@
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdir, writeFile } from "node:fs/promises";
+import { copyFile, cp, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { linkSnapshot } from "../support/data-dir.ts";
-import { cliPath } from "../support/places.ts";
+import { cliPath, repository } from "../support/places.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -42,7 +42,7 @@ async function rows(): Promise<Row[]> {
 }
 
 /** Demos that the snapshot of python-numpy is enough for. The others run with `npm run test:recipes`. */
-const fast = ["speculative-agent"];
+const fast = ["mcp-agent", "speculative-agent"];
 for (const name of fast) {
   test(`the demo of ${name} is ok and leaves nothing behind`, async () => {
     const { code, stdout, stderr } = await forkd(["recipes", "demo", name]);
@@ -57,6 +57,20 @@ for (const name of fast) {
     assert.deepEqual(tags, ["python-numpy", "tiny"]);
   });
 }
+
+test("the tools for models branch, rewind, keep and answer mistakes with text", async () => {
+  const shelf = join(daemon.dir, "toolbox");
+  await mkdir(join(shelf, "toolbox"), { recursive: true });
+  await cp(join(repository, "recipes/_shared"), join(shelf, "_shared"), { recursive: true });
+  await writeFile(join(shelf, "toolbox/program.json"), '{"version":1,"uses":"python-numpy"}');
+  await copyFile(join(repository, "tests/python/toolbox.py"), join(shelf, "toolbox/demo.py"));
+  const { code, stdout, stderr } = await forkd(["recipes", "demo", "toolbox"], {
+    env: { FORKD_RECIPES_DIR: shelf },
+  });
+  assert.equal(code, 0, stdout + stderr);
+  assert.deepEqual(await daemon.forkd.call("listSandboxes", {}), []);
+  assert.equal((await daemon.forkd.snapshots.list().all()).length, 2);
+});
 
 test("a demo that is interrupted kills its sandboxes", async () => {
   const shelf = join(daemon.dir, "shelf");
@@ -76,7 +90,7 @@ test("a demo that is interrupted kills its sandboxes", async () => {
   assert.deepEqual(await daemon.forkd.call("listSandboxes", {}), []);
 });
 
-test("a snapshot that is missing is built for its demo", async () => {
+test("a recipe that cannot be built fails its demo with the error of the build", async () => {
   const shelf = join(daemon.dir, "shelf");
   await mkdir(join(shelf, "wrong"), { recursive: true });
   await writeFile(join(shelf, "wrong/recipe.json"), '{"version":1,"no_such_key":1}');

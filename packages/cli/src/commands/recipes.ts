@@ -27,7 +27,7 @@ export function define(command: Command, toAction: ToAction): void {
         examples(
           "forkd recipes",
           "forkd recipes python-numpy",
-          "forkd recipes demo tree-search",
+          "forkd recipes demo speculative-agent",
           "forkd recipes --json | jq -r '.[] | select(.demo != null) | .name'",
         ),
     )
@@ -39,7 +39,7 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText(
       "after",
       "\nThe result is recorded in the data directory of the daemon. Exits with 1 if the demo fails.\n" +
-        examples("forkd recipes demo tree-search", "forkd recipes demo coding-agent --timeout 5m"),
+        examples("forkd recipes demo speculative-agent --timeout 5m"),
     )
     .action(toAction(demo));
 }

@@ -27,7 +27,7 @@ const notRun: readonly [RegExp, string][] = [
 ];
 /** Examples that do not depend on other examples. */
 const isIndependent =
-  /^forkd (cleanup|compact|config|doctor|events|gc|images|info|ls|run|serve|service|top|tree|version)\b/;
+  /^forkd (cleanup|compact|config|doctor|events|gc|images|info|ls|recipes|run|serve|service|top|tree|version)\b/;
 /** Verbs that stop or remove what other examples need. */
 const last = ["kill", "cleanup", "gc", "up", "down", "serve"];
 
