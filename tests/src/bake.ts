@@ -23,6 +23,7 @@ async function stamp(): Promise<string> {
     "recipes/nodejs",
     "recipes/code-interpreter",
     "packages/runtime/dist/src/launch",
+    "packages/runtime/dist/src/provenance",
     "packages/machine/dist/src/engine/qemu",
   ]) {
     for (const name of (await readdir(join(repository, dir))).sort()) {

@@ -4,17 +4,22 @@
  */
 import { lstat, mkdir, readdir, readFile, readlink, realpath, symlink, writeFile } from "node:fs/promises";
 import { dirname, isAbsolute, join, posix } from "node:path";
-import { AppError } from "@forkd/contract";
+import { isErrno } from "@forkd/base";
+import { AppError, errorMessage } from "@forkd/contract";
 import { BadTar, decodeTar, encodeTar, type TarEntry } from "../files/tar.ts";
+import { parseDockerfile } from "./dockerfile.ts";
 import { readRecipe, type Recipe } from "./recipe.ts";
-import { recipeSchema, type ParsedRecipe } from "./recipe-schema.ts";
+import { isRecipePath, recipeSchema, type ParsedRecipe } from "./recipe-schema.ts";
+import { stepSchema, type WrittenStep } from "./step-schema.ts";
 
 const recipeFile = "recipe.json";
 const maxEntries = 20_000;
 const maxArchiveBytes = 64 << 20;
 
 /** What a build was asked for in addition to its recipe; it replaces the same keys of recipe.json. */
-export type RecipeChanges = Partial<Pick<ParsedRecipe, "run" | "env" | "memory_mib" | "vcpus">> & {
+export type RecipeChanges = {
+  [Key in "run" | "env" | "memory_mib" | "vcpus"]?: ParsedRecipe[Key] | undefined;
+} & {
   languages?: Record<string, { warmup: string; rehearse?: string | undefined } | undefined> | undefined;
 };
 
@@ -29,8 +34,11 @@ export async function packRecipe(
   const text = await readFile(join(recipe.dir, recipeFile));
   const entries = new Entries();
   try {
+    const parsed = recipeSchema.parse(JSON.parse(text.toString("utf8")));
+    if (parsed.from !== undefined && isRecipePath(parsed.from))
+      return { problem: `it extends the recipe "${parsed.from}", which is not a part of it` };
     entries.add({ path: recipeFile, type: "file", mode: 0o644, content: text });
-    for (const name of namedPaths(JSON.parse(text.toString("utf8"))))
+    for (const name of await namedPaths(recipe.dir, parsed))
       await addPath(
         entries,
         await realpath(join(recipe.dir, name)),
@@ -45,6 +53,8 @@ export async function packRecipe(
     return { bytes: encodeTar(entries.all) };
   } catch (error) {
     if (error instanceof RangeError) return { problem: error.message };
+    // A file that a recipe names is gone, or a kind of file that this does not know.
+    if (error instanceof AppError || isErrno(error, "ENOENT")) return { problem: errorMessage(error) };
     throw error;
   }
 }
@@ -73,11 +83,20 @@ class Entries {
   }
 }
 
-/** The paths in the recipe's directory that recipe.json names. */
-function namedPaths(json: unknown): string[] {
-  const { files, languages } = recipeSchema.parse(json);
+/** The paths in the recipe's directory that recipe.json names, or its Dockerfile. */
+async function namedPaths(dir: string, parsed: ParsedRecipe): Promise<string[]> {
+  const { files, languages, dockerfile, pip, npm, steps = [] } = parsed;
   const warmups = Object.values(languages).flatMap((kernel) => kernel?.warmup_file ?? []);
-  return [...files.map(({ from }) => from), ...warmups];
+  const written = dockerfile === undefined ? [] : await dockerfileSteps(join(dir, dockerfile));
+  const inSteps = [...steps, ...written, { pip, npm }].flatMap((step) => [
+    ...("copy" in step && step.copy ? [step.copy.from] : []),
+    ...[...(step.pip ?? []), ...(step.npm ?? [])].filter((each) => each.startsWith("./")),
+  ]);
+  return [...files.map(({ from }) => from), ...warmups, ...(dockerfile === undefined ? [] : [dockerfile]), ...inSteps];
+}
+
+async function dockerfileSteps(path: string): Promise<WrittenStep[]> {
+  return parseDockerfile(await readFile(path, "utf8")).map(({ step }) => stepSchema.parse(step));
 }
 
 async function addPath(entries: Entries, source: string, path: string): Promise<void> {
@@ -101,7 +120,8 @@ function changedRecipe(text: string, changes: RecipeChanges): Buffer | undefined
   if (given.length === 0) return undefined;
   const json: unknown = JSON.parse(text);
   const recipe = { ...(json as Record<string, unknown>), ...Object.fromEntries(given) };
-  recipeSchema.parse(recipe);
+  if (!recipeSchema.safeParse(recipe).success)
+    throw new RangeError("what the build was asked for does not fit into a recipe");
   return Buffer.from(`${JSON.stringify(recipe, undefined, 2)}\n`);
 }
 

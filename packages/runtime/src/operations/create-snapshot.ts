@@ -1,6 +1,7 @@
 /** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
 import { AppError, type CreateSnapshotRequest, type SnapshotInfo } from "@forkd/contract";
 import { ImageLease, readRecipe, type Recipe } from "@forkd/image";
+import type { AgentClient } from "@forkd/machine";
 import type { Draft, StoredSnapshot } from "@forkd/store";
 import { requireParent } from "../capture/layer-base.ts";
 import type { Context } from "../context.ts";
@@ -13,6 +14,7 @@ import { findParent } from "../launch/steps/find-parent.ts";
 import { runSteps } from "../launch/steps/run-steps.ts";
 import type { Progress } from "../launch/warm-parent.ts";
 import { noNetwork } from "../network/sandbox-network.ts";
+import { attachProvenance, builtRecipe, packagesOf } from "../provenance/attach-provenance.ts";
 import type { Runtime } from "../runtime.ts";
 import { requireCompatible } from "../snapshots/compatibility.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
@@ -50,9 +52,11 @@ async function create(
       ? await buildFromImages(runtime, draft, { request, recipe }, work)
       : await buildFromParent(runtime, draft, { request, recipe }, work);
   onProgress("check", "forking one child to see it answer");
-  await answers(runtime, sealed, signal);
+  const report = { signal, onProgress };
+  const packages = await answers(runtime, sealed, signal, (agent) => packagesOf(agent, report));
   // What its children map has the paths of the draft.
   if (sealed.manifest.files.layer) await runtime.store.discardMemory(sealed);
+  await attachProvenance(draft, sealed, { packages, built: builtRecipe(recipe, request) }, report);
   // A branch may have been taken during the build.
   if (request.force) await refuseOrphans(runtime, request.tag);
   if (sealed.manifest.parent) await requireParent(runtime, sealed.manifest.parent);
@@ -148,12 +152,13 @@ async function verifyRequired(
   );
 }
 
-/** Forks one child: a snapshot whose child does not answer gets no tag. */
-async function answers(
+/** Forks one child: a snapshot whose child does not answer gets no tag. Then calls `use` with its agent. */
+async function answers<T>(
   runtime: Runtime,
   snapshot: StoredSnapshot,
   signal: AbortSignal | undefined,
-): Promise<void> {
+  use: (agent: AgentClient) => Promise<T>,
+): Promise<T> {
   const child = await prepareChild(runtime, snapshot, { signal });
   await using sandbox = await startChild(runtime, child, {
     index: 0,
@@ -165,4 +170,5 @@ async function answers(
     askedAt: performance.now(),
   });
   await withReplyDeadline(sandbox.agent, "the child of the new snapshot is silent", sandbox.agent.ping());
+  return await use(sandbox.agent);
 }
