@@ -105,6 +105,12 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/info.ts"),
   },
   {
+    name: "sbom",
+    summary: "List the packages of a snapshot",
+    completes: "tags",
+    load: () => import("./commands/sbom.ts"),
+  },
+  {
     name: "verify",
     summary: "Check that children of a snapshot are safe",
     completes: "tags",

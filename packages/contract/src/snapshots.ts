@@ -254,6 +254,16 @@ export const snapshotRoutes = {
     input: z.strictObject({ tag: tagSchema, verify: queryFlag.optional() }),
     output: snapshotDetailSchema,
   }),
+  snapshotSbom: route({
+    method: "get",
+    path: "/v1/snapshots/{tag}/sbom",
+    summary: "Packages that the build of a snapshot found in the guest, as an SPDX 2.3 document",
+    status: 200,
+    kind: "json",
+    scope: "read",
+    input: z.strictObject({ tag: tagSchema }),
+    output: z.record(z.string(), z.unknown()),
+  }),
   removeSnapshot: route({
     method: "delete",
     path: "/v1/snapshots/{tag}",

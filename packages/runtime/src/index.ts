@@ -64,6 +64,7 @@ export { getSandbox, kill, killAll, listSandboxes, ping } from "./operations/san
 export { packSnapshot, snapshotArchive, unpackSnapshot } from "./operations/archive.ts";
 export { compact } from "./operations/compact.ts";
 export { findSnapshots, listSnapshots, snapshotInfo, tree } from "./operations/list-snapshots.ts";
+export { snapshotSbom } from "./operations/sbom.ts";
 export { removeSnapshot } from "./operations/remove-snapshot.ts";
 export { verify } from "./operations/verify.ts";
 export { cleanup, gc } from "./operations/gc.ts";

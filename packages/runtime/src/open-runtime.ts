@@ -129,9 +129,9 @@ export async function openRuntime(given: RuntimeConfig, log: Logger): Promise<Ru
     probeBoot({ config, engine, tscKhz, accelerator: candidate, log }),
   );
   log.info({ event: "runtime.open", accelerator, engine: engine.version, tscKhz });
+  const trust = await TrustList.open(join(config.dataDir, "trust.json"));
   const network = await Network.open(config, engine.jail, log);
   const pins = await PoolPins.open(join(config.dataDir, "pool.json"), log);
-  const trust = await TrustList.open(join(config.dataDir, "trust.json"));
   const parts = { config, log, engine, store, accelerator, tscKhz, images, cgroups, network, pins, trust };
   const runtime = createRuntime(parts);
   await adoptSandboxes(runtime, survivors);

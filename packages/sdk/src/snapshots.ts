@@ -136,6 +136,12 @@ export class Snapshots {
     return this.#client.invoke("snapshotInfo", { tag }, options);
   }
 
+  /** Returns the packages that the build found in the guest, as an SPDX 2.3 document with its own names. */
+  sbom(tag: string, options: CallOptions = {}): Promise<Record<string, unknown>> {
+    refuseUnknown("snapshotSbom", options, []);
+    return this.#client.call("snapshotSbom", { tag }, options);
+  }
+
   /** Builds a snapshot. Abort stops the build and removes its files. */
   async build(request: BuildRequest, options: BuildOptions = {}): Promise<SnapshotInfo> {
     refuseUnknown("createSnapshot", options, ["onProgress", "onStep"]);

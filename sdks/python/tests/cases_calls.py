@@ -73,6 +73,12 @@ class Calls(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(reset.json, {"repository": "r.example/py", "policy": None})
             self.assertEqual(unpinned.query["fingerprint"], ["sha256:00"])
 
+    async def test_an_sbom_keeps_its_own_names(self) -> None:
+        document = {"spdxVersion": "SPDX-2.3", "created_unix": 1}
+        with Host(lambda asked, reply: reply.json(document)) as host:
+            self.assertEqual(await AsyncForkd(socket=host.socket).snapshots.sbom("py"), document)
+            self.assertEqual(host.asked[0].path, "/v1/snapshots/py/sbom")
+
     async def test_the_pool_is_set_by_a_number_and_automatic_by_none(self) -> None:
         shelf = {"tag": "py", "ready": 1, "making": 0, "wanted": 1, "is_set": True, "child_mib": 30}
         pool = {"budget_mib": 100, "used_mib": 30, "snapshots": [shelf]}

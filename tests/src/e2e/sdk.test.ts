@@ -1,6 +1,7 @@
 /** Every public method of the SDK against a real daemon and real guests, and bad input on the way there. */
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
+import { generateKeyPairSync } from "node:crypto";
 import { after, before, test } from "node:test";
 import * as sdk from "@forkd/sdk";
 import { connect, Forkd, isForkdError, nodeTransport, outputBytes, Sandbox, wireOf } from "@forkd/sdk/node";
@@ -389,6 +390,21 @@ test("a run and a handle lose nothing while the daemon is killed and started aga
 test("pool.get() reports a pool that is off, and pool.set() how to switch it on", async () => {
   assert.deepEqual(await daemon.forkd.pool.get(), { budgetMib: 0, usedMib: 0, snapshots: [] });
   await rejectsWith(daemon.forkd.pool.set("tiny", 1), "wrong_state");
+});
+
+test("trust.pin() makes a signature required, and snapshots.sbom() keeps the names of SPDX", async () => {
+  const { trust, snapshots } = daemon.forkd;
+  const { publicKey } = generateKeyPairSync("ed25519");
+  const repository = "registry.example.com/python";
+  const entry = await trust.pin(repository, String(publicKey.export({ format: "pem", type: "spki" })));
+  assert.deepEqual([entry.policy, entry.isSet], ["require", false]);
+  assert.equal((await trust.setPolicy(repository, "warn")).policy, "warn");
+  const [key] = entry.keys;
+  await trust.unpin(repository, key?.fingerprint ?? "");
+  assert.deepEqual((await trust.list())[0]?.keys, []);
+  await trust.remove(repository);
+  assert.deepEqual(await trust.list(), []);
+  assert.equal((await snapshots.sbom("tiny"))["spdxVersion"], "SPDX-2.3");
 });
 
 test("the tests above call every public method", async () => {

@@ -52,6 +52,7 @@ export const requestFields = {
     boot_wait_secs: "whole_secs",
   },
   snapshotInfo: { tag: "plain", verify: "plain" },
+  snapshotSbom: { tag: "plain" },
   removeSnapshot: { tag: "plain", cascade: "plain", force: "plain", dry_run: "plain" },
   verifySnapshot: { tag: "plain", n: "plain", only: "plain", keep: "plain" },
   packSnapshot: { tag: "plain", level: "plain" },

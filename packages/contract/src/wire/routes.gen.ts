@@ -9,6 +9,7 @@ export const wireRoutes = {
   listSnapshots: { method: "get", path: "/v1/snapshots", kind: "json", paged: true },
   createSnapshot: { method: "post", path: "/v1/snapshots", kind: "events" },
   snapshotInfo: { method: "get", path: "/v1/snapshots/{tag}/info", kind: "json" },
+  snapshotSbom: { method: "get", path: "/v1/snapshots/{tag}/sbom", kind: "json" },
   removeSnapshot: { method: "delete", path: "/v1/snapshots/{tag}", kind: "json" },
   verifySnapshot: { method: "post", path: "/v1/snapshots/{tag}/verify", kind: "events" },
   packSnapshot: { method: "post", path: "/v1/snapshots/{tag}/pack", kind: "events" },

@@ -57,6 +57,7 @@ import {
   setTrust,
   snapshotArchive,
   snapshotInfo,
+  snapshotSbom,
   statFile,
   stats,
   suspendWorkspace,
@@ -80,6 +81,7 @@ export const operations = {
   cleanup,
 
   snapshotInfo,
+  snapshotSbom,
   removeSnapshot,
   snapshotArchive,
   unpackSnapshot: (runtime, input, { content, ...context }) =>

@@ -13,6 +13,23 @@ export type Host = {
   tscKhz: number;
 };
 
+/** One fact that a restore depends on, and that differs. */
+export type Difference = {
+  readonly fact:
+    | "engine"
+    | "engine_version"
+    | "machine_type"
+    | "accelerator"
+    | "cpu"
+    | "devices"
+    | "agent_protocol"
+    | "tsc";
+  readonly snapshot: string;
+  readonly host: string;
+  /** for a person */
+  readonly text: string;
+};
+
 const tscTolerance = 0.001;
 
 /** The CPU as a manifest names it. Under KVM the guest sees the CPU of the host. */
@@ -20,36 +37,39 @@ export function cpuName(model: string, accelerator: Accelerator, hostCpu: string
   return accelerator === "kvm" ? `${model} on ${hostCpu}` : model;
 }
 
-function majorMinor(version: string): string {
+export function majorMinor(version: string): string {
   return version.split(".").slice(0, 2).join(".");
 }
 
-export function differences(manifest: Manifest, host: Host): string[] {
-  const found: string[] = [];
-  const compare = (what: string, saved: string, here: string) => {
-    if (saved !== here) found.push(`${what}: snapshot has ${saved}, this host has ${here}`);
+export function findDifferences(manifest: Manifest, host: Host): Difference[] {
+  const found: Difference[] = [];
+  const compare = (fact: Difference["fact"], what: string, saved: string, here: string) => {
+    const text = `${what}: snapshot has ${saved}, this host has ${here}`;
+    if (saved !== here) found.push({ fact, snapshot: saved, host: here, text });
   };
-  compare("engine", manifest.engine.name, host.engineName);
-  compare(
-    `${manifest.engine.name} version`,
-    majorMinor(manifest.engine.version),
-    majorMinor(host.engineVersion),
-  );
-  compare("machine type", manifest.machine.type, host.machineType);
-  compare("accelerator", manifest.machine.accelerator, host.accelerator);
-  compare("CPU model", manifest.machine.cpu, host.cpu);
+  const { engine, machine } = manifest;
+  compare("engine", "engine", engine.name, host.engineName);
+  const [savedVersion, hereVersion] = [majorMinor(engine.version), majorMinor(host.engineVersion)];
+  compare("engine_version", `${engine.name} version`, savedVersion, hereVersion);
+  compare("machine_type", "machine type", machine.type, host.machineType);
+  compare("accelerator", "accelerator", machine.accelerator, host.accelerator);
+  compare("cpu", "CPU model", machine.cpu, host.cpu);
   // A machine can have more devices than the saved one, at the end: the restored guest does not see them.
-  const [saved, here] = [manifest.machine.devices, host.devices];
+  const [saved, here] = [machine.devices, host.devices];
   if (saved.some((device, index) => device !== here[index]))
-    compare("devices", saved.join(" "), here.join(" "));
-  compare("agent protocol", String(manifest.agent_protocol), String(host.agentProtocol));
-  const { tsc_khz: savedKhz } = manifest.machine;
+    compare("devices", "devices", saved.join(" "), here.join(" "));
+  compare("agent_protocol", "agent protocol", String(manifest.agent_protocol), String(host.agentProtocol));
+  const { tsc_khz: savedKhz } = machine;
   if (savedKhz > 0 && Math.abs(savedKhz - host.tscKhz) > savedKhz * tscTolerance) {
-    found.push(
-      `TSC frequency: snapshot counts ${savedKhz} kHz, this host ${host.tscKhz} kHz (the guest's clock would drift)`,
-    );
+    const [snapshot, own] = [`${savedKhz} kHz`, `${host.tscKhz} kHz`];
+    const text = `TSC frequency: snapshot counts ${snapshot}, this host ${own} (the guest's clock would drift)`;
+    found.push({ fact: "tsc", snapshot, host: own, text });
   }
   return found;
+}
+
+export function differences(manifest: Manifest, host: Host): string[] {
+  return findDifferences(manifest, host).map(({ text }) => text);
 }
 
 export function requireCompatible(tag: string, manifest: Manifest, host: Host): void {

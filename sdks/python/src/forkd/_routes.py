@@ -15,6 +15,7 @@ routes: Dict[str, Tuple[str, str]] = {
     "listSnapshots": ("GET", "/v1/snapshots"),
     "createSnapshot": ("POST", "/v1/snapshots"),
     "snapshotInfo": ("GET", "/v1/snapshots/{tag}/info"),
+    "snapshotSbom": ("GET", "/v1/snapshots/{tag}/sbom"),
     "removeSnapshot": ("DELETE", "/v1/snapshots/{tag}"),
     "verifySnapshot": ("POST", "/v1/snapshots/{tag}/verify"),
     "packSnapshot": ("POST", "/v1/snapshots/{tag}/pack"),

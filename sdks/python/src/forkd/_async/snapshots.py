@@ -54,6 +54,11 @@ class AsyncSnapshots:
         given = {"tag": tag, "verify": flag(verify)}
         return to_model(SnapshotDetail, await result_of(self._client.call("snapshotInfo", given, timeout)))
 
+    async def sbom(self, tag: str, *, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """Returns the packages that the build found in the guest, as an SPDX 2.3 document."""
+        document: Dict[str, Any] = await result_of(self._client.call("snapshotSbom", {"tag": tag}, timeout))
+        return document
+
     async def build(
         self,
         tag: str,

@@ -55,6 +55,11 @@ class Snapshots:
         given = {"tag": tag, "verify": flag(verify)}
         return to_model(SnapshotDetail, result_of(self._client.call("snapshotInfo", given, timeout)))
 
+    def sbom(self, tag: str, *, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """Returns the packages that the build found in the guest, as an SPDX 2.3 document."""
+        document: Dict[str, Any] = result_of(self._client.call("snapshotSbom", {"tag": tag}, timeout))
+        return document
+
     def build(
         self,
         tag: str,
