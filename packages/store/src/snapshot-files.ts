@@ -1,5 +1,5 @@
 /** The files that a manifest names. */
-import { diskName, fileNames, type Manifest } from "./manifest.ts";
+import { attachmentRoles, diskName, fileNames, type Manifest } from "./manifest.ts";
 
 export type SnapshotFile = {
   /** in the directory of the snapshot */
@@ -10,7 +10,7 @@ export type SnapshotFile = {
   digest: string;
 };
 
-/** From the root file system up: disk layers, memory or layer, device state. */
+/** From the root file system up: disk layers, memory or layer, device state, attachments. */
 export function snapshotFiles({ files }: Pick<Manifest, "files">): SnapshotFile[] {
   const { rootfs, disks, memory, layer, devices } = files;
   const file = (name: string, { bytes, digest }: { bytes: number; digest: string }): SnapshotFile => ({
@@ -25,5 +25,9 @@ export function snapshotFiles({ files }: Pick<Manifest, "files">): SnapshotFile[
     ...(memory ? [file(fileNames.memory, memory)] : []),
     ...(layer ? [file(fileNames.layer, layer)] : []),
     file(fileNames.devices, devices),
+    ...attachmentRoles.flatMap((role) => {
+      const attached = files[role];
+      return attached ? [file(fileNames[role], attached)] : [];
+    }),
   ];
 }

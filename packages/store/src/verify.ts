@@ -10,7 +10,12 @@ import { snapshotDisks, snapshotFile, type StoredSnapshot } from "./snapshot.ts"
 import { corrupt } from "./snapshot-errors.ts";
 import { stampOf, type VerifiedFiles } from "./stamp.ts";
 
-export type VerifyOptions = { always?: boolean; signal?: AbortSignal | undefined };
+export type VerifyOptions = {
+  always?: boolean;
+  /** also what describes the snapshot; implied by `always` */
+  attachments?: boolean;
+  signal?: AbortSignal | undefined;
+};
 
 /** Checks all files of the chain's first snapshot and the memory files of its ancestors. */
 export async function verifyChain(
@@ -29,7 +34,7 @@ export async function verifyChain(
   await verifyFile(head, head, snapshotFile(head, "rootfs"), rootfs, verified, options);
   for (const owner of chain) await verifyMemory(head, owner, verified, options);
   // No restore reads them, so that a damaged one does not keep a snapshot from being forked.
-  if (options.always !== true) return;
+  if (options.always !== true && options.attachments !== true) return;
   for (const role of attachmentRoles) {
     const expected = head.manifest.files[role];
     if (expected) await verifyFile(head, head, snapshotFile(head, role), expected, verified, options);

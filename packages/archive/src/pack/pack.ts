@@ -145,7 +145,7 @@ async function verifyAll(
   const { signal, onProgress } = options;
   for (const [index, each] of stored.entries()) {
     onProgress?.({ phase: "verify", doneBytes: index, totalBytes: stored.length });
-    await store.verify(each, { signal });
+    await store.verify(each, { signal, attachments: true });
   }
 }
 

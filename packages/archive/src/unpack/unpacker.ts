@@ -119,6 +119,13 @@ export class Unpacker implements AsyncDisposable {
     return this.#parts.oci.digest;
   }
 
+  /** The manifest of the snapshot that was packed: the top of its chain. */
+  get manifest(): Manifest {
+    const top = this.#parts.config.snapshots.at(-1);
+    if (!top) throw new Error("The chain is empty");
+    return top.manifest;
+  }
+
   get annotations(): Readonly<Record<string, string>> {
     return this.#parts.oci.annotations;
   }

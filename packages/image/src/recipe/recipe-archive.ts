@@ -92,7 +92,12 @@ async function namedPaths(dir: string, parsed: ParsedRecipe): Promise<string[]> 
     ...("copy" in step && step.copy ? [step.copy.from] : []),
     ...[...(step.pip ?? []), ...(step.npm ?? [])].filter((each) => each.startsWith("./")),
   ]);
-  return [...files.map(({ from }) => from), ...warmups, ...(dockerfile === undefined ? [] : [dockerfile]), ...inSteps];
+  return [
+    ...files.map(({ from }) => from),
+    ...warmups,
+    ...(dockerfile === undefined ? [] : [dockerfile]),
+    ...inSteps,
+  ];
 }
 
 async function dockerfileSteps(path: string): Promise<WrittenStep[]> {
