@@ -33,7 +33,10 @@ const extracted = fileURLToPath(
 const startMs = 60_000;
 
 /** Stops with the test. Its files are removed. */
-export async function startRegistry(t: Pick<TestContext, "after">, facts: RegistryFacts = {}): Promise<TestRegistry> {
+export async function startRegistry(
+  t: Pick<TestContext, "after">,
+  facts: RegistryFacts = {},
+): Promise<TestRegistry> {
   const directory = await temporaryDirectory(t);
   if (facts.tls) makeCertificate(directory);
   if (facts.password !== undefined) {
