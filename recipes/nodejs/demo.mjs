@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 // In a checkout the package need not be installed.
 const { connect, Sandbox } = await import("forkd").catch(() => import("../../packages/sdk/dist/src/node.js"));
 
+const tag = process.env.FORKD_DEMO_TAG ?? "nodejs";
 const forks = 4;
 const timed = async (work) => {
   const began = performance.now();
@@ -21,7 +22,7 @@ const value = async (sandbox, code) => {
 
 const forkd = await connect();
 const vary = Array.from({ length: forks }, (_, index) => ({ values: { text: `fork ${index}` } }));
-const [children, forkMs] = await timed(() => forkd.fork("nodejs", forks, { vary, ttlMs: 600_000 }));
+const [children, forkMs] = await timed(() => forkd.fork(tag, forks, { vary, ttlMs: 600_000 }));
 const sandboxes = children.filter((child) => child instanceof Sandbox);
 try {
   assert.equal(sandboxes.length, forks, JSON.stringify(children));

@@ -2,6 +2,7 @@
 """One PostgreSQL server per test, each a fork. Needs the snapshot: forkd build postgres-fixture"""
 
 import json
+import os
 import pathlib
 import socket
 import struct
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "sdks/python/src"))
 from forkd import Forkd, ForkError
 
+tag = os.environ.get("FORKD_DEMO_TAG", "postgres-fixture")
 tests = [
     "INSERT INTO customers (name) SELECT 'new ' || n FROM generate_series(1, 7) AS n",
     "DELETE FROM customers WHERE id <= 10",
@@ -88,9 +90,9 @@ class Postgres:
 
 
 def in_a_fork(forkd, sql):
-    """A server of its own for one test: from the request for it to the result of the test."""
+    """Its own server for one test: from the request for it to the result of the test."""
     began = time.monotonic()
-    with forkd.create("postgres-fixture", ttl=1800) as sandbox:
+    with forkd.create(tag, ttl=1800) as sandbox:
         forked_secs = time.monotonic() - began
         result = sandbox.eval(run_test.format(sql=sql), timeout=300).result_json
         return result, forked_secs, time.monotonic() - began
@@ -98,7 +100,7 @@ def in_a_fork(forkd, sql):
 
 def in_a_new_cluster(forkd):
     """The usual way, in the same kind of machine: initdb, start, load the schema, start for the test."""
-    with forkd.create("postgres-fixture", ttl=1800) as sandbox:
+    with forkd.create(tag, ttl=1800) as sandbox:
         began = time.monotonic()
         place = "/var/lib/postgresql/another"
         sandbox.commands.run(["/opt/fixture/make-cluster.sh", place, "5433"], timeout=900, check=True)
@@ -127,7 +129,7 @@ with Forkd() as forkd:
     print(f"{len(tests)} tests changed {len(tests)} servers; each began with 100 customers and 5000 orders")
 
     # Two at the same time: one deletes everything, the other does not see it. From this host, over the port.
-    two = forkd.fork("postgres-fixture", 2, ttl=1800)
+    two = forkd.fork(tag, 2, ttl=1800)
     assert not any(isinstance(child, ForkError) for child in two), two
     try:
         with two[0].ports.connect(5432) as one, two[1].ports.connect(5432) as other:

@@ -5,7 +5,7 @@ import psycopg2
 
 
 def connect():
-    """A new connection: the server gives it a process with random numbers of its own."""
+    """A new connection: the server starts a process for it, with its own seeds."""
     return psycopg2.connect(host="127.0.0.1", user="postgres", dbname="app")
 
 

@@ -2,6 +2,7 @@
 """Ten forks estimate pi, each with its own seed. Needs the snapshot: forkd build python-numpy"""
 
 import json
+import os
 import pathlib
 import sys
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "sdks/python/src"))
 from forkd import Forkd, ForkError
 
+tag = os.environ.get("FORKD_DEMO_TAG", "python-numpy")
 forks = 10
 estimate = """
 import json
@@ -32,7 +34,7 @@ def timed(work):
 
 with Forkd() as forkd, ThreadPoolExecutor(forks) as pool:
     children, fork_secs = timed(
-        lambda: forkd.fork("python-numpy", forks, ttl=600, vary=[{"values": {"seed": seed}} for seed in range(forks)])
+        lambda: forkd.fork(tag, forks, ttl=600, vary=[{"values": {"seed": seed}} for seed in range(forks)])
     )
     failed = [child for child in children if isinstance(child, ForkError)]
     assert not failed, failed
