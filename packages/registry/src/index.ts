@@ -16,3 +16,4 @@ export type { Credentials, FindCredentials } from "./credentials/credentials.ts"
 export type { TransferOptions } from "./place.ts";
 export type { UploadSource } from "./blobs/upload.ts";
 export { RegistryTrouble } from "./errors.ts";
+export { parseFileUrl, readFileAt, shownUrl, writeFileAt } from "./file.ts";

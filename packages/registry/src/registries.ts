@@ -48,6 +48,17 @@ export class Registries implements Disposable {
     return new Repository({ name: repository, origin, mirrors, retries: this.retries });
   }
 
+  /** The server of a file. It gets no credentials. */
+  site(url: URL): RegistryHost {
+    return new RegistryHost({
+      name: url.origin,
+      transport: this.#transport,
+      credentials: undefined,
+      plainHttp: this.#options.plainHttp ?? false,
+      silenceMs: this.#options.silenceMs ?? defaultSilenceMs,
+    });
+  }
+
   /** Credentials may be for one repository, so a host with a repository has its own tokens. */
   #hostOf(name: string, repository = ""): RegistryHost {
     const key = `${name}/${repository}`;
