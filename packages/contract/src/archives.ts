@@ -6,7 +6,7 @@ import { noAnswer, queryFlag, route } from "./route.ts";
 import { snapshotSchema } from "./snapshots.ts";
 
 export const archiveLevels = { least: 1, most: 19, default: 6 } as const;
-const levelSchema = z
+export const levelSchema = z
   .int()
   .min(archiveLevels.least)
   .max(archiveLevels.most)

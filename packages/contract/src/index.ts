@@ -54,6 +54,17 @@ export type {
   VerifyReport,
   VerifyRequest,
 } from "./verify.ts";
+export type {
+  PullEvent,
+  PullRequest,
+  PullResult,
+  PushEvent,
+  PushRequest,
+  PushResult,
+  RegistryAuth,
+  SearchRequest,
+  SearchResult,
+} from "./hub.ts";
 export { limitNames, limitsSchema, askedLimitsSchema, onTimeoutSchema } from "./limits.ts";
 export type { AskedLimits, LimitName, Limits, NotEnforced, OnTimeout, WithLimits } from "./limits.ts";
 export type { BranchRequest, BranchResult } from "./branches.ts";

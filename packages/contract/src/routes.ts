@@ -6,6 +6,7 @@ import { evalRoutes } from "./eval.ts";
 import { eventRoutes } from "./events.ts";
 import { execRoutes } from "./exec.ts";
 import { fileRoutes } from "./files.ts";
+import { hubRoutes } from "./hub.ts";
 import { keyRoutes } from "./keys.ts";
 import { networkRoutes } from "./network.ts";
 import { poolRoutes } from "./pool.ts";
@@ -28,6 +29,7 @@ export const routes = {
   ...sandboxRoutes,
   ...branchRoutes,
   ...lineageRoutes,
+  ...hubRoutes,
   ...workspaceRoutes,
   ...settingRoutes,
   ...keyRoutes,

@@ -14,6 +14,7 @@ import {
 import { guestDeadlinesOf, vmmDeadlinesOf, type GuestDeadlines, type VmmDeadlines } from "@forkd/machine";
 import { maxChainDepth } from "@forkd/store";
 import { z } from "zod";
+import { hubSettings } from "./hub-settings.ts";
 import { isolationSettings } from "./isolation-settings.ts";
 import {
   count,
@@ -194,6 +195,7 @@ export const runtimeSettings = {
       group === "own" ? {} : { machinesGroup: group },
   }),
   ...isolationSettings,
+  ...hubSettings,
   default_memory_limit_mib: setting({
     schema: limitOrNone("memory_mib", 1 << 24),
     default: 0,

@@ -31,6 +31,7 @@ import type { ReadyChild } from "./launch/prepared.ts";
 import { makeReady } from "./launch/ready-child.ts";
 import { ReadyPool } from "./launch/ready-pool.ts";
 import { consoleGuardMs, cutConsoles } from "./observe/console-size.ts";
+import { SentBlobs } from "./hub/sent-blobs.ts";
 import { Network } from "./network/network.ts";
 import { EventBus } from "./observe/events.ts";
 import { RuntimeMetrics } from "./observe/metrics.ts";
@@ -197,6 +198,7 @@ export function createRuntime({
     blobs: new BlobCache(join(config.dataDir, "cache", "blobs"), {
       maxBytes: config.blobCacheMib * 1024 * 1024,
     }),
+    sentBlobs: new SentBlobs(join(config.dataDir, "cache", "sent-blobs.json"), log),
     registry,
     activity: new Activity((sandbox) => void expire(runtime, sandbox, "idle")),
     ports: new GuestPorts(config.maxPortConnections),

@@ -1,6 +1,6 @@
 /** What operations work on. createRuntime() builds it; functions take the part of it that they use. */
-import type { BlobCache } from "@forkd/archive";
 import type { CachedValue, FairSemaphore, Logger } from "@forkd/base";
+import type { BlobCache } from "@forkd/archive";
 import type { AcceleratorChoice, Cgroups, Engine } from "@forkd/machine";
 import type { NetworkLogEntry } from "@forkd/contract";
 import type { Store } from "@forkd/store";
@@ -12,6 +12,7 @@ import type { Finding } from "./doctor/finding.ts";
 import type { GuestBytes } from "./guest/guest-bytes.ts";
 import type { TrustList } from "./hub/trust/trust-list.ts";
 import type { ReadyPool } from "./launch/ready-pool.ts";
+import type { SentBlobs } from "./hub/sent-blobs.ts";
 import type { Network } from "./network/network.ts";
 import type { EventBus } from "./observe/events.ts";
 import type { RuntimeMetrics } from "./observe/metrics.ts";
@@ -52,6 +53,8 @@ export type Runtime = AsyncDisposable & {
   readonly trust: TrustList;
   /** compressed parts of snapshots */
   readonly blobs: BlobCache;
+  /** where blobs were sent */
+  readonly sentBlobs: SentBlobs;
 
   // sandboxes
   readonly registry: Registry;

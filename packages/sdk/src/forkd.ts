@@ -6,6 +6,7 @@ import type { AnswerOf } from "./convert/types.ts";
 import type { ForkError } from "./errors.ts";
 import { followEvents, type EventOptions } from "./events.ts";
 import { fork, forkOne } from "./fork.ts";
+import { Hub } from "./hub.ts";
 import { Keys } from "./keys.ts";
 import { Network } from "./network.ts";
 import type { ForkOptions, SandboxOptions } from "./sandbox-options.ts";
@@ -48,6 +49,8 @@ export class Forkd {
   readonly pool: ReadyPool;
   /** Pins keys of publishers, whose signatures a pull asks for. */
   readonly trust: TrustList;
+  /** Sends snapshots to registries and fetches them. */
+  readonly hub: Hub;
   readonly #client: Client;
 
   /** Makes a client that sends its requests with this transport. */
@@ -62,6 +65,7 @@ export class Forkd {
     this.keys = new Keys(this.#client);
     this.secrets = new Secrets(this.#client);
     this.network = new Network(this.#client);
+    this.hub = new Hub(this.#client);
     this.pool = new ReadyPool(this.#client);
     this.trust = new TrustList(this.#client);
   }

@@ -36,6 +36,14 @@ export type HazardResult = Camel<wire.HazardResult>;
 export type Verification = Camel<wire.Verification>;
 /** The result of a verification. */
 export type VerifyReport = Camel<wire.VerifyReport>;
+/** Progress of a push or a pull. */
+export type TransferProgress = Extract<Camel<wire.PushEvent>, { type: "progress" }>;
+/** What a push sent. */
+export type PushResult = Camel<wire.PushResult>;
+/** What a pull fetched. */
+export type PullResult = Camel<wire.PullResult>;
+/** The snapshots of a registry. */
+export type SearchResult = Camel<wire.SearchResult>;
 /** The lineage of snapshots and sandboxes. */
 export type Tree = Camel<wire.Tree>;
 /** What a garbage collection removed. */

@@ -2,6 +2,7 @@
 
 /** Names of fields whose value has keys of the user: a client does not rename what is in them. */
 export const opaqueFields = [
+  "annotations",
   "chart",
   "data",
   "details",
@@ -142,6 +143,26 @@ export const requestFields = {
     images: "plain",
     older_than_secs: "whole_secs",
     keep_last: "plain",
+  },
+  push: {
+    tag: "plain",
+    reference: "plain",
+    level: "plain",
+    auth: { username: "plain", password: "plain", identity_token: "plain", registry_token: "plain" },
+    plain_http: "plain",
+  },
+  pull: {
+    reference: "plain",
+    tag: "plain",
+    force: "plain",
+    auth: { username: "plain", password: "plain", identity_token: "plain", registry_token: "plain" },
+    plain_http: "plain",
+  },
+  searchHub: {
+    registry: "plain",
+    text: "plain",
+    auth: { username: "plain", password: "plain", identity_token: "plain", registry_token: "plain" },
+    plain_http: "plain",
   },
   listWorkspaces: {
     limit: "plain",

@@ -7,6 +7,7 @@ import { buildHandlers } from "./build.ts";
 import { configHandlers } from "./config.ts";
 import type { Daemon } from "./daemon.ts";
 import { execHandlers } from "./exec.ts";
+import { hubHandlers } from "./hub.ts";
 import { keyHandlers } from "./keys.ts";
 import { listHandlers } from "./lists.ts";
 import { operationHandlers, type DecidingHandlers } from "./operations.ts";
@@ -22,6 +23,7 @@ export function allHandlers(daemon: Daemon): Handlers {
     ...buildHandlers(daemon),
     ...verifyHandlers(daemon),
     ...archiveHandlers(daemon),
+    ...hubHandlers(daemon),
     ...listHandlers(daemon),
     ...execHandlers(daemon),
     ...portHandlers(daemon),

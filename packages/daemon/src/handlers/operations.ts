@@ -48,6 +48,7 @@ import {
   resume,
   resumeWorkspace,
   rewind,
+  searchHub,
   serviceLogs,
   setNetwork,
   setPool,
@@ -89,6 +90,7 @@ export const operations = {
   compact,
   tree,
   gc,
+  searchHub,
 
   fork,
   killAll,

@@ -1,0 +1,26 @@
+/** Where a snapshot is shared: a reference of a registry, or the URL of an archive. */
+import { advice, AppError } from "@forkd/contract";
+import { parseFileUrl, parseReference, type Reference } from "@forkd/registry";
+
+type HubTarget =
+  { readonly kind: "registry"; readonly reference: Reference } | { readonly kind: "url"; readonly url: URL };
+
+/** A name without a host is in the registry of the setting. It is never taken for one of Docker Hub. */
+export function targetOf(
+  text: string,
+  { hubRegistry, plainHttp }: { hubRegistry: string | undefined; plainHttp: boolean },
+): HubTarget {
+  if (/^https?:\/\//i.test(text)) return { kind: "url", url: parseFileUrl(text, { plainHttp }) };
+  if (hasHost(text)) return { kind: "registry", reference: parseReference(text) };
+  if (hubRegistry !== undefined)
+    return { kind: "registry", reference: parseReference(`${hubRegistry}/${text}`) };
+  throw new AppError("invalid_request", `"${text}" names no registry`, {
+    details: { field: "reference", value: text },
+    remedy: advice("Write HOST/REPOSITORY:TAG, or set hub_registry to the registry of names without a host."),
+  });
+}
+
+function hasHost(text: string): boolean {
+  const [first = "", ...rest] = text.split("/");
+  return rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
+}
