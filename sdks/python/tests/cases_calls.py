@@ -27,6 +27,21 @@ from forkd import (
 )
 from host import SANDBOX, SOON, Host, info
 
+SNAPSHOT = {
+    "tag": "python",
+    "dir": "/s/python",
+    "created_at_unix": 1794812339.887,
+    "status": "ready",
+    "bootable": True,
+    "memory_mib": 512,
+    "vcpus": 1,
+    "accelerator": "tcg",
+    "languages": [],
+    "physical_bytes": 1,
+    "own_bytes": 1,
+    "total_bytes": 1,
+}
+
 
 class Calls(unittest.IsolatedAsyncioTestCase):
     async def test_create_sends_the_fields_of_the_wire_and_converts_the_answer(self) -> None:
@@ -88,6 +103,44 @@ class Calls(unittest.IsolatedAsyncioTestCase):
             await forkd.pool.set("py", None)
             self.assertEqual((await forkd.pool.get()).used_mib, 30)
             self.assertEqual([asked.json for asked in host.asked[:2]], [{"ready": 1}, {"ready": None}])
+
+    async def test_a_push_and_a_pull_report_progress_and_their_result(self) -> None:
+        progress = {"type": "progress", "step": "send", "message": "sending", "done_bytes": 5, "elapsed_ms": 1500}
+        pushed = {"tag": "py", "reference": "r/x:v1", "total_bytes": 9, "moved_bytes": 5, "duration_ms": 2000}
+        chain = [{"tag": "base", "existed": True}, {"tag": "py", "existed": False}]
+        pulled = {"reference": "r/x:v1", "digest": "sha256:0", "snapshots": chain, "moved_bytes": 5}
+        pulled = {**pulled, "duration_ms": 10, "snapshot": SNAPSHOT}
+        answers = {
+            "/v1/hub/push": [progress, {"type": "pushed", "push": pushed}],
+            "/v1/hub/pull": [progress, {"type": "pulled", "pull": pulled}],
+        }
+
+        def answer(asked, reply):
+            reply.begin()
+            for line in answers[asked.path]:
+                reply.line(line)
+            reply.end()
+
+        seen = []
+        with Host(answer) as host:
+            forkd = AsyncForkd(socket=host.socket)
+            auth = {"username": "me", "password": "p"}
+            sent = await forkd.hub.push("py", "r/x:v1", auth=auth, on_progress=seen.append)
+            self.assertEqual((sent.moved_bytes, sent.duration_secs, sent.digest), (5, 2.0, None))
+            self.assertEqual([(each.step, each.elapsed_secs, each.done_bytes) for each in seen], [("send", 1.5, 5)])
+            got = await forkd.hub.pull("r/x:v1", force=True)
+            self.assertEqual([each.existed for each in got.snapshots], [True, False])
+            self.assertEqual(got.snapshot.tag, "python")
+            self.assertEqual(host.asked[0].json, {"tag": "py", "reference": "r/x:v1", "auth": auth})
+            self.assertEqual(host.asked[1].json, {"reference": "r/x:v1", "force": True})
+
+    async def test_a_search_lists_the_snapshots_of_a_registry(self) -> None:
+        found = {"reference": "r/x:v1", "digest": "sha256:0", "total_bytes": 9, "annotations": {"a_ms": "1"}}
+        answer = {"registry": "r", "found": [found], "truncated": False}
+        with Host(lambda asked, reply: reply.json(answer)) as host:
+            result = await AsyncForkd(socket=host.socket).hub.search("r", text="x")
+            self.assertEqual(result.found[0].annotations, {"a_ms": "1"})
+            self.assertEqual(host.asked[0].json, {"registry": "r", "text": "x"})
 
     async def test_unknown_arguments_are_type_errors(self) -> None:
         forkd = AsyncForkd(socket="/nowhere")

@@ -13,7 +13,7 @@ import unittest
 from typing import Any, Dict, Iterator, Tuple, Type
 
 import forkd
-from forkd import models, reports
+from forkd import hub, models, reports
 from forkd._convert import Model, wire_keys
 from forkd._remedies import known_actions
 from forkd.errors import _retryable, error_classes
@@ -62,6 +62,8 @@ _places: Dict[Type[Model], Tuple[str, str]] = {
     reports.GcReport: ("gc", ""),
     reports.CleanupReport: ("cleanup", ""),
     reports.ShutdownResult: ("shutdown", ""),
+    hub.SearchResult: ("searchHub", ""),
+    hub.FoundSnapshot: ("searchHub", "found"),
 }
 #: Fields that the objects of this SDK have instead.
 _elsewhere = {reports.BranchInfo: {"children"}}

@@ -12,6 +12,7 @@ from ._async.access import AsyncKeys, AsyncPool, AsyncSecrets, AsyncTrust
 from ._async.commands import AsyncCommands, AsyncPty
 from ._async.daemon import AsyncForkd, AsyncSandboxes
 from ._async.files import AsyncFiles
+from ._async.hub import AsyncHub
 from ._async.machine import UNCHANGED, AsyncContexts
 from ._async.network import AsyncNetwork, AsyncPorts, AsyncPresets, AsyncSandboxNetwork
 from ._async.sandbox import AsyncBranch, AsyncSandbox
@@ -29,6 +30,7 @@ from ._sync.access import Keys, Pool, Secrets, Trust
 from ._sync.commands import Commands, Pty
 from ._sync.daemon import Forkd, Sandboxes
 from ._sync.files import Files
+from ._sync.hub import Hub
 from ._sync.machine import Contexts
 from ._sync.network import Network, Ports, Presets, SandboxNetwork
 from ._sync.sandbox import Branch, Sandbox
@@ -50,10 +52,12 @@ from .errors import (
     InternalError,
     InvalidRequestError,
     NotFoundError,
+    RegistryError,
     TimeoutError,
     UnsupportedError,
 )
 from .events import CommandEvent, Displayed, EvalEvent, Evaluated, Exited, Output, Started
+from .hub import FoundSnapshot, PulledSnapshot, PullResult, PushResult, SearchResult, TransferProgress
 from .models import (
     CommandInfo,
     CommandResult,
@@ -111,6 +115,7 @@ __all__ = [
     "AsyncEventStream",
     "AsyncFiles",
     "AsyncForkd",
+    "AsyncHub",
     "AsyncKeys",
     "AsyncLineStream",
     "AsyncNetwork",
@@ -163,8 +168,10 @@ __all__ = [
     "ForkError",
     "Forkd",
     "ForkdError",
+    "FoundSnapshot",
     "GcReport",
     "GuestError",
+    "Hub",
     "InternalError",
     "InvalidRequestError",
     "KeyInfo",
@@ -187,12 +194,17 @@ __all__ = [
     "PresetInfo",
     "Presets",
     "Pty",
+    "PullResult",
+    "PulledSnapshot",
+    "PushResult",
+    "RegistryError",
     "RemovedSnapshots",
     "Sandbox",
     "SandboxInfo",
     "SandboxNetwork",
     "SandboxStats",
     "Sandboxes",
+    "SearchResult",
     "SecretInfo",
     "Secrets",
     "ServiceInfo",
@@ -204,6 +216,7 @@ __all__ = [
     "Stats",
     "Status",
     "TimeoutError",
+    "TransferProgress",
     "Tree",
     "Trust",
     "TrustEntry",

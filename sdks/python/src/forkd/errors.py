@@ -93,6 +93,10 @@ class GuestError(ForkdError):
     """The guest, its agent, its interpreter or its machine failed or refused."""
 
 
+class RegistryError(ForkdError):
+    """A registry does not answer, breaks its protocol, denies access, or has something that is damaged."""
+
+
 class UnsupportedError(ForkdError):
     """This host, daemon or client cannot do it."""
 
@@ -172,13 +176,16 @@ error_classes: Dict[str, Type[ForkdError]] = {
     "invalid_recipe": InvalidRequestError,
     "invalid_image": InvalidRequestError,
     "invalid_signing_key": InvalidRequestError,
+    "invalid_archive": InvalidRequestError,
     "unauthenticated": AuthenticationError,
     "forbidden": AuthenticationError,
+    "registry_denied": RegistryError,
     "not_found": NotFoundError,
     "sandbox_not_found": NotFoundError,
     "snapshot_not_found": NotFoundError,
     "workspace_not_found": NotFoundError,
     "exec_not_found": NotFoundError,
+    "artifact_not_found": NotFoundError,
     "secret_not_found": NotFoundError,
     "key_not_found": NotFoundError,
     "file_not_found": NotFoundError,
@@ -216,6 +223,9 @@ error_classes: Dict[str, Type[ForkdError]] = {
     "kernel_failed": GuestError,
     "port_refused": GuestError,
     "port_failed": GuestError,
+    "registry_unreachable": RegistryError,
+    "registry_failed": RegistryError,
+    "artifact_corrupt": RegistryError,
     "host_not_ready": UnsupportedError,
     "daemon_stopping": DaemonUnreachableError,
     "daemon_unreachable": DaemonUnreachableError,
@@ -225,7 +235,7 @@ error_classes: Dict[str, Type[ForkdError]] = {
 
 _retryable = frozenset(
     "wrong_state snapshot_writing workspace_not_saved capacity_exhausted rate_limited cancelled"
-    " agent_unreachable engine_failed kernel_failed port_refused daemon_stopping daemon_unreachable"
+    " agent_unreachable engine_failed kernel_failed port_refused registry_unreachable daemon_stopping daemon_unreachable"
     " deadline_exceeded disk_full".split()
 )
 

@@ -14,6 +14,7 @@ from ..errors import ForkError
 from ..reports import CleanupReport, DoctorReport, GcReport, ShutdownResult, Stats, Status, Tree, Version
 from ._flavour import FlavourIo, Opening, opening, result_of
 from .access import AsyncKeys, AsyncPool, AsyncSecrets, AsyncTrust
+from .hub import AsyncHub
 from .network import AsyncNetwork
 from .sandbox import AsyncSandbox, to_children
 from .snapshots import AsyncSnapshots
@@ -50,6 +51,8 @@ class AsyncForkd:
     pool: AsyncPool
     #: Pins keys of publishers, whose signatures a pull asks for.
     trust: AsyncTrust
+    #: Sends snapshots to registries and fetches them.
+    hub: AsyncHub
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class AsyncForkd:
         self.network = AsyncNetwork(self._client)
         self.pool = AsyncPool(self._client)
         self.trust = AsyncTrust(self._client)
+        self.hub = AsyncHub(self._client)
 
     def create(
         self,

@@ -15,6 +15,7 @@ from ..errors import ForkError
 from ..reports import CleanupReport, DoctorReport, GcReport, ShutdownResult, Stats, Status, Tree, Version
 from ._flavour import FlavourIo, opening, result_of
 from .access import Keys, Pool, Secrets, Trust
+from .hub import Hub
 from .network import Network
 from .sandbox import Sandbox, to_children
 from .snapshots import Snapshots
@@ -51,6 +52,8 @@ class Forkd:
     pool: Pool
     #: Pins keys of publishers, whose signatures a pull asks for.
     trust: Trust
+    #: Sends snapshots to registries and fetches them.
+    hub: Hub
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Forkd:
         self.network = Network(self._client)
         self.pool = Pool(self._client)
         self.trust = Trust(self._client)
+        self.hub = Hub(self._client)
 
     def create(
         self,
