@@ -129,6 +129,22 @@ export const verbs: readonly Verb[] = [
     load: () => import("./commands/compact.ts"),
   },
   {
+    name: "push",
+    summary: "Send a snapshot to a registry",
+    completes: "tags",
+    load: () => import("./commands/push.ts"),
+  },
+  {
+    name: "pull",
+    summary: "Fetch a snapshot from a registry",
+    load: () => import("./commands/pull.ts"),
+  },
+  {
+    name: "search",
+    summary: "List the snapshots of a registry",
+    load: () => import("./commands/search.ts"),
+  },
+  {
     name: "login",
     summary: "Log in to a registry of snapshots",
     load: () => import("./commands/login.ts"),

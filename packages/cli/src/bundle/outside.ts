@@ -11,7 +11,10 @@ export const outsideVerbs: Readonly<Record<string, string | undefined>> = {
   logout: "logout",
   logs: "--daemon",
   mcp: "mcp",
+  pull: "pull",
+  push: "push",
   quickstart: "quickstart",
+  search: "search",
   serve: "serve",
   __complete: undefined,
 };

@@ -1,17 +1,17 @@
 /** Credentials of registries, where Docker and Podman keep them, and whether a registry accepts them. */
+import type { Forkd, RegistryAuth } from "@forkd/sdk";
 import {
   checkAccess,
   dropCredentials,
   findCredentials,
   keepCredentials,
-  parseReference,
   parseRegistry,
   Registries,
 } from "@forkd/registry";
 
-export { dropCredentials, findCredentials, keepCredentials, parseReference, parseRegistry };
+export { dropCredentials, keepCredentials, parseRegistry };
 
-export type Login = {
+type Login = {
   readonly registry: string;
   readonly username: string;
   readonly password: string;
@@ -25,4 +25,26 @@ export async function checkLogin(login: Login, signal: AbortSignal): Promise<boo
   const credentials = () => Promise.resolve({ username, password });
   using registries = new Registries({ credentials, plainHttp, caFile });
   return await checkAccess(registries, registry, signal);
+}
+
+/**
+ * The credentials of this user for the registry of a reference. A reference without a host is in the registry of
+ * the daemon's setting; a URL needs none.
+ */
+export async function authFor(
+  forkd: Forkd,
+  reference: string | undefined,
+  signal: AbortSignal,
+): Promise<RegistryAuth | undefined> {
+  if (reference?.includes("://")) return undefined;
+  const [host = "", ...path] = reference?.split("/") ?? [];
+  const hasHost = /[.:]/.test(host) && (path.length > 0 || reference === host);
+  if (!hasHost && host !== "localhost") {
+    const { settings } = await forkd.config({ signal });
+    const place = settings.find(({ name }) => name === "hub_registry")?.value;
+    if (typeof place !== "string" || place === "none") return undefined;
+    return await authFor(forkd, reference === undefined ? `${place}/` : `${place}/${reference}`, signal);
+  }
+  const repository = path.join("/").replace(/[:@].*$/s, "");
+  return await findCredentials(parseRegistry(host), repository === "" ? undefined : repository, signal);
 }
