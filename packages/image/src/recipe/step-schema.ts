@@ -17,7 +17,7 @@ function isLocal(text: string): boolean {
 /** PEP 508 without URLs: they would be fetched from anywhere. */
 const requirement =
   /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\s*\[[A-Za-z0-9._, -]*\])?\s*((===|==|~=|!=|<=|>=|<|>)[^;@]*)?(;[^;]*)?$/;
-const npmPackage = /^(@[a-z0-9~-][a-z0-9._~-]*\/)?[a-z0-9~-][a-z0-9._~-]*(@[A-Za-z0-9.^~<>=|* +-]+)?$/;
+const npmPackage = /^(@[a-z0-9~][a-z0-9._~-]*\/)?[a-z0-9~][a-z0-9._~-]*(@[A-Za-z0-9.^~<>=|* +-]+)?$/;
 
 const pipPackage = line
   .max(500)

@@ -10,8 +10,8 @@ const wrong: [string, unknown, RegExp][] = [
   ["version 2", { version: 2 }, /version: must be 1$/],
   [
     "unknown key",
-    { version: 1, pip: [] },
-    /unknown key "pip"\. Known keys: version, description, base, files/,
+    { version: 1, gem: [] },
+    /unknown key "gem"\. Known keys: version, description, base, from, apt, pip, npm, files/,
   ],
   [
     "misspelt keys",

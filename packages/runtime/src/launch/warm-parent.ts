@@ -6,10 +6,11 @@ import { randomBytes } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { advice, AppError, errorMessage, type Language } from "@forkd/contract";
-import { makeDirectory, writeFile as writeGuestFile, type AgentClient, type Machine } from "@forkd/machine";
+import { writeFile as writeGuestFile, type AgentClient, type Machine } from "@forkd/machine";
 import type { RuntimeConfig } from "../config.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { orDeath } from "./boot-parent.ts";
+import { makeWorkdir } from "./make-workdir.ts";
 import { runInGuest } from "./run-in-guest.ts";
 import { Services, type ServiceSpec } from "./services.ts";
 import { commandName, outputTail, startFailure, stepFailure } from "./step-output.ts";
@@ -85,7 +86,7 @@ export async function warm(parent: RunningParent): Promise<void> {
 
 async function startAll(parent: RunningParent, services: Services): Promise<void> {
   const { agent, plan, onProgress } = parent;
-  if (plan.workdir !== undefined) await makeDirectory(agent, plan.workdir, { recursive: true, mode: 0o755 });
+  await makeWorkdir(agent, plan.workdir);
   for (const argv of plan.run) {
     onProgress("run", argv.join(" "));
     const where = { cwd: plan.workdir, user: plan.user };

@@ -1,7 +1,7 @@
 /** One step of a recipe in a running guest: a command, files, or packages that the host has downloaded. */
 import { advice, AppError } from "@forkd/contract";
 import { packFiles } from "@forkd/image";
-import { makeDirectory } from "@forkd/machine";
+import { makeWorkdir } from "../make-workdir.ts";
 import { runInGuest } from "../run-in-guest.ts";
 import { startFailure, stepFailure } from "../step-output.ts";
 import { installDebian, installNode, installPython } from "./install-packages.ts";
@@ -31,7 +31,7 @@ export async function runStep(guest: StepGuest): Promise<void> {
 async function runCommand(guest: StepGuest, argv: readonly string[]): Promise<void> {
   const { agent, trust, report } = guest;
   const { env, user, workdir } = guest.step.state;
-  if (workdir !== undefined) await makeDirectory(agent, workdir, { recursive: true, mode: 0o755 });
+  await makeWorkdir(agent, workdir);
   const where = { cwd: workdir, user };
   const command = { argv, env: { ...trust, ...env }, timeoutMs: runTimeoutMs, onLine: report, ...where };
   const result = await runInGuest(agent, command).catch((error: unknown): never => {
