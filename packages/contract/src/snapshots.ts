@@ -109,7 +109,7 @@ export const createSnapshotSchema = z
       .optional(),
     /** replace a snapshot that has this tag */
     force: z.boolean().default(false),
-    /** make the root file system of the recipe again, with the current Debian packages */
+    /** make the root file system and the steps of the recipe again, with the current packages */
     no_cache: z.boolean().optional(),
     boot_wait_secs: z
       .int()

@@ -63,7 +63,7 @@ export type BuildRequest = {
   languages?: Partial<Record<Language, { warmup?: string | undefined }>> | undefined;
   /** Replaces a snapshot that has this tag; default: false. */
   force?: boolean | undefined;
-  /** Makes the root file system of the recipe again; default: false. */
+  /** Makes the root file system and the steps of the recipe again; default: false. */
   noCache?: boolean | undefined;
   /** Longest wait for the agent of the guest in ms, rounded up to seconds; default: 60000. */
   bootWaitMs?: number | undefined;

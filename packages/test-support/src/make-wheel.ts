@@ -2,7 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 
-export type WheelFacts = { name: string; version: string; requires?: readonly string[] };
+type WheelFacts = { name: string; version: string; requires?: readonly string[] };
 
 const script = `
 import sys, zipfile

@@ -83,7 +83,7 @@ test("a build runs each step in its own boot of the guest, and a second build on
   const last = "RUN cat one > two; ls /tmp | wc -l >> two; ! pidof sleep";
   const path = await recipe("stepped", base, files(last));
   const first = await build("stepped", path);
-  assert.deepEqual(first, ["step 3/5 COPY main.sh .", `step 4/5 ${dockerfile[3]}`, `step 5/5 ${last}`]);
+  assert.deepEqual(first, ["step 3/5 COPY main.sh main.sh", `step 4/5 ${dockerfile[3]}`, `step 5/5 ${last}`]);
   assert.equal((await layers()).length, 3);
   {
     await using sandbox = await daemon.forkd.create("stepped");
@@ -94,7 +94,7 @@ test("a build runs each step in its own boot of the guest, and a second build on
   }
   await recipe("stepped", base, files("RUN echo other > two"));
   assert.deepEqual(await build("stepped", path), [
-    "step 3/5 COPY main.sh .  cached",
+    "step 3/5 COPY main.sh main.sh  cached",
     `step 4/5 ${dockerfile[3]}  cached`,
     "step 5/5 RUN echo other > two",
   ]);
@@ -212,7 +212,7 @@ test("a cancelled build leaves its finished layers and nothing else", async () =
   await assert.rejects(building);
   // The daemon ends the build when it notices that its caller has gone; until then it has the tag.
   const missing = { tag: "cancelled", recipe: join(dir.path, "none") };
-  await until(async () => {
+  await until("the build has ended", async () => {
     const error = await daemon.forkd.snapshots.build(missing).catch((thrown: unknown) => thrown);
     return (error as { code?: string }).code === "recipe_not_found";
   });

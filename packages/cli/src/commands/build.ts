@@ -11,7 +11,7 @@ export function define(command: Command, toAction: ToAction): void {
     .argument("<recipe>", "Directory with a recipe.json, that file, or a bundled recipe")
     .option("--tag <tag>", "Name the snapshot (default: the name of the recipe)")
     .option("--force", "Replace a snapshot that has this tag")
-    .option("--no-cache", "Make the root file system again, with current packages")
+    .option("--no-cache", "Run every step again, with current packages")
     .addHelpText(
       "after",
       examples(

@@ -40,7 +40,7 @@ export async function downloadDebianPackages(
     "var/cache/apt/archives/partial",
   ];
   for (const name of directories) await mkdir(join(root, name), { recursive: true });
-  await writeFile(join(root, "var/lib/dpkg/status"), status);
+  await writeFile(join(root, "var/lib/dpkg/status"), relationsOf(status));
   const mirrors = await hostMirrors(suite, context.signal);
   await writeFile(join(root, "etc/apt/sources.list"), await sourcesList(mirrors, suite));
   await writeFile(join(root, "etc/apt/apt.conf"), await hostAptSettings(context.signal));
@@ -67,6 +67,15 @@ export async function downloadDebianPackages(
   for (const name of await readdir(archives))
     if (!name.endsWith(".deb")) await rm(join(archives, name), { recursive: true, force: true });
   return archives;
+}
+
+const relations =
+  /^(Package|Status|Version|Architecture|Multi-Arch|Essential|Protected|Important|Depends|Pre-Depends|Provides|Conflicts|Breaks|Replaces|Priority|Section): [\x20-\x7e]{1,65536}$/;
+
+/** What apt needs of the guest's list. The guest can write anything there, and the host's apt parses it. */
+export function relationsOf(status: Uint8Array): string {
+  const lines = Buffer.from(status).toString("latin1").split("\n");
+  return lines.filter((line) => line === "" || relations.test(line)).join("\n");
 }
 
 function aptOptions(root: string, architecture: string): string[] {

@@ -9,12 +9,15 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { removeTree } from "@forkd/base";
 import { z } from "zod";
-import { ensureEntry } from "../cache.ts";
+import { ensureEntry, requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
 import { layerDigest, type LayerStep } from "../recipe/resolve-steps.ts";
 
 /** The file of a layer of the disk in its entry. */
 export const layerName = "layer.qcow2";
+
+/** More than a small step needs. */
+const neededBytes = 256 * 2 ** 20;
 
 const layerInfoSchema = z.object({
   digest: z.string(),
@@ -62,6 +65,7 @@ export async function ensureLayer(
     pin,
     build: async (place) => {
       isCached = false;
+      await requireSpace(place, neededBytes);
       const own = randomUUID();
       const work = join(place, "work");
       await mkdir(work, { mode: 0o711 });

@@ -64,7 +64,7 @@ export async function downloadWheels(
   }
 }
 
-/** What the guest's own pip would find out by itself. */
+/** The target that the guest's own pip would have. */
 export function targetArguments({
   python: [major, minor],
   libc,

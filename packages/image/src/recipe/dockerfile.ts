@@ -7,7 +7,7 @@ import { Invalid } from "./invalid.ts";
 import type { WrittenStep } from "./step-schema.ts";
 
 /** A step, and the line on which its instruction begins. */
-export type DockerfileStep = { line: number; step: WrittenStep };
+type DockerfileStep = { line: number; step: WrittenStep };
 
 const instructions = ["RUN", "COPY", "ENV", "WORKDIR", "USER"];
 const elsewhere: Readonly<Record<string, string>> = {

@@ -1,5 +1,5 @@
 /** Reads the steps of a recipe in the order in which they run, with the content of their files. */
-import { basename } from "node:path";
+import { basename, posix } from "node:path";
 import { sha256File } from "../files/digest.ts";
 import { parseDockerfile } from "./dockerfile.ts";
 import { Invalid } from "./invalid.ts";
@@ -59,10 +59,10 @@ async function readStep(root: string, field: string, step: WrittenStep): Promise
   if (step.copy) {
     const files: RecipeFile[] = [];
     const { from, to, mode } = step.copy;
-    // A target that ends with a slash is the directory in which a file keeps its name.
+    // A target like "dir/" or "." is the directory in which a file keeps its name.
     await addEntry(files, { root, field: `${field}copy`, entry: { from, to: "", mode } });
-    const isInto = to.endsWith("/") && files[0]?.type === "file";
-    return { kind: "copy", from, to: isInto ? to + basename(from) : to, files };
+    const isInto = /(^|\/)\.{0,2}$/.test(to) && files[0]?.type === "file";
+    return { kind: "copy", from, to: isInto ? posix.join(to, basename(from)) : to, files };
   }
   if (step.env) return { kind: "env", env: step.env };
   if (step.workdir !== undefined) return { kind: "workdir", path: step.workdir };

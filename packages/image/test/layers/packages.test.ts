@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { makeWheel, rejectsWith, temporaryDirectory } from "@forkd/test-support";
 import { sha256File } from "../../src/files/digest.ts";
-import { debianSuite } from "../../src/layers/apt.ts";
+import { debianSuite, relationsOf } from "../../src/layers/apt.ts";
 import { packFiles } from "../../src/layers/pack.ts";
 import { downloadWheels, targetArguments, type PythonFacts } from "../../src/layers/pip.ts";
 import { findProgram } from "../../src/packages.ts";
@@ -103,4 +103,28 @@ test("debianSuite() reads the suite of Debian and refuses other systems", () => 
     message: /"alpine"/,
   });
   assert.throws(() => debianSuite("ID=debian\nVERSION_CODENAME=../x\n"), { code: "invalid_recipe" });
+});
+
+test("relationsOf() keeps what apt needs of the guest's package list and drops the rest", () => {
+  const stanza = [
+    "Package: a",
+    "Status: install ok installed",
+    "Description: x",
+    " more",
+    "Version: 1:2-3",
+    "",
+  ];
+  const hostile = [
+    "Package: b\0",
+    "Depends: \x1b[2J",
+    "Filename: ../../etc/passwd",
+    "Conffiles:",
+    " /etc/x y",
+    "",
+  ];
+  const text = [...stanza, ...hostile].join("\n");
+  assert.equal(
+    relationsOf(Buffer.from(text)),
+    "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\n",
+  );
 });

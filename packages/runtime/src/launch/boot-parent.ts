@@ -34,13 +34,13 @@ export type BootPlan = {
 };
 
 /** The files of the parent, which outlive it. */
-export type BootFiles = {
+type BootFiles = {
   /** created, or replaced */
   memory: string;
   disk: DiskSpec & { bytes: number };
 };
 
-export type BootedParent = AsyncDisposable & {
+type BootedParent = AsyncDisposable & {
   readonly machine: Machine;
   readonly agent: AgentClient;
   readonly shape: MachineShape;

@@ -93,9 +93,9 @@ async function buildFromParent(
   work: Work,
 ): Promise<StoredSnapshot> {
   const { signal, onProgress, lease } = work;
-  const { place, name } = await findParent(runtime, recipe);
+  const { place, name } = await findParent(runtime, recipe, request.tag);
   if (place.kind === "recipe") {
-    // Its own steps, so that the two can be told apart.
+    // Its steps have other names than those of this build.
     const prefixed: Progress = (step, message) => onProgress(`${name} ${step}`, message);
     const parent = { tag: name, recipe: place.dir, force: false };
     await create(runtime, parent, { ...work, onProgress: prefixed });

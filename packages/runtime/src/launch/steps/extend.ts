@@ -78,7 +78,6 @@ async function makeState(
   { onProgress, ...context }: ExtendContext,
 ): Promise<string> {
   const report = stepReport(step, onProgress);
-  report();
   const imageDir = imagesDir(runtime.config);
   const make = async ({
     directory,
@@ -91,11 +90,14 @@ async function makeState(
   }) => {
     const { machine, agent } = (await shop.child()).current;
     try {
-      await orDeath(machine, runStep({ agent, imageDir, step, work, trust: {}, report, ...context }));
+      await orDeath(
+        machine,
+        runStep({ agent, imageDir, step, work, trust: {}, report: report.line, ...context }),
+      );
     } catch (error) {
       throw asFailedStep(step, error);
     }
-    report("saving the state");
+    report.line("saving the state");
     await orDeath(machine, agent.sync());
     await using draft = await runtime.store.draftIn(directory, instance, shop.tag);
     await shop.capture(draft, (facts) => facts);
@@ -103,7 +105,7 @@ async function makeState(
   };
   const made = await ensureLayer(imageDir, { step, below, make, isState: true }, context);
   if (made.isCached) await shop.startFrom(join(made.directory, made.instance));
-  report(made.isCached ? "cached" : undefined);
+  report.done(made.isCached);
   return made.instance;
 }
 
@@ -115,7 +117,8 @@ class Workshop implements AsyncDisposable {
   /** what the next child is started from */
   #base: StoredSnapshot;
   #child: Sandbox | undefined;
-  readonly #stop = (): void => void this[Symbol.asyncDispose]();
+  #ended: Promise<void> = Promise.resolve();
+  readonly #stop = (): void => void this.#end().catch(() => undefined);
 
   constructor(runtime: Runtime, plan: ExtendPlan, signal: AbortSignal) {
     this.#runtime = runtime;
@@ -164,10 +167,12 @@ class Workshop implements AsyncDisposable {
     });
   }
 
+  /** Also waits for an end that began before. */
   async #end(): Promise<void> {
     const child = this.#child;
     this.#child = undefined;
-    await child?.[Symbol.asyncDispose]();
+    if (child) this.#ended = child[Symbol.asyncDispose]();
+    await this.#ended;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

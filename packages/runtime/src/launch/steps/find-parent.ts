@@ -11,10 +11,11 @@ type Found = {
   place: { kind: "snapshot" } | { kind: "recipe"; dir: string };
 };
 
-/** A tag means the snapshot that has it, however it was made; a path means what the recipe there describes. */
+/** For the snapshot `tag`. A tag means the snapshot that has it, however it was made; a path means what the recipe there describes. */
 export async function findParent(
   runtime: Pick<Runtime, "branches" | "config" | "store">,
   { spec, dir, parent }: Recipe,
+  tag: string,
 ): Promise<Found> {
   const from = spec.from ?? "";
   const name = parent ? basename(parent.dir) : from;
@@ -25,6 +26,8 @@ export async function findParent(
     });
   if (!tagPattern.test(name))
     throw refuse(`"${name}" cannot be the tag of a snapshot`, "Rename the directory.");
+  if (name === tag)
+    throw refuse(`"${name}" is the tag of the new snapshot, too`, "Give the new snapshot another tag.");
   runtime.branches.refuse(name);
   const snapshot = await runtime.store.get(name).catch((error: unknown) => {
     if (error instanceof AppError && error.code === "snapshot_not_found") return undefined;

@@ -4,7 +4,6 @@
  */
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { removeTree } from "@forkd/base";
 import { advice, AppError } from "@forkd/contract";
 import {
   debianFactsSchema,
@@ -70,8 +69,6 @@ export async function installNode(guest: StepGuest, step: Packages): Promise<voi
   await mkdir(own);
   await downloadNodePackages(imageDir, { packages, local }, { directory, work: own }, downloading(guest));
   await unpack(guest, await packDirectory(directory, { work, signal }), "/usr/local");
-  await removeTree(directory);
-  await removeTree(own);
   // Modules of the root directory are found from everywhere, by require() and by import.
   await asRoot(guest, ["/bin/sh", "-c", linkModules], { what: "ln", quiet: true });
 }
@@ -95,7 +92,6 @@ export async function installDebian(guest: StepGuest, step: Packages): Promise<v
     });
     await takeAway(guest);
   }
-  await removeTree(join(work, "apt"));
 }
 
 /** The progress of a download belongs to the step. */
@@ -110,7 +106,6 @@ async function offer(guest: StepGuest, directory: string): Promise<void> {
 
 /** Removes the package files from the disk, and their blocks from the layer where the guest has a program for it. */
 async function takeAway(guest: StepGuest): Promise<void> {
-  await removeTree(join(guest.work, "packages"));
   const script = `rm -rf ${guestPackages} && sync && { fstrim / >/dev/null 2>&1 || true; }`;
   await asRoot(guest, ["/bin/sh", "-c", script], { what: "rm", quiet: true });
 }

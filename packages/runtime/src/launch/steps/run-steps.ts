@@ -34,36 +34,43 @@ export async function runSteps(
   let below = rootfs;
   for (const [index, step] of steps.entries()) {
     const report = stepReport(step, onProgress);
-    report();
     const { instance, isCached } = await ensureLayer(
       imagesDir(runtime.config),
       {
         step,
         below,
-        make: (place) => runAlone(runtime, { draft, index, plan, step }, place, { ...context, report }),
+        make: (place) =>
+          runAlone(runtime, { draft, index, plan, step }, place, { ...context, report: report.line }),
         pin: (directory) => draft.share(draft.diskPath(index), join(directory, layerName)),
       },
       context,
     );
-    report(isCached ? "cached" : undefined);
+    report.done(isCached);
     below = instance;
   }
   return steps.length;
 }
 
-export type StepReport = (detail?: string) => void;
-
 const maxLabelChars = 80;
 
+function shortLabel({ label }: LayerStep): string {
+  return label.length > maxLabelChars ? `${label.slice(0, maxLabelChars - 1)}…` : label;
+}
+
+type StepReport = {
+  /** what is done at the moment, or a line of output */
+  line: (text: string) => void;
+  done: (isCached: boolean) => void;
+};
+
 /** Reports the progress of one step: `step 3/5`, `RUN make: compiling`. */
-export function stepReport({ number, total, label }: LayerStep, onProgress: Progress): StepReport {
-  const short = label.length > maxLabelChars ? `${label.slice(0, maxLabelChars - 1)}…` : label;
-  const name = `step ${number}/${total}`;
-  const often = throttleLines((line) => onProgress(name, `${short}: ${line}`));
-  return (detail) => {
-    if (detail === undefined || detail === "cached")
-      onProgress(name, detail === undefined ? short : `${short}  cached`);
-    else often(detail);
+export function stepReport(step: LayerStep, onProgress: Progress): StepReport {
+  const name = `step ${step.number}/${step.total}`;
+  const label = shortLabel(step);
+  onProgress(name, label);
+  return {
+    line: throttleLines((text) => onProgress(name, `${label}: ${text}`)),
+    done: (isCached) => onProgress(name, isCached ? `${label}  cached` : label),
   };
 }
 
@@ -73,7 +80,7 @@ async function runAlone(
   runtime: Runtime,
   { draft, index, plan, step }: Alone,
   { directory, work }: { directory: string; work: string },
-  context: Omit<StepsContext, "onProgress"> & { report: StepReport },
+  context: Omit<StepsContext, "onProgress"> & { report: StepReport["line"] },
 ): Promise<void> {
   const { signal, report } = context;
   const memory = join(work, "memory");
@@ -101,12 +108,16 @@ async function runAlone(
 }
 
 /** The error names the step, whatever went wrong in it. */
-export function asFailedStep({ number, total, label }: LayerStep, error: unknown): unknown {
+export function asFailedStep(step: LayerStep, error: unknown): unknown {
   if (!(error instanceof AppError) || error.code === "cancelled") return error;
-  const short = label.length > maxLabelChars ? `${label.slice(0, maxLabelChars - 1)}…` : label;
-  return new AppError(error.code, `Step ${number} of ${total} failed: ${short}: ${error.message}`, {
-    details: { step: number, steps: total, ...error.details },
-    ...(error.remedy && { remedy: error.remedy }),
-    cause: error,
-  });
+  const { number, total } = step;
+  return new AppError(
+    error.code,
+    `Step ${number} of ${total} failed: ${shortLabel(step)}: ${error.message}`,
+    {
+      details: { step: number, steps: total, ...error.details },
+      ...(error.remedy && { remedy: error.remedy }),
+      cause: error,
+    },
+  );
 }

@@ -1,6 +1,7 @@
 /** The guest in which a step of a recipe runs: commands and files of the build itself. */
 import { createReadStream } from "node:fs";
 import { removeTree } from "@forkd/base";
+import { advice, AppError } from "@forkd/contract";
 import type { ImageLease, LayerStep } from "@forkd/image";
 import type { AgentClient } from "@forkd/machine";
 import { runInGuest } from "../run-in-guest.ts";
@@ -21,7 +22,8 @@ export type StepGuest = {
   trust: Readonly<Record<string, string>>;
   signal: AbortSignal;
   lease: ImageLease;
-  report: (detail?: string) => void;
+  /** what is done at the moment, or a line of output */
+  report: (line: string) => void;
 };
 
 /** Runs a program of the build itself as root. Throws `invalid_recipe` if it fails; returns what it printed. */
@@ -40,9 +42,27 @@ export async function asRoot(
     throw startFailure(argv, error);
   });
   if (result.exitCode === 0) return result.output;
-  throw stepFailure(`${what} failed with exit code ${result.exitCode}`, result.output, {
-    details: { exit_code: result.exitCode },
-  });
+  throw commandFailure(`${what} failed with exit code ${result.exitCode}`, result);
+}
+
+const noNetwork =
+  /Temporary failure in name resolution|Could not resolve|Network is unreachable|EAI_AGAIN|ENETUNREACH|NameResolutionError/;
+const noSpace = /No space left on device|ENOSPC/;
+
+/** A fault of the recipe, with what to do about it where the output says so. */
+export function commandFailure(
+  message: string,
+  { exitCode, output }: { exitCode: number; output: string },
+): AppError {
+  const failure = stepFailure(message, output, { details: { exit_code: exitCode } });
+  const remedy = noSpace.test(output)
+    ? "Raise disk_mib."
+    : noNetwork.test(output)
+      ? "The guest has no network during a build. Install packages with pip, npm or apt of the recipe, and copy files."
+      : undefined;
+  if (remedy === undefined) return failure;
+  const { code, details } = failure;
+  return new AppError(code, failure.message, { details: { ...details }, remedy: advice(remedy) });
 }
 
 /** A directory of the guest that is a link, like /bin, stays one and keeps its mode. */

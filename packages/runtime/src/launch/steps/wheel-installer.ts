@@ -1,8 +1,8 @@
 /**
  * Installs wheels in the guest: a Python program, given to `python3 -c` with the directory of the wheels.
  *
- * pip itself would have to be in the image, or be compiled in the guest at each use: that took 70 s under emulation,
- * this takes one. The host's pip has chosen the wheels. A version that was installed before by this program or by
+ * pip itself would have to be in the image, or be compiled in the guest at each use: that took 70 s under emulation.
+ * The host's pip has chosen the wheels. A version that was installed before by this program or by
  * pip is removed; files of Debian's packages stay, and those in /usr/local are found first. pip in the guest can
  * remove and upgrade what this installs.
  */

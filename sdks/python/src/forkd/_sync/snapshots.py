@@ -86,7 +86,7 @@ class Snapshots:
         run: commands to run in the parent before the snapshot; a text runs in a shell
         languages: warm-up of each language, such as {"python": {"warmup": "import numpy"}}
         force: replaces a snapshot with this tag; default: False
-        no_cache: makes the root file system of the recipe again; default: False
+        no_cache: makes root file system and steps of the recipe again; default: False
         on_progress: receives the progress; default: it is not reported
         timeout: seconds for the build; default: no limit
         """
