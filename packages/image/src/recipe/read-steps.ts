@@ -6,7 +6,7 @@ import { Invalid } from "./invalid.ts";
 import { describeIssues, wordIssue } from "./recipe-issues.ts";
 import { addEntry, fileInRecipe, readText, type RecipeFile } from "./recipe-files.ts";
 import { maxSteps, type ParsedRecipe } from "./recipe-schema.ts";
-import { stepSchema, type LocalPackage, type RecipeStep, type WrittenStep } from "./step-schema.ts";
+import { isLocal, stepSchema, type LocalPackage, type RecipeStep, type WrittenStep } from "./step-schema.ts";
 
 const maxDockerfileBytes = 1 << 20;
 
@@ -37,6 +37,25 @@ export async function readSteps(root: string, parsed: ParsedRecipe): Promise<Rec
   if (parsed.dockerfile !== undefined) steps.push(...(await readDockerfile(root, parsed.dockerfile)));
   if (steps.length > maxSteps) throw new Invalid(`steps: there are ${steps.length}, more than ${maxSteps}`);
   return steps;
+}
+
+/** The paths in the recipe's directory that its steps name. */
+export async function stepPaths(root: string, parsed: ParsedRecipe): Promise<string[]> {
+  const { dockerfile, apt, pip, npm } = parsed;
+  const text =
+    dockerfile === undefined
+      ? ""
+      : await readText(root, "dockerfile", { path: dockerfile, maxBytes: maxDockerfileBytes });
+  const steps: WrittenStep[] = [
+    { apt, pip, npm },
+    ...(parsed.steps ?? []),
+    ...parseDockerfile(text).map(({ step }) => step),
+  ];
+  const named = steps.flatMap((step) => [
+    ...(step.copy ? [step.copy.from] : []),
+    ...[...(step.pip ?? []), ...(step.npm ?? [])].filter(isLocal),
+  ]);
+  return [...(dockerfile === undefined ? [] : [dockerfile]), ...named];
 }
 
 async function readDockerfile(root: string, path: string): Promise<RecipeStep[]> {
@@ -72,11 +91,11 @@ async function readStep(root: string, field: string, step: WrittenStep): Promise
     if (given === undefined) continue;
     const local: LocalPackage[] = [];
     for (const [index, path] of given.entries()) {
-      if (!path.startsWith("./")) continue;
+      if (!isLocal(path)) continue;
       const source = await fileInRecipe(root, `${field}${kind}[${index}]`, path);
       local.push({ source, name: basename(path), sha256: await sha256File(source) });
     }
-    return { kind, packages: given.filter((each) => !each.startsWith("./")), local };
+    return { kind, packages: given.filter((each) => !isLocal(each)), local };
   }
   throw new Invalid(`${field} has no content`);
 }

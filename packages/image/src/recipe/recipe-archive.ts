@@ -7,10 +7,9 @@ import { dirname, isAbsolute, join, posix } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import { BadTar, decodeTar, encodeTar, type TarEntry } from "../files/tar.ts";
-import { parseDockerfile } from "./dockerfile.ts";
+import { stepPaths } from "./read-steps.ts";
 import { readRecipe, type Recipe } from "./recipe.ts";
 import { isRecipePath, recipeSchema, type ParsedRecipe } from "./recipe-schema.ts";
-import { stepSchema, type WrittenStep } from "./step-schema.ts";
 
 const recipeFile = "recipe.json";
 const maxEntries = 20_000;
@@ -31,6 +30,7 @@ export async function packRecipe(
   recipe: Recipe,
   { changes, scratch }: { changes: RecipeChanges; scratch: string },
 ): Promise<{ bytes: Buffer } | { problem: string }> {
+  if (recipe.parent) return { problem: "it extends a recipe beside it" };
   const text = await readFile(join(recipe.dir, recipeFile));
   const entries = new Entries();
   try {
@@ -83,25 +83,11 @@ class Entries {
   }
 }
 
-/** The paths in the recipe's directory that recipe.json names, or its Dockerfile. */
-async function namedPaths(dir: string, parsed: ParsedRecipe): Promise<string[]> {
-  const { files, languages, dockerfile, pip, npm, steps = [] } = parsed;
+/** The paths in the recipe's directory that recipe.json names. */
+async function namedPaths(root: string, parsed: ParsedRecipe): Promise<string[]> {
+  const { files, languages } = parsed;
   const warmups = Object.values(languages).flatMap((kernel) => kernel?.warmup_file ?? []);
-  const written = dockerfile === undefined ? [] : await dockerfileSteps(join(dir, dockerfile));
-  const inSteps = [...steps, ...written, { pip, npm }].flatMap((step) => [
-    ...("copy" in step && step.copy ? [step.copy.from] : []),
-    ...[...(step.pip ?? []), ...(step.npm ?? [])].filter((each) => each.startsWith("./")),
-  ]);
-  return [
-    ...files.map(({ from }) => from),
-    ...warmups,
-    ...(dockerfile === undefined ? [] : [dockerfile]),
-    ...inSteps,
-  ];
-}
-
-async function dockerfileSteps(path: string): Promise<WrittenStep[]> {
-  return parseDockerfile(await readFile(path, "utf8")).map(({ step }) => stepSchema.parse(step));
+  return [...files.map(({ from }) => from), ...warmups, ...(await stepPaths(root, parsed))];
 }
 
 async function addPath(entries: Entries, source: string, path: string): Promise<void> {

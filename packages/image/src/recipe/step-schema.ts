@@ -10,7 +10,8 @@ const maxPackages = 500;
 /** A file of the recipe instead of a name of the registry. */
 const localFile = /^\.\/.*[^/]$/;
 
-function isLocal(text: string): boolean {
+/** Whether an entry of a list of packages is a file of the recipe. */
+export function isLocal(text: string): boolean {
   return localFile.test(text) && !text.split("/").includes("..");
 }
 

@@ -120,3 +120,20 @@ test("unpackRecipe() refuses bytes that are not an archive, cut ones and changed
   for (const each of [Buffer.alloc(0), Buffer.from("no"), bytes.subarray(0, 700), changed, device])
     await rejectsWith(unpackRecipe(each, scratch()), "invalid_recipe");
 });
+
+test("a packed recipe has the files of its steps, and one that extends a recipe beside it is not packed", async (t) => {
+  const { dir, scratch } = await makeRecipe(t);
+  const recipe = { version: 1, pip: ["./code/x.whl", "numpy"], dockerfile: "Dockerfile" };
+  await writeFile(join(dir, "recipe.json"), JSON.stringify(recipe));
+  await writeFile(join(dir, "Dockerfile"), "COPY tool.sh /opt/\nRUN true");
+  await writeFile(join(dir, "code/x.whl"), "wheel");
+  const target = scratch();
+  await unpackRecipe(await pack(dir, scratch()), target);
+  assert.equal((await readRecipe(target)).digest, (await readRecipe(dir)).digest);
+  assert.deepEqual((await readdir(target)).sort(), ["Dockerfile", "code", "recipe.json", "tool.sh"]);
+  const child = join(dir, "../child");
+  await mkdir(child);
+  await writeFile(join(child, "recipe.json"), JSON.stringify({ version: 1, from: "../recipe" }));
+  const packed = await packRecipe(await readRecipe(child), { changes: {}, scratch: scratch() });
+  assert.deepEqual(packed, { problem: "it extends a recipe beside it" });
+});

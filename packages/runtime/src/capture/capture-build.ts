@@ -22,7 +22,8 @@ export async function captureBuild(
   { isPrivate, describe, signal }: CaptureRequest,
 ): Promise<StoredSnapshot> {
   const source = sandbox.current;
-  await using base = await pinBase(runtime, { sandbox, source, draft, mode: "diff", isPrivate });
+  const how = { mode: "diff", isPrivate, inherits: false } as const;
+  await using base = await pinBase(runtime, { sandbox, source, draft, ...how });
   await using instant = await takeInstant(runtime, source, draft, { direct: base.mode === "diff", signal });
   await instant.resume();
   await instant.copyDisks(draft);

@@ -48,6 +48,8 @@ type PinRequest = {
   mode: BranchMode;
   /** whether no other snapshot can have the base as its parent; default: it is the saved state of the sandbox */
   isPrivate?: boolean | undefined;
+  /** whether it is described by what describes the base, as a branch is; default: true */
+  inherits?: boolean | undefined;
 };
 
 async function pin(
@@ -71,7 +73,7 @@ async function pin(
   const release = runtime.images.hold(own.id);
   try {
     await draft.share(draft.path("rootfs"), snapshotFile(own, "rootfs"));
-    await draft.inheritAttachments(own);
+    if (request.inherits ?? true) await draft.inheritAttachments(own);
     const lower = isPrivate && possible !== "full" ? join(draft.dir, ".layer-lower") : undefined;
     if (lower !== undefined) await draft.share(lower, snapshotFile(own, "layer"));
     const memory = possible === "full" ? await pinMemory(runtime, draft, own) : undefined;

@@ -40,7 +40,7 @@ type WriteRequest = {
   /** pause in milliseconds, for the manifest */
   pauseMs: number;
   signal?: AbortSignal | undefined;
-  /** changes what the manifest says about a branch */
+  /** of a build: changes what the manifest says about a branch */
   describe?: ((facts: ManifestFacts) => ManifestFacts) | undefined;
 };
 
@@ -92,7 +92,7 @@ async function writeLayer(draft: Draft, { instant, base, signal }: WriteRequest)
 /** Digests of files that are shared with other snapshots, so that they are not read again. */
 function knownDigests(
   draft: Draft,
-  { base, source, instant }: WriteRequest,
+  { base, source, instant, describe }: WriteRequest,
   isShortened: boolean,
 ): Map<string, FileDigest> {
   const { files } = base.own.manifest;
@@ -103,7 +103,8 @@ function knownDigests(
     }),
   );
   const known = new Map<string, FileDigest>([[draft.path("rootfs"), files.rootfs]]);
-  for (const role of attachmentRoles) {
+  // What a build adds is not what its base has.
+  for (const role of describe ? [] : attachmentRoles) {
     const digest = files[role];
     if (digest) known.set(role, digest);
   }
