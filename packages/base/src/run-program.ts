@@ -5,7 +5,9 @@
  * settles only when every process that holds the program's output has exited: after that, nothing of it
  * writes anywhere.
  */
-import { spawn } from "node:child_process";
+import { spawn, type ChildProcessByStdio } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import { isErrno } from "./atomic-file.ts";
 import { LineSplitter } from "./line-splitter.ts";
 import { asOrdinary } from "./priority.ts";
@@ -22,8 +24,8 @@ type ProgramOptions = {
   onLine?: ((line: string) => void) | undefined;
   /** characters kept of the end of each output */
   keep?: number | undefined;
-  /** what the program reads from stdin; default: nothing */
-  input?: string | undefined;
+  /** what it reads from stdin; default: nothing. A failure of it ends the program and is thrown. */
+  input?: string | AsyncIterable<Uint8Array> | undefined;
 };
 
 const keptCharacters = 1 << 20;
@@ -67,18 +69,15 @@ export async function runProgram(
 ): Promise<ProgramResult> {
   const { signal, timeoutMs } = options;
   if (signal?.aborted) throw cancelled(program, signal);
-  const { cwd, env, input } = options;
-  const common = { cwd, env, detached: true };
-  const child =
-    input === undefined
-      ? spawn(program, args, { ...common, stdio: ["ignore", "pipe", "pipe"] })
-      : spawn(program, args, { ...common, stdio: ["pipe", "pipe", "pipe"] });
+  const place = { cwd: options.cwd, env: options.env, detached: true };
+  const child: ChildProcessByStdio<Writable | null, Readable, Readable> =
+    options.input !== undefined
+      ? spawn(program, args, { ...place, stdio: ["pipe", "pipe", "pipe"] })
+      : spawn(program, args, { ...place, stdio: ["ignore", "pipe", "pipe"] });
   asOrdinary(child.pid);
-  // The program may exit without reading.
-  child.stdin?.on("error", () => undefined);
-  child.stdin?.end(input);
   const stdout = collect(child.stdout, options);
   const stderr = collect(child.stderr, options);
+  let inputFailure: { error: unknown } | undefined;
   let killTimer: NodeJS.Timeout | undefined;
   const stop = (): void => {
     killGroup(child.pid, "SIGTERM");
@@ -90,13 +89,20 @@ export async function runProgram(
     isLate = true;
     stop();
   };
+  const fed = feed(child.stdin, options.input).catch((error: unknown) => {
+    inputFailure = { error };
+    stop();
+  });
   const deadline = timeoutMs === undefined ? undefined : setTimeout(expire, timeoutMs);
   try {
     const end = await new Promise<{ code: number | null; killer: string | null }>((resolve, reject) => {
       child.once("error", (cause) => reject(new ProgramFailure(program, cause.message, { cause })));
       child.once("close", (code, killer) => resolve({ code, killer }));
     });
+    // Its input must not be read any more by then.
+    await fed;
     if (signal?.aborted) throw cancelled(program, signal);
+    if (inputFailure) throw inputFailure.error;
     if (isLate) throw new ProgramFailure(program, `not finished after ${timeoutMs} ms`);
     const outputs = { stdout: stdout(), stderr: stderr() };
     if (end.code === 0) return outputs;
@@ -106,6 +112,29 @@ export async function runProgram(
     clearTimeout(killTimer);
     clearTimeout(deadline);
     signal?.removeEventListener("abort", stop);
+  }
+}
+
+/** Writes the input of a program. One that does not read all of it is not a failure of the input. */
+async function feed(
+  stdin: Writable | null,
+  input: string | AsyncIterable<Uint8Array> | undefined,
+): Promise<void> {
+  if (!stdin || input === undefined) return;
+  let inputError: { error: unknown } | undefined;
+  const read = async function* (): AsyncGenerator<Uint8Array> {
+    try {
+      if (typeof input === "string") yield Buffer.from(input);
+      else yield* input;
+    } catch (error) {
+      inputError = { error };
+      throw error;
+    }
+  };
+  try {
+    await pipeline(read, stdin);
+  } catch {
+    if (inputError) throw inputError.error;
   }
 }
 

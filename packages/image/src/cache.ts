@@ -115,7 +115,8 @@ export async function removeEntry(directory: string): Promise<boolean> {
   });
 }
 
-function temporaryIn(parent: string): string {
+/** A name whose directory is removed by a later build if this process ends before it is. */
+export function temporaryIn(parent: string): string {
   return join(parent, `.tmp-${process.pid}-${randomBytes(6).toString("hex")}`);
 }
 
@@ -154,7 +155,7 @@ async function inTurn<T>(key: string, signal: AbortSignal | undefined, work: () 
 }
 
 /** Removes incomplete builds of processes that have exited. */
-async function removeAbandoned(parent: string): Promise<void> {
+export async function removeAbandoned(parent: string): Promise<void> {
   for (const name of await readdir(parent)) {
     if (isAbandoned(name)) await removeAsRoot(join(parent, name));
   }

@@ -1,6 +1,7 @@
 /** Progress and cancellation of long image work. */
 import { AppError } from "@forkd/contract";
 import type { ImageLease } from "./lease.ts";
+import type { BlobSource } from "./oci/sources/source.ts";
 
 export type BuildContext = {
   signal?: AbortSignal | undefined;
@@ -10,6 +11,9 @@ export type BuildContext = {
   lease?: ImageLease | undefined;
   /** certificates (PEM) that programs in the guest trust; absent: those of the image */
   caBundle?: Uint8Array | undefined;
+  /** opens an image of a registry; absent: images come from files only */
+  openRegistry?:
+    ((name: string, place: { imageDir: string; context: BuildContext }) => BlobSource) | undefined;
 };
 
 const linePeriodMs = 1000;

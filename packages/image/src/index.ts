@@ -3,6 +3,9 @@ export { packRecipe, unpackRecipe, type RecipeChanges } from "./recipe/recipe-ar
 export { ensureKernel, type Kernel } from "./kernel/kernel.ts";
 export { ensureInitramfs } from "./kernel/initramfs.ts";
 export { ensureRootfs } from "./rootfs/rootfs.ts";
+export { ensureImageRootfs } from "./oci/image-rootfs.ts";
+export { type BaseImage } from "./oci/base-image.ts";
+export { type ImageConfig } from "./oci/image-config.ts";
 export { importRootfs } from "./rootfs/user-rootfs.ts";
 export { importKernel } from "./kernel/user-kernel.ts";
 export { missingPrograms } from "./packages.ts";

@@ -25,6 +25,8 @@ export type ToolOptions = {
   signal?: AbortSignal | undefined;
   /** each line of both outputs as it comes */
   onLine?: ((line: string) => void) | undefined;
+  /** what it reads from stdin; default: nothing */
+  input?: AsyncIterable<Uint8Array> | undefined;
 };
 
 /** Throws `cancelled`, `host_not_ready` (no such program) or a ToolFailure. */
@@ -43,15 +45,15 @@ export async function runTool(
   } catch (error) {
     throwIfCancelled(signal);
     if (!(error instanceof ProgramFailure)) throw error;
-    if (error.isMissing) throw startFailure(program, error);
+    if (error.isMissing) throw notInstalled(program, error);
     throw new ToolFailure(program, error.status, `${error.stdout}\n${error.stderr}`, error.exitCode);
   }
 }
 
-function startFailure(program: string, error: Error): AppError {
+export function notInstalled(program: string, cause?: Error): AppError {
   return new AppError("host_not_ready", `Cannot run ${program}: it is not installed`, {
     details: { program },
     remedy: remedyFor(program),
-    cause: error,
+    cause,
   });
 }

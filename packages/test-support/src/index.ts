@@ -5,3 +5,13 @@ export { makeWheel } from "./make-wheel.ts";
 export { rejectsWith } from "./rejects-with.ts";
 export { temporaryDirectory } from "./temporary-directory.ts";
 export { until } from "./until.ts";
+export {
+  addBlob,
+  addImage,
+  sha256,
+  writeIndex,
+  writeLayout,
+  type Blob,
+  type TestImage,
+} from "./oci-layout.ts";
+export { tarOf, type TarMember } from "./tar.ts";

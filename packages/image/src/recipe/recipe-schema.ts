@@ -77,9 +77,20 @@ export const recipeSchema = z.strictObject({
       suite: z
         .string()
         .regex(/^[a-z][a-z0-9-]{0,31}$/, "is not the name of a Debian suite")
-        .default("bookworm"),
-      packages: z.array(packageName).max(1000).default([]),
+        .optional(),
+      packages: z.array(packageName).max(1000).optional(),
+      /** a container image instead of Debian packages */
+      image: line.min(1).max(4096).optional(),
     })
+    .refine(
+      ({ image, suite, packages }) => image === undefined || (suite === undefined && packages === undefined),
+      "has both an image and Debian packages; give one of them",
+    )
+    .transform(({ suite = "bookworm", packages = [], image }) => ({
+      suite,
+      packages,
+      ...(image !== undefined && { image }),
+    }))
     .prefault({}),
   /** the recipe or snapshot that this one extends, instead of `base` */
   from: fromSchema.optional(),
@@ -128,11 +139,12 @@ export type RecipeSpec = Omit<
   vcpus: number | undefined;
 };
 
-/** The digest of a recipe's root file system. */
+/** The digest of a recipe's root file system; of a base image it covers the name only. */
 export function rootfsDigest(spec: RecipeSpec, files: readonly RecipeFile[]): string {
+  const debian = { suite: spec.base.suite, packages: sortedPackages(spec) };
   return digestOf({
     builderVersion,
-    base: { suite: spec.base.suite, packages: sortedPackages(spec) },
+    base: spec.base.image === undefined ? debian : { image: spec.base.image },
     // The order matters if two entries have the same target: the later one wins.
     files: withoutSources(files),
     disk_mib: spec.disk_mib,

@@ -2,7 +2,8 @@
 import { readFile, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { AppError, errorMessage, toAppError } from "@forkd/contract";
+import { parseReference } from "../oci/reference.ts";
 import { Invalid } from "./invalid.ts";
 import { hasSteps, readSteps } from "./read-steps.ts";
 import { addEntry, readText, type RecipeFile } from "./recipe-files.ts";
@@ -64,6 +65,7 @@ async function readExtended(path: string, children: readonly string[]): Promise<
 /** `seen` ends with this recipe. */
 async function readFrom(root: string, seen: readonly string[]): Promise<Recipe> {
   const parsed = parseRecipe(await readRecipeJson(root));
+  checkBaseImage(root, parsed);
   const files: RecipeFile[] = [];
   for (const [index, entry] of (hasSteps(parsed) ? [] : parsed.files).entries()) {
     await addEntry(files, { root, field: `files[${index}]`, entry });
@@ -121,6 +123,17 @@ function refuseOwnBase(json: unknown): void {
   );
   if (given.length > 0)
     throw new Invalid(`${given.join(", ")}: cannot be given with from: the disk is that of the other recipe`);
+}
+
+/** Throws for a reference that cannot name an image. */
+function checkBaseImage(root: string, { base }: ParsedRecipe): void {
+  if (base.image === undefined) return;
+  try {
+    parseReference(base.image, root);
+  } catch (error) {
+    const { remedy } = toAppError(error);
+    throw new Invalid(`base.image: ${errorMessage(error)}`, { remedy, cause: error });
+  }
 }
 
 async function readRecipeJson(root: string): Promise<string> {

@@ -1,4 +1,4 @@
-/** Root file systems from recipes: a Debian tree, the recipe's files, one ext4 image. */
+/** Root file systems from recipes: the tree of their base, the recipe's files, one ext4 image. */
 import { randomUUID } from "node:crypto";
 import { mkdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -6,12 +6,12 @@ import { AppError } from "@forkd/contract";
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../cache.ts";
 import type { BuildContext } from "../context.ts";
-import { makeDebianTree } from "./debian.ts";
+import type { BaseImage } from "../oci/base-image.ts";
+import { openBase } from "./base-tree.ts";
 import { makeImage } from "./ext4.ts";
 import { removeAsRoot } from "../namespace.ts";
-import { sortedPackages } from "../recipe/recipe-schema.ts";
 import type { Recipe } from "../recipe/recipe.ts";
-import { copyFiles, writeEtc } from "./rootfs-files.ts";
+import { copyFiles } from "./rootfs-files.ts";
 
 export type Rootfs = {
   path: string;
@@ -22,6 +22,8 @@ export type Rootfs = {
   allocatedBytes: number;
   /** differs between two builds of the same digest; what is made over one cannot be used over the other */
   instance: string;
+  /** the container image that it was made from */
+  image?: BaseImage | undefined;
 };
 
 export const rootfsInfoSchema = z.object({
@@ -48,7 +50,9 @@ export async function ensureRootfs(
     pin?: ((path: string) => Promise<void>) | undefined;
   } = {},
 ): Promise<Rootfs> {
-  const { spec, rootfsDigest: digest } = recipe;
+  const { spec } = recipe;
+  await using base = await openBase(imageDir, recipe, context);
+  const { digest } = base;
   const entry = await ensureEntry({
     parent: join(imageDir, "rootfs"),
     digest,
@@ -61,12 +65,8 @@ export async function ensureRootfs(
       await requireSpace(directory, neededBytes);
       const work = join(directory, "work");
       await mkdir(work);
-      const tree = await makeDebianTree(
-        { imageDir, suite: spec.base.suite, packages: sortedPackages(spec), work },
-        context,
-      );
+      const tree = await base.make(work);
       context.onProgress?.("files", `Copying ${recipe.files.length} files of the recipe`);
-      await writeEtc(tree);
       await copyFiles(tree, recipe.files, context.signal);
       const image = join(directory, imageName);
       context.onProgress?.("image", `Writing an ext4 image of ${spec.disk_mib} MiB`);
@@ -75,14 +75,14 @@ export async function ensureRootfs(
         image,
         diskMib: spec.disk_mib,
         digest,
-        clamp: true,
+        clamp: base.clamp,
         signal: context.signal,
       });
       await removeAsRoot(work);
       return await imageInfo(image, { digest, diskMib: spec.disk_mib, source: recipe.dir });
     },
   });
-  return toRootfs(entry);
+  return { ...toRootfs(entry), image: base.image };
 }
 
 async function makeRecipeImage(input: Parameters<typeof makeImage>[0]): Promise<void> {

@@ -60,6 +60,7 @@ async function examine(
   });
   context.onProgress?.("read", `Reading ${source}`);
   if (info.isDirectory()) {
+    await refuseImage(source, source);
     const tree = await digestTree(source, context.signal);
     const size = diskMib ?? defaultDiskMib;
     const digest = digestOf({ builderVersion, kind: "directory", content: tree.digest, size });
@@ -108,15 +109,7 @@ async function fromArchive(
     throw unusable(source, why, error);
   }
   await requireUnchanged(source, info);
-  if ((await exists(join(tree, "manifest.json"))) && !(await exists(join(tree, "usr")))) {
-    throw new AppError(
-      "invalid_image",
-      `Cannot use "${source}": it looks like a container image with layers`,
-      {
-        remedy: advice("Create an archive of its files with `docker export`."),
-      },
-    );
-  }
+  await refuseImage(tree, source);
   context.onProgress?.("image", `Writing an ext4 image of ${size} MiB`);
   await makeImage({
     tree,
@@ -152,6 +145,17 @@ async function fromDirectory(
 
 function isArchive(kind: FileKind): boolean {
   return kind === "tar" || kind === "gzip" || kind === "xz" || kind === "zstd";
+}
+
+/** Its layers are archives in the archive. */
+async function refuseImage(directory: string, source: string): Promise<void> {
+  if (await exists(join(directory, "usr"))) return;
+  const isSaved = await exists(join(directory, "manifest.json"));
+  if (!isSaved && !(await exists(join(directory, "oci-layout")))) return;
+  const kind = isSaved ? "docker-archive" : "oci";
+  throw new AppError("invalid_image", `Cannot use "${source}": it looks like a container image with layers`, {
+    remedy: advice(`Give it as the image "${kind}:${source}".`),
+  });
 }
 
 async function exists(path: string): Promise<boolean> {

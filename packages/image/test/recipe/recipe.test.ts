@@ -21,7 +21,7 @@ const wrong: [string, unknown, RegExp][] = [
   [
     "unknown key inside",
     { version: 1, base: { suit: "sid" } },
-    /unknown key "suit" in base\. Did you mean "suite"\? Known keys: suite, packages$/,
+    /unknown key "suit" in base\. Did you mean "suite"\? Known keys: suite, packages, image$/,
   ],
   ["network mode", { version: 1, network: { mode: "half" } }, /network\.mode: must be "none" or "filtered"/],
   ["network rule", { version: 1, network: { rules: [""] } }, /network\.rules\[0\]: must /],
