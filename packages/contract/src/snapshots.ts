@@ -33,6 +33,8 @@ export const snapshotSchema = z.object({
   accelerator: acceleratorSchema,
   languages: z.array(z.string()),
   recipe: z.string().optional(),
+  /** container image that its root file system was made from, as the build named it */
+  image: z.string().optional(),
   /** its own files on disk, without files that it shares by hard links */
   physical_bytes: z.number(),
   /** what removing it would free: its own files and its flat image */
@@ -73,6 +75,21 @@ const snapshotDetailSchema = snapshotSchema.extend({
   parent_content_hash: z.string().optional(),
   /** live sandboxes forked from it */
   sandboxes: z.array(z.string()),
+  /** what the container image says that it was made from */
+  image_config: z
+    .object({
+      digest: z.string(),
+      entrypoint: z.array(z.string()),
+      cmd: z.array(z.string()),
+      /** default directory of commands */
+      workdir: z.string().optional(),
+      /** default user of commands; absent: root */
+      user: z.string().optional(),
+      ports: z.array(z.string()),
+      volumes: z.array(z.string()),
+      labels: z.record(z.string(), z.string()),
+    })
+    .optional(),
   /** hazards without whose check it is not forked */
   require: requireSchema.optional(),
   /** last result of a check of its children */
@@ -83,7 +100,10 @@ export type SnapshotDetail = z.output<typeof snapshotDetailSchema>;
 
 const hostPath = z.string().min(1).max(4096).regex(/^\//, "must be an absolute path on the daemon's host");
 
-/** Either a recipe, or a root file system (and perhaps a kernel) of the user. */
+const imageRule = "must be a name in a registry, or oci:PATH or docker-archive:PATH with an absolute path";
+const isAbsoluteImage = (image: string): boolean => !/^(oci|oci-archive|docker-archive):(?!\/)/.test(image);
+
+/** A recipe, a container image, or a root file system (and perhaps a kernel) of the user. */
 export const createSnapshotSchema = z
   .strictObject({
     tag: tagSchema,
@@ -91,6 +111,10 @@ export const createSnapshotSchema = z
     recipe: hostPath.optional(),
     /** ext4 image, tar archive (also .gz, .xz, .zst) or directory */
     rootfs: hostPath.optional(),
+    /** container image: a name in a registry, `oci:PATH[:TAG]` or `docker-archive:PATH[:NAME:TAG]` */
+    image: z.string().min(1).max(4096).refine(isAbsoluteImage, imageRule).optional(),
+    /** start ENTRYPOINT and CMD of the image as a service, perhaps until a port of it accepts */
+    start: z.strictObject({ ready_port: z.int().min(1).max(65_535).optional() }).optional(),
     /** Linux kernel image; default: Debian's cloud kernel */
     kernel: hostPath.optional(),
     /** directory with that kernel's modules; default: drivers must be built in */
@@ -109,7 +133,7 @@ export const createSnapshotSchema = z
       .optional(),
     /** replace a snapshot that has this tag */
     force: z.boolean().default(false),
-    /** make the root file system and the steps of the recipe again, with the current packages */
+    /** make the root file system, and the steps of the recipe, again, with the current packages */
     no_cache: z.boolean().optional(),
     boot_wait_secs: z
       .int()
@@ -123,13 +147,20 @@ export const createSnapshotSchema = z
       .meta({ description: "Accepted for compatibility; every child has a private writable disk" }),
     tap: z.undefined({ error: "tap is not supported: leave it out" }).optional(),
   })
-  .refine((request) => (request.recipe === undefined) !== (request.rootfs === undefined), {
-    path: ["recipe"],
-    message: "give either recipe or rootfs",
+  .refine(
+    ({ recipe, rootfs, image }) => [recipe, rootfs, image].filter((each) => each !== undefined).length === 1,
+    {
+      path: ["recipe"],
+      message: "give one of recipe, image and rootfs",
+    },
+  )
+  .refine((request) => request.start === undefined || request.image !== undefined, {
+    path: ["start"],
+    message: "is for images; a recipe names its services",
   })
-  .refine((request) => !request.no_cache || request.recipe !== undefined, {
+  .refine((request) => !request.no_cache || request.rootfs === undefined, {
     path: ["no_cache"],
-    message: "is for recipes; a root file system is read again whenever it has changed",
+    message: "is for recipes and images; a root file system is read again whenever it has changed",
   });
 export type CreateSnapshotRequest = z.output<typeof createSnapshotSchema>;
 
@@ -231,7 +262,7 @@ export const snapshotRoutes = {
   createSnapshot: route({
     method: "post",
     path: "/v1/snapshots",
-    summary: "Build a snapshot from a recipe or a root file system; answers with lines of progress",
+    summary: "Build a snapshot from a recipe, an image or a root file system; answers with lines of progress",
     status: 201,
     kind: "events",
     // It reads any path of the host that the daemon can read, its token among them.

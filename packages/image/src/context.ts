@@ -1,7 +1,7 @@
 /** Progress and cancellation of long image work. */
 import { AppError } from "@forkd/contract";
+import type { Registries } from "@forkd/registry";
 import type { ImageLease } from "./lease.ts";
-import type { BlobSource } from "./oci/sources/source.ts";
 
 export type BuildContext = {
   signal?: AbortSignal | undefined;
@@ -11,9 +11,8 @@ export type BuildContext = {
   lease?: ImageLease | undefined;
   /** certificates (PEM) that programs in the guest trust; absent: those of the image */
   caBundle?: Uint8Array | undefined;
-  /** opens an image of a registry; absent: images come from files only */
-  openRegistry?:
-    ((name: string, place: { imageDir: string; context: BuildContext }) => BlobSource) | undefined;
+  /** where images come from; absent: registries without credentials */
+  registries?: Registries | undefined;
 };
 
 const linePeriodMs = 1000;

@@ -2,7 +2,7 @@ export { readRecipe, type Recipe } from "./recipe/recipe.ts";
 export { packRecipe, unpackRecipe, type RecipeChanges } from "./recipe/recipe-archive.ts";
 export { ensureKernel, type Kernel } from "./kernel/kernel.ts";
 export { ensureInitramfs } from "./kernel/initramfs.ts";
-export { ensureRootfs } from "./rootfs/rootfs.ts";
+export { ensureRootfs, type Rootfs } from "./rootfs/rootfs.ts";
 export { ensureImageRootfs } from "./oci/image-rootfs.ts";
 export { type BaseImage } from "./oci/base-image.ts";
 export { type ImageConfig } from "./oci/image-config.ts";

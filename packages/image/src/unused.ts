@@ -1,4 +1,7 @@
-/** Finds and removes images that no snapshot and no build uses, cached packages, and what ended builds have left. */
+/**
+ * Finds and removes images that no snapshot and no build uses, cached packages and layers, and what ended builds
+ * have left.
+ */
 import type { Dirent, Stats } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -11,8 +14,8 @@ const kinds = ["rootfs", "kernel", "initramfs", "layers"] as const;
 type ImageKind = (typeof kinds)[number];
 
 export type UnusedImage = {
-  /** packages: package files for later builds */
-  kind: ImageKind | "packages";
+  /** packages, layers: package files and layers of container images for later builds */
+  kind: ImageKind | "packages" | "layers";
   /** its kind and the beginning of its digest */
   name: string;
   /** the recipe, file or package that it was made from; absent if it is unknown */
@@ -56,7 +59,21 @@ export async function removeUnusedImages(
     if (dryRun || (await removeEntry(directory)))
       removed.push({ kind: "packages", name: `packages/${name}`, bytes });
   }
+  for (const name of await namesIn(join(imageDir, "layers"))) {
+    const layer = await unusedLayer(join(imageDir, "layers", name));
+    if (layer && (dryRun || (await removeEntry(join(imageDir, "layers", name))))) removed.push(layer);
+  }
   return removed;
+}
+
+/** A blob of a container image, or a temporary copy of an archive that a process has left. */
+async function unusedLayer(directory: string): Promise<UnusedImage | undefined> {
+  const name = directory.slice(directory.lastIndexOf("/") + 1);
+  if (isLeased(directory) || (name.startsWith(".") && !isAbandoned(name))) return undefined;
+  const { bytes } = await contentOf(directory);
+  const source = infoSchema.safeParse(await readJson(join(directory, "info.json"))).data?.source;
+  const shown = name.startsWith(".") ? name : name.slice(0, shownDigits);
+  return { kind: "layers", name: `layers/${shown}`, bytes, ...(source !== undefined && { source }) };
 }
 
 async function unused(

@@ -37,14 +37,21 @@ export type SnapshotFilter = {
   limit?: number | undefined;
 };
 
-/** What a snapshot is built from: a recipe, or a root file system. Paths are on the daemon's host. */
+/** What a snapshot is built from: a recipe, a container image, or a root file system. Paths are on the daemon's host. */
 export type BuildRequest = {
   /** Tag of the new snapshot. */
   tag: string;
-  /** Directory of a recipe, or its recipe.json; default: `rootfs` is given. */
+  /** Directory of a recipe, or its recipe.json; default: `image` or `rootfs` is given. */
   recipe?: string | undefined;
-  /** An ext4 image, a tar archive or a directory; default: `recipe` is given. */
+  /** An ext4 image, a tar archive or a directory; default: `recipe` or `image` is given. */
   rootfs?: string | undefined;
+  /**
+   * A container image: a name in a registry, `oci:PATH[:TAG]` or `docker-archive:PATH[:NAME:TAG]`; default:
+   * `recipe` or `rootfs` is given.
+   */
+  image?: string | undefined;
+  /** Starts ENTRYPOINT and CMD of the image, perhaps until a port accepts; default: nothing is started. */
+  start?: { readyPort?: number | undefined } | undefined;
   /** A Linux kernel image; default: Debian's cloud kernel. */
   kernel?: string | undefined;
   /** Directory with the modules of that kernel; default: drivers are built in. */
@@ -63,7 +70,7 @@ export type BuildRequest = {
   languages?: Partial<Record<Language, { warmup?: string | undefined }>> | undefined;
   /** Replaces a snapshot that has this tag; default: false. */
   force?: boolean | undefined;
-  /** Makes the root file system and the steps of the recipe again; default: false. */
+  /** Makes the root file system, and the steps of the recipe, again; default: false. */
   noCache?: boolean | undefined;
   /** Longest wait for the agent of the guest in ms, rounded up to seconds; default: 60000. */
   bootWaitMs?: number | undefined;

@@ -111,7 +111,23 @@ export const manifestSchema = z
     initramfs: z.strictObject({ digest: z.string() }),
     rootfs: z.strictObject({ digest: z.string() }),
     recipe: z.strictObject({ name: z.string(), digest: z.string() }).optional(),
+    /** container image that the root file system was made from */
+    image: z
+      .strictObject({
+        /** as the build named it */
+        reference: z.string(),
+        /** of its manifest, or of its config if it was saved without one */
+        digest: z.string(),
+        entrypoint: z.array(z.string()),
+        cmd: z.array(z.string()),
+        ports: z.array(z.string()),
+        volumes: z.array(z.string()),
+        labels: z.record(z.string(), z.string()),
+      })
+      .optional(),
     env: z.record(z.string(), z.string()),
+    /** where and as whom commands run that do not say it; absent: in the home of root */
+    defaults: z.strictObject({ cwd: z.string().optional(), user: z.string().optional() }).optional(),
     /** network of its children, unless a fork asks for another */
     network: z
       .strictObject({

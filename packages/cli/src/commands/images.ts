@@ -39,6 +39,9 @@ const columns: readonly Column<SnapshotInfo>[] = [
   { title: "STATUS", value: describeStatus },
 ];
 
+/** Shown if a snapshot has one. */
+const imageColumn: Column<SnapshotInfo> = { title: "IMAGE", value: ({ image }) => image ?? "-", drop: 0 };
+
 /** A daemon of an earlier version does not know all sizes. */
 function sizeText(bytes: number | undefined): string {
   return bytes === undefined ? "-" : formatBytes(bytes);
@@ -82,6 +85,8 @@ async function images(cli: Cli, { state, parent, fromSandbox, sort, limit }: Opt
   const all = await forkd.snapshots.list(filter, { signal: cli.signal }).all();
   const found = wireOf<SnapshotInfo[]>(all);
   const snapshots = found.toSorted((a, b) => orders[sort](a, b) || orders.tag(a, b)).slice(0, limit);
-  cli.out.list(snapshots, { columns, name: ({ tag }) => tag });
+  const hasImages = snapshots.some(({ image }) => image !== undefined);
+  const shown = hasImages ? columns.toSpliced(-2, 0, imageColumn) : columns;
+  cli.out.list(snapshots, { columns: shown, name: ({ tag }) => tag });
   if (snapshots.length === 0) cli.out.note("No snapshots. Run `forkd build python-numpy` to build one.");
 }

@@ -14,6 +14,7 @@ export function describeSnapshot(detail: SnapshotDetail): Fact[] {
     ...factsOf("warning", detail.warning),
     ["created", formatTime(detail.created_at_unix)],
     ["recipe", detail.recipe ?? "-"],
+    ...image(detail),
     ...origin(detail),
     ["languages", detail.languages.join(", ") || "-"],
     ["machine", `${detail.vcpus} vCPU, ${detail.memory_mib} MiB, ${detail.accelerator}`],
@@ -29,6 +30,23 @@ export function describeSnapshot(detail: SnapshotDetail): Fact[] {
     ...verification(detail),
     ["dependents", detail.dependents.join(" ") || "none"],
     ["sandboxes", detail.sandboxes.join(" ") || "none"],
+  ];
+}
+
+/** The container image that it was made from. */
+function image({ image: name, image_config: config }: SnapshotDetail): Fact[] {
+  if (name === undefined || !config) return [];
+  const list = (texts: readonly string[]) => (texts.length === 0 ? undefined : texts.join(" "));
+  const words = (argv: readonly string[]) => (argv.length === 0 ? undefined : JSON.stringify(argv));
+  return [
+    ["image", `${name} (${config.digest})`],
+    ...factsOf("  entrypoint", words(config.entrypoint)),
+    ...factsOf("  command", words(config.cmd)),
+    ...factsOf("  workdir", config.workdir),
+    ...factsOf("  user", config.user),
+    ...factsOf("  ports", list(config.ports)),
+    ...factsOf("  volumes", list(config.volumes)),
+    ...factsOf("  labels", list(Object.entries(config.labels).map(([key, value]) => `${key}=${value}`))),
   ];
 }
 

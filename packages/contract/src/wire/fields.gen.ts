@@ -40,6 +40,8 @@ export const requestFields = {
     tag: "plain",
     recipe: "plain",
     rootfs: "plain",
+    image: "plain",
+    start: { ready_port: "plain" },
     kernel: "plain",
     modules: "plain",
     memory_mib: "plain",

@@ -2,11 +2,13 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { Scope } from "@forkd/base";
-import { AppError } from "@forkd/contract";
+import { Registries } from "@forkd/registry";
 import type { BuildContext } from "../context.ts";
 import type { ImageConfig } from "./image-config.ts";
 import { parseReference } from "./reference.ts";
-import { maxUnpackedBytes, resolveImage } from "./resolve.ts";
+import { maxUnpackedBytes } from "./limits.ts";
+import { resolveImage } from "./resolve.ts";
+import { openRegistryImage } from "./sources/registry.ts";
 import { unpackInWorker } from "./unpack-in-worker.ts";
 import type { Unpacked } from "./unpack.ts";
 
@@ -38,9 +40,9 @@ export async function openImage(
   const reference = parseReference(image, directory);
   context.onProgress?.("read", `Reading ${image}`);
   const openRegistry = (name: string) => {
-    if (!context.openRegistry)
-      throw new AppError("host_not_ready", `Cannot read "${name}": registries are not set up`);
-    return context.openRegistry(name, { imageDir, context });
+    const registries = context.registries ?? new Registries();
+    if (!context.registries) scope.defer(() => registries[Symbol.dispose]());
+    return openRegistryImage(registries, name, { imageDir, context });
   };
   const found = await resolveImage({ name: image, reference, imageDir, openRegistry }, scope, context);
   const { config, digest } = found;

@@ -9,6 +9,7 @@ import { AppError } from "@forkd/contract";
 import { removeAbandoned, temporaryIn } from "../cache.ts";
 import { throwIfCancelled, type BuildContext } from "../context.ts";
 import { imageConfig, type ImageConfig } from "./image-config.ts";
+import { maxUnpackedBytes } from "./limits.ts";
 import { isCompressed, readPlain, type LayerFile } from "./layer-file.ts";
 import {
   DocumentFault,
@@ -36,9 +37,6 @@ export type ResolvedImage = {
   fetchLayers: () => Promise<LayerFile[]>;
 };
 
-/** Of all layers together, decompressed; also of an archive that is compressed as a whole. */
-export const maxUnpackedBytes = 32 * 2 ** 30;
-
 const maxDepth = 4;
 
 export type ResolveInput = {
@@ -57,20 +55,20 @@ export async function resolveImage(
   context: BuildContext,
 ): Promise<ResolvedImage> {
   const { reference, name } = input;
-  const explained = async <T>(work: Promise<T>): Promise<T> => {
+  const explained = async <T>(work: () => Promise<T>): Promise<T> => {
     try {
-      return await work;
+      return await work();
     } catch (error) {
       throwIfCancelled(context.signal);
       throw explain(name, error);
     }
   };
-  const image = await explained(
+  const image = await explained(async () =>
     reference.kind === "registry"
-      ? fromBlobs(input.openRegistry(reference.name))
-      : fromPath(input, reference, scope, context),
+      ? await fromBlobs(input.openRegistry(reference.name))
+      : await fromPath(input, reference, scope, context),
   );
-  return { ...image, fetchLayers: () => explained(image.fetchLayers()) };
+  return { ...image, fetchLayers: () => explained(image.fetchLayers) };
 }
 
 function explain(name: string, error: unknown): unknown {
@@ -145,12 +143,11 @@ async function fromBlobs(source: BlobSource): Promise<ResolvedImage> {
     configDigest: hexOf(manifest.config.digest),
     config: imageConfig(config),
     fetchLayers: async () => {
-      const files: LayerFile[] = [];
-      for (const [index, layer] of layers.entries()) {
-        const part = await source.layer(layer, { index, count: layers.length });
-        files.push({ ...part, digest: hexOf(layer.digest), diffId: hexOf(diffIds[index] ?? "") });
-      }
-      return files;
+      const parts = await source.layers(layers);
+      return parts.map((part, index): LayerFile => {
+        const { digest: own = "" } = layers[index] ?? {};
+        return { ...part, digest: hexOf(own), diffId: hexOf(diffIds[index] ?? "") };
+      });
     },
   };
 }

@@ -34,7 +34,8 @@ const kernel = z
     "has both warmup and warmup_file; give one of them",
   );
 
-const service = z.strictObject({
+const service = z
+  .strictObject({
   name: z
     .string()
     .regex(
@@ -42,9 +43,15 @@ const service = z.strictObject({
       "must be 1 to 48 of letters, digits, dot, underscore and dash",
     )
     .optional(),
-  argv,
+  argv: argv.optional(),
+  /** ENTRYPOINT and CMD of the base image instead of argv */
+  entrypoint: z.literal(true).optional(),
   ready: z.strictObject({ port: z.int().min(1).max(65_535) }).optional(),
-});
+})
+  .refine(
+    ({ argv, entrypoint }) => (argv === undefined) !== (entrypoint === undefined),
+    'needs either argv or "entrypoint": true',
+  );
 
 function isEachOnce(names: readonly string[]): boolean {
   return new Set(names).size === names.length;
@@ -125,7 +132,10 @@ export const recipeSchema = z.strictObject({
       rules: z.array(ruleTextSchema).max(1000).optional(),
     })
     .optional(),
-});
+}).refine(
+  ({ base, services }) => base.image !== undefined || !services.some(({ entrypoint }) => entrypoint),
+  { path: ["services"], message: '"entrypoint" needs a base.image' },
+);
 
 export type ParsedRecipe = z.output<typeof recipeSchema>;
 

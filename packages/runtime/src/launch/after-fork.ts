@@ -9,6 +9,7 @@ import { writeFile as writeGuestFile, type AgentClient } from "@forkd/machine";
 import type { Manifest } from "@forkd/store";
 import { wallClock } from "../capture/guest-clock.ts";
 import type { GuestIdentity } from "../sandbox/paths.ts";
+import { commandDefaults } from "../guest/command-defaults.ts";
 import { attachKernel, type WarmKernel } from "./warm-kernel.ts";
 
 const none = new Uint8Array();
@@ -40,7 +41,9 @@ export async function afterFork(
   { env, values, trace, ...step }: Step,
 ): Promise<WarmKernel[]> {
   const forked = forkAgent(agent, manifest, step);
-  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, env));
+  const kernels = manifest.kernels.map((record) =>
+    attachKernel(agent, record, { ...commandDefaults(manifest), env }),
+  );
   const seeded = kernels.map(({ client }, nth) => {
     const done = client.afterFork(randomBytes(64), env);
     if (!isInEval(manifest, nth)) return done;
@@ -122,7 +125,9 @@ export async function rehearseFork(
   // A parent was connected to nothing. The link of a branch stays as it is until it is known what it has to be.
   const isConnected = manifest.origin.kind === "build" ? false : undefined;
   const forked = forkAgent(agent, manifest, { identity, isConnected });
-  const kernels = manifest.kernels.map((record) => attachKernel(agent, record, env));
+  const kernels = manifest.kernels.map((record) =>
+    attachKernel(agent, record, { ...commandDefaults(manifest), env }),
+  );
   const rehearsed = kernels.map(async ({ client }, nth) => {
     if (isInEval(manifest, nth)) return;
     try {

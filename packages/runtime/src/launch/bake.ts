@@ -23,6 +23,8 @@ export type BakePlan = BootPlan &
     /** variables by which programs trust the certificates of the installation */
     trust: Readonly<Record<string, string>>;
     recipe?: { name: string; digest: string } | undefined;
+    /** container image that the root file system was made from */
+    image?: ManifestFacts["image"];
     /** hazards whose check the snapshot requires */
     require?: readonly HazardId[] | undefined;
     /** of the children; the parent has none */
@@ -93,7 +95,9 @@ function manifestFacts(
     initramfs: { digest: plan.initramfs.digest },
     rootfs: { digest: plan.rootfs.digest },
     ...(plan.recipe && { recipe: plan.recipe }),
+    ...(plan.image && { image: plan.image }),
     env: plan.env,
+    ...(plan.defaults && { defaults: plan.defaults }),
     ...(plan.require && { require: [...plan.require] }),
     ...(plan.network && { network: plan.network }),
     kernels: parent.kernels,

@@ -4,18 +4,25 @@ import { stat } from "node:fs/promises";
 import { basename } from "node:path";
 import { advice, AppError, type CreateSnapshotRequest, type Language } from "@forkd/contract";
 import {
+  ensureImageRootfs,
   ensureInitramfs,
   ensureKernel,
   ensureRootfs,
   importKernel,
   importRootfs,
   resolveSteps,
+  type BaseImage,
+  type BuildContext as ImageContext,
   type ImageLease,
   type LayerStep,
   type Recipe,
+  type Rootfs,
+  type StepState,
 } from "@forkd/image";
+import { findCredentials, Registries } from "@forkd/registry";
 import type { Draft, StoredSnapshot } from "@forkd/store";
 import { agentPath, imagesDir } from "../config.ts";
+import type { CommandDefaults } from "../guest/command-defaults.ts";
 import { serviceNames } from "../guest/service-names.ts";
 import { noNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
@@ -37,12 +44,10 @@ export async function planBuild(
   const { config, network } = runtime;
   const { caBundle } = network;
   const imageDir = imagesDir(config);
-  const diskMib = request.disk_mib ?? defaults.diskMib;
   const pin = (path: string) => draft.share(draft.path("rootfs"), path);
-  const rootfs = recipe
-    ? await ensureRootfs(imageDir, recipe, { ...context, isFresh: request.no_cache, pin })
-    : await importRootfs(imageDir, request.rootfs ?? "", { diskMib }, context);
-  if (!recipe) await pin(rootfs.path);
+  using registries = new Registries({ credentials: findCredentials });
+  const rootfs = await rootfsFor(imageDir, { request, recipe, pin }, { ...context, registries });
+  const { image } = rootfs;
   const kernel =
     request.kernel === undefined
       ? await ensureKernel(imageDir, context)
@@ -53,8 +58,12 @@ export async function planBuild(
     { ...context, caBundle },
   );
   const trust = caBundle ? guestTrustVariables() : {};
-  const { layers, state } = resolveSteps(recipe?.steps ?? [], { env: recipe?.spec.env ?? {} });
-  const plan = {
+  const start = stateOf(image, trust);
+  const { layers, state } = resolveSteps(recipe?.steps ?? [], {
+    ...start,
+    env: { ...start.env, ...recipe?.spec.env },
+  });
+  const plan: BakePlan = {
     rootfs: { ...rootfs, bytes: (await stat(draft.path("rootfs"))).size },
     kernel,
     initramfs,
@@ -65,7 +74,8 @@ export async function planBuild(
     workdir: state.workdir,
     user: state.user,
     run: request.run ?? recipe?.spec.run ?? [],
-    services: servicesOf(recipe?.spec.services ?? []),
+    ...(image && { image: imageFacts(image), defaults: defaultsOf(state) }),
+    services: servicesOf(recipe?.spec.services ?? startedService(request), image),
     languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
     network: recipe?.spec.network,
     recipe: recipe && { name: basename(recipe.dir), digest: recipe.digest },
@@ -76,13 +86,47 @@ export async function planBuild(
   return { plan, steps: layers, instance: rootfs.instance };
 }
 
+/** The root file system, linked by `pin` before another build can replace it. */
+async function rootfsFor(
+  imageDir: string,
+  input: { request: CreateSnapshotRequest; recipe: Recipe | undefined; pin: (path: string) => Promise<void> },
+  context: ImageContext,
+): Promise<Rootfs> {
+  const { request, recipe, pin } = input;
+  const { no_cache: isFresh, disk_mib: diskMib, image, rootfs = "" } = request;
+  if (recipe) return await ensureRootfs(imageDir, recipe, { ...context, isFresh, pin });
+  const made =
+    image === undefined
+      ? await importRootfs(imageDir, rootfs, { diskMib: diskMib ?? defaults.diskMib }, context)
+      : await ensureImageRootfs(imageDir, image, { diskMib, isFresh }, context);
+  await pin(made.path);
+  return made;
+}
+
+/** What the steps of a recipe begin with. Variables of an image do not replace those of the trust. */
+function stateOf(image: BaseImage | undefined, trust: Readonly<Record<string, string>>): StepState {
+  if (!image) return { env: {} };
+  const { env, workdir, user } = image.config;
+  const own = Object.entries(env).filter(([name]) => !Object.hasOwn(trust, name));
+  return { env: Object.fromEntries(own), workdir, user: user === "" ? undefined : user };
+}
+
+function defaultsOf({ workdir, user }: StepState): CommandDefaults {
+  return { ...(workdir !== undefined && { cwd: workdir }), ...(user !== undefined && { user }) };
+}
+
+function imageFacts({ reference, digest, config }: BaseImage): BakePlan["image"] {
+  const { entrypoint, cmd, ports, volumes, labels } = config;
+  return { reference, digest, entrypoint, cmd, ports, volumes, labels };
+}
+
 /** Throws `invalid_recipe` if request or recipe ask for another machine than that of the parent. */
 export function planExtension(
   parent: StoredSnapshot,
   { request, recipe }: { request: CreateSnapshotRequest; recipe: Recipe },
 ): ExtendPlan {
   const { spec } = recipe;
-  const { machine, env } = parent.manifest;
+  const { machine, env, defaults: given } = parent.manifest;
   const asked = {
     memory_mib: request.memory_mib ?? spec.memory_mib ?? machine.memory_mib,
     vcpus: request.vcpus ?? spec.vcpus ?? machine.vcpus,
@@ -98,7 +142,11 @@ export function planExtension(
       "invalid_request",
       `Invalid request: ${other}: the recipe extends "${parent.tag}" and keeps its ${other}`,
     );
-  const { layers, state } = resolveSteps(recipe.steps, { env: { ...env, ...spec.env } });
+  const { layers, state } = resolveSteps(recipe.steps, {
+    env: { ...env, ...spec.env },
+    workdir: given?.cwd,
+    user: given?.user,
+  });
   return {
     parent,
     steps: layers,
@@ -106,7 +154,8 @@ export function planExtension(
     workdir: state.workdir,
     user: state.user,
     run: request.run ?? spec.run,
-    services: servicesOf(spec.services),
+    ...(given && { defaults: defaultsOf(state) }),
+    services: servicesOf(spec.services, undefined),
     languages: languagesOf(request.languages ?? spec.languages),
     recipe: { name: basename(recipe.dir), digest: recipe.digest },
     require: spec.require,
@@ -129,9 +178,28 @@ export function checkNetwork(network: Runtime["network"], { dir, spec }: Recipe)
   }
 }
 
-function servicesOf(given: Recipe["spec"]["services"]): BakePlan["services"] {
-  const names = serviceNames(given);
-  return given.map(({ argv, ready }, index) => ({ name: names[index] ?? "", argv, port: ready?.port }));
+type AskedService = Recipe["spec"]["services"][number];
+
+/** ENTRYPOINT and CMD of an image, if the request starts them. */
+function startedService({ start }: CreateSnapshotRequest): AskedService[] {
+  if (!start) return [];
+  return [{ entrypoint: true, ...(start.ready_port !== undefined && { ready: { port: start.ready_port } }) }];
+}
+
+function servicesOf(given: readonly AskedService[], image: BaseImage | undefined): BakePlan["services"] {
+  const asked = given.map(({ argv, ...rest }) => ({ ...rest, argv: argv ?? entrypointOf(image) }));
+  const names = serviceNames(asked);
+  return asked.map(({ argv, ready }, index) => ({ name: names[index] ?? "", argv, port: ready?.port }));
+}
+
+/** Throws `invalid_image` if the image names no program. */
+function entrypointOf(image: BaseImage | undefined): string[] {
+  const argv = image ? [...image.config.entrypoint, ...image.config.cmd] : [];
+  if (argv.length > 0) return argv;
+  const name = image?.reference ?? "";
+  throw new AppError("invalid_image", `Cannot start the image "${name}": it has neither ENTRYPOINT nor CMD`, {
+    remedy: advice("Build it without starting it, or name a service in a recipe."),
+  });
 }
 
 /** Without the languages that are not asked for. */

@@ -3,11 +3,12 @@ import { posix } from "node:path";
 import { AppError, type Language } from "@forkd/contract";
 import { KernelClient, readFile, writeFile, type AgentClient } from "@forkd/machine";
 import type { Manifest } from "@forkd/store";
+import type { CommandDefaults } from "../guest/command-defaults.ts";
 import { outputTail } from "./step-output.ts";
 
 type KernelRecord = Manifest["kernels"][number];
 
-export type WarmKernel = {
+export type WarmKernel = CommandDefaults & {
   language: Language;
   /** text of its ready message */
   version: string;
@@ -21,12 +22,13 @@ export type WarmKernel = {
 /** What the caller of the next eval has to know about an interpreter that was started again. */
 export type Restart = { readonly warmupError?: string };
 
-type KernelSpec = Pick<WarmKernel, "language" | "argv" | "env">;
+type KernelSpec = Pick<WarmKernel, "language" | "argv" | "env" | "cwd" | "user">;
 
 export async function startKernel(agent: AgentClient, spec: KernelSpec): Promise<WarmKernel> {
   const client = await KernelClient.start(agent, spec);
-  const { language, argv, env } = spec;
-  return { language, argv, env, version: (await client.ready).slice(0, 256), client };
+  const { language, argv, env, cwd, user } = spec;
+  const defaults = { ...(cwd !== undefined && { cwd }), ...(user !== undefined && { user }) };
+  return { ...defaults, language, argv, env, version: (await client.ready).slice(0, 256), client };
 }
 
 /** Starts one in place of one that ended, and runs the warm-up of the snapshot in it. */
@@ -104,7 +106,7 @@ export async function readWarmup(agent: AgentClient, argv: readonly string[]): P
 export function attachKernel(
   agent: AgentClient,
   record: KernelRecord,
-  env: Readonly<Record<string, string>>,
+  { env, ...defaults }: CommandDefaults & { env: Readonly<Record<string, string>> },
 ): WarmKernel {
   const position = {
     processId: record.process_id,
@@ -114,7 +116,8 @@ export function attachKernel(
     ...(record.running && { running: record.running }),
   };
   const client = KernelClient.attach(agent, position, { version: record.version });
-  return { language: record.language, version: record.version, argv: record.argv, env, client };
+  const { language, version, argv } = record;
+  return { ...defaults, language, version, argv, env, client };
 }
 
 /** The position of the kernel in its streams, for a manifest. */

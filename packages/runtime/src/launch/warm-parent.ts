@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { advice, AppError, errorMessage, type Language } from "@forkd/contract";
 import { writeFile as writeGuestFile, type AgentClient, type Machine } from "@forkd/machine";
 import type { RuntimeConfig } from "../config.ts";
+import type { CommandDefaults } from "../guest/command-defaults.ts";
 import { withReplyDeadline } from "../guest/deadline.ts";
 import { orDeath } from "./boot-parent.ts";
 import { makeWorkdir } from "./make-workdir.ts";
@@ -21,6 +22,8 @@ export type WarmPlan = {
   /** where and as whom `run` and the services run; default: / and root */
   workdir?: string | undefined;
   user?: string | undefined;
+  /** of interpreters, and of commands in the children that name no directory or user */
+  defaults?: CommandDefaults | undefined;
   run: readonly (readonly string[])[];
   services: readonly ServiceSpec[];
   languages: Partial<Record<Language, { warmup: string; rehearse?: string | undefined }>>;
@@ -148,7 +151,12 @@ async function newKernel(parent: RunningParent, language: Language): Promise<War
   await copyKernel(parent, language, dir);
   onProgress("warm-up", `starting the ${language} interpreter`);
   try {
-    return await startKernel(agent, { language, argv: [...command, `${dir}/${main}`], env: plan.env });
+    return await startKernel(agent, {
+      ...plan.defaults,
+      language,
+      argv: [...command, `${dir}/${main}`],
+      env: plan.env,
+    });
   } catch (error) {
     throw new AppError("invalid_recipe", `Cannot start the ${language} interpreter: ${errorMessage(error)}`, {
       details: error instanceof AppError ? { ...error.details } : {},

@@ -1,4 +1,4 @@
-/** Builds a snapshot from a recipe, or from a root file system (and kernel) of the user. */
+/** Builds a snapshot from a recipe, a container image, or a root file system (and kernel) of the user. */
 import { AppError, type CreateSnapshotRequest, type SnapshotInfo } from "@forkd/contract";
 import { ImageLease, readRecipe, type Recipe } from "@forkd/image";
 import type { AgentClient } from "@forkd/machine";

@@ -12,6 +12,7 @@ import {
 } from "@forkd/contract";
 import { GuestProgress, startFlag, type AgentExit, type AgentProcess, type StartSpec } from "@forkd/machine";
 import type { Context } from "../context.ts";
+import { commandDefaults } from "../guest/command-defaults.ts";
 import { withReplyDeadline, withExitDeadline } from "../guest/deadline.ts";
 import type { HeldBytes } from "../guest/guest-bytes.ts";
 import { OutputBuffer } from "../guest/output-buffer.ts";
@@ -34,6 +35,7 @@ type ExecInput = ExecRequest & InSandbox;
 function startSpec(sandbox: Sandbox, request: ExecInput, defaultSecs: number): StartSpec {
   const timeoutMs = (request.timeout_secs ?? defaultSecs) * 1000;
   return {
+    ...commandDefaults(sandbox.current.base.manifest),
     argv: request.args,
     env: { ...sandbox.env, ...request.env },
     timeoutMs,

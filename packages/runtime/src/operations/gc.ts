@@ -42,8 +42,9 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
       bytes: 0,
     })),
   ];
-  // Package files make the next build faster, so they do not count as unused.
-  const keptBytes = request.images ? 0 : bytesOf(unused.filter(({ kind }) => kind !== "packages"));
+  // Package files and layers make the next build faster, so they do not count as unused.
+  const kept = request.images ? [] : unused.filter(({ kind }) => kind !== "packages" && kind !== "layers");
+  const keptBytes = bytesOf(kept);
   return {
     removed,
     freed_bytes: bytesOf(removed),

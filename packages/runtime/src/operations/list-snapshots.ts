@@ -94,10 +94,18 @@ async function detailsOf(
     flat_cache_bytes: (files.layer && flat) ?? 0,
     ...(parent && { parent_content_hash: parent.id }),
     sandboxes: sandboxesOn(runtime, tag),
+    ...imageConfig(snapshot),
     ...(snapshot.manifest.require && { require: snapshot.manifest.require }),
     ...(await lastVerification(runtime, snapshot)),
     manifest: snapshot.manifest,
   };
+}
+
+function imageConfig({ manifest }: StoredSnapshot): Pick<SnapshotDetail, "image_config"> {
+  const { image, defaults } = manifest;
+  if (!image) return {};
+  const { reference: _, ...config } = image;
+  return { image_config: { ...config, workdir: defaults?.cwd, user: defaults?.user } };
 }
 
 /** A result that cannot be read is shown as none; a fork that needs it says why. */

@@ -4,10 +4,11 @@
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { AppError, toAppError, type Language } from "@forkd/contract";
+import { AppError, toAppError } from "@forkd/contract";
 import { mapPool, removeTree, Scope } from "@forkd/base";
 import { AgentClient, endProcess, KernelClient, type Machine } from "@forkd/machine";
 import { memoryBytes, readSnapshot, snapshotFile } from "@forkd/store";
+import { commandDefaults } from "../guest/command-defaults.ts";
 import { correctClock } from "../capture/guest-clock.ts";
 import { sandboxHome, type SandboxHome } from "../sandbox/paths.ts";
 import { diagnose, diskLimits, groupName, notEnforceable } from "../admission/limits.ts";
@@ -258,9 +259,10 @@ function sandboxMachine(
     diagnose: diagnose(group, limits, base.manifest.machine.memory_mib),
   });
   const env = childEnv(base.manifest.env, sandbox.facts, sandbox.network);
+  const defaults = commandDefaults(base.manifest);
   for (const { language, argv, version } of base.manifest.kernels) {
     adopted
-      .addRestart(language, recoverKernel(agent, { language, argv, version, env }))
+      .addRestart(language, recoverKernel(agent, { ...defaults, language, argv, version, env }))
       .catch((error: unknown) =>
         runtime.log.warn({ event: "kernel.recover", sandbox: sandbox.id, language, error }),
       );
@@ -271,12 +273,12 @@ function sandboxMachine(
 /** The kernel that runs in the guest, after interrupting an eval for the earlier daemon; or a new one. */
 async function recoverKernel(
   agent: AgentClient,
-  spec: { language: Language; argv: readonly string[]; version: string; env: Record<string, string> },
+  spec: Omit<WarmKernel, "client" | "restart">,
 ): Promise<WarmKernel> {
-  const { language, argv, version, env } = spec;
+  const { language, version } = spec;
   // recover() ends a kernel that does not answer.
   const client = await KernelClient.recover(agent, language, { version }).catch(() => undefined);
-  return client ? { language, version, argv, env, client } : startKernelAgain(agent, spec);
+  return client ? { ...spec, client } : startKernelAgain(agent, spec);
 }
 
 /** Removes overlays that the earlier daemon made ahead of need or had merged into others. */

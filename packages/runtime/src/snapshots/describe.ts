@@ -34,6 +34,7 @@ export async function describeSnapshot(
     accelerator: manifest.machine.accelerator,
     languages: manifest.kernels.map((kernel) => kernel.language),
     ...(manifest.recipe && { recipe: manifest.recipe.name }),
+    ...(manifest.image && { image: manifest.image.reference }),
     physical_bytes: ownPhysicalBytes,
     own_bytes: ownBytes,
     total_bytes: totalBytes,

@@ -33,6 +33,7 @@ class SnapshotInfo(Model):
     total_bytes: int
     warning: Optional[str] = None
     recipe: Optional[str] = None
+    image: Optional[str] = None
     parent_tag: Optional[str] = None
     #: Sandbox that it was branched from.
     branched_from: Optional[str] = None

@@ -46,7 +46,12 @@ export function openLayout(find: FindFile, tag: string | undefined): BlobSource 
       return { bytes: Buffer.from(JSON.stringify({ manifests: chosen })) };
     },
     document: async (descriptor) => await readDocument(await blob(descriptor, "a document"), "document"),
-    layer: async (descriptor, { index, count }) => await blob(descriptor, `layer ${index + 1} of ${count}`),
+    layers: async (descriptors) => {
+      const parts: FilePart[] = [];
+      for (const [index, descriptor] of descriptors.entries())
+        parts.push(await blob(descriptor, `layer ${index + 1} of ${descriptors.length}`));
+      return parts;
+    },
   };
 }
 

@@ -4,10 +4,10 @@ import type { Descriptor } from "../manifest.ts";
 
 /** A place with blobs that are named by their digests. */
 export type BlobSource = {
-  /** the document that the reference names; its digest, if the source knows it */
+  /** the document that the reference names */
   top: () => Promise<{ bytes: Uint8Array; mediaType?: string | undefined }>;
   /** a manifest or a config, at most `maxDocumentBytes`; the caller compares the digest */
   document: (descriptor: Descriptor) => Promise<Uint8Array>;
-  /** a layer as a file; whoever unpacks it compares the digest */
-  layer: (descriptor: Descriptor, place: { index: number; count: number }) => Promise<FilePart>;
+  /** layers as files; whoever unpacks them compares the digests */
+  layers: (descriptors: readonly Descriptor[]) => Promise<FilePart[]>;
 };

@@ -64,6 +64,7 @@ function describe(plan: ExtendPlan, facts: ManifestFacts): ManifestFacts {
     ...rest,
     recipe: plan.recipe,
     env: plan.env,
+    ...(plan.defaults && { defaults: plan.defaults }),
     ...(network && { network }),
     ...(hazards.length > 0 && { require: hazards }),
     origin: { kind: "build" },

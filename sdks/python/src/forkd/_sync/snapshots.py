@@ -66,6 +66,8 @@ class Snapshots:
         *,
         recipe: Optional[str] = None,
         rootfs: Optional[str] = None,
+        image: Optional[str] = None,
+        start: Optional[Mapping[str, int]] = None,
         kernel: Optional[str] = None,
         modules: Optional[str] = None,
         memory_mib: Optional[int] = None,
@@ -79,14 +81,16 @@ class Snapshots:
         on_progress: Optional[Callable[[BuildProgress], None]] = None,
         timeout: Optional[float] = None,
     ) -> SnapshotInfo:
-        """Builds a snapshot from a recipe or a root file system. Leaving early removes what was built.
+        """Builds a snapshot from a recipe, an image or a root file system. Leaving early removes what was built.
 
         recipe: absolute path of a recipe on the daemon's host
         rootfs: absolute path of an image, archive or directory on the daemon's host, instead of a recipe
+        image: container image instead of a recipe: a name in a registry, oci:PATH or docker-archive:PATH
+        start: starts ENTRYPOINT and CMD of the image; {} or {"ready_port": 8080}, until that port accepts
         run: commands to run in the parent before the snapshot; a text runs in a shell
         languages: warm-up of each language, such as {"python": {"warmup": "import numpy"}}
         force: replaces a snapshot with this tag; default: False
-        no_cache: makes root file system and steps of the recipe again; default: False
+        no_cache: makes the root file system and the steps again; default: False
         on_progress: receives the progress; default: it is not reported
         timeout: seconds for the build; default: no limit
         """
@@ -94,6 +98,8 @@ class Snapshots:
             "tag": tag,
             "recipe": recipe,
             "rootfs": rootfs,
+            "image": image,
+            "start": None if start is None else dict(start),
             "kernel": kernel,
             "modules": modules,
             "memory_mib": memory_mib,
