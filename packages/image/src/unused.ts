@@ -14,8 +14,8 @@ const kinds = ["rootfs", "kernel", "initramfs", "layers"] as const;
 type ImageKind = (typeof kinds)[number];
 
 export type UnusedImage = {
-  /** packages, layers: package files and layers of container images for later builds */
-  kind: ImageKind | "packages" | "layers";
+  /** packages, blobs: package files and layers of container images for later builds */
+  kind: ImageKind | "packages" | "blobs";
   /** its kind and the beginning of its digest */
   name: string;
   /** the recipe, file or package that it was made from; absent if it is unknown */
@@ -59,9 +59,9 @@ export async function removeUnusedImages(
     if (dryRun || (await removeEntry(directory)))
       removed.push({ kind: "packages", name: `packages/${name}`, bytes });
   }
-  for (const name of await namesIn(join(imageDir, "layers"))) {
-    const layer = await unusedLayer(join(imageDir, "layers", name));
-    if (layer && (dryRun || (await removeEntry(join(imageDir, "layers", name))))) removed.push(layer);
+  for (const name of await namesIn(join(imageDir, "blobs"))) {
+    const layer = await unusedLayer(join(imageDir, "blobs", name));
+    if (layer && (dryRun || (await removeEntry(join(imageDir, "blobs", name))))) removed.push(layer);
   }
   return removed;
 }
@@ -73,7 +73,7 @@ async function unusedLayer(directory: string): Promise<UnusedImage | undefined> 
   const { bytes } = await contentOf(directory);
   const source = infoSchema.safeParse(await readJson(join(directory, "info.json"))).data?.source;
   const shown = name.startsWith(".") ? name : name.slice(0, shownDigits);
-  return { kind: "layers", name: `layers/${shown}`, bytes, ...(source !== undefined && { source }) };
+  return { kind: "blobs", name: `blobs/${shown}`, bytes, ...(source !== undefined && { source }) };
 }
 
 async function unused(

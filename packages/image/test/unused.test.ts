@@ -30,9 +30,9 @@ test("removeUnusedImages() removes what no snapshot names or links and no build 
   await addEntry(images, "kernel/old", { digest: "b", version: "6.1.0-1" });
   await addEntry(images, `initramfs/.tmp-${noPid}-aa`);
   await addEntry(images, `initramfs/.tmp-${process.pid}-bb`);
-  await addEntry(images, "layers/0123456789abcdef", { digest: "sha256:0", source: "app:1" });
-  await addEntry(images, `layers/.tmp-${noPid}-cc`);
-  const leasedLayer = await addEntry(images, "layers/leased", { digest: "sha256:1", source: "app:1" });
+  await addEntry(images, "blobs/0123456789abcdef", { digest: "sha256:0", source: "app:1" });
+  await addEntry(images, `blobs/.tmp-${noPid}-cc`);
+  const leasedLayer = await addEntry(images, "blobs/leased", { digest: "sha256:1", source: "app:1" });
   using lease = new ImageLease();
   lease.hold(leasedLayer);
   lease.hold(leased);
@@ -46,8 +46,8 @@ test("removeUnusedImages() removes what no snapshot names or links and no build 
   assert.deepEqual(removed.map(({ name, source }) => [name, source]).sort(), [
     [`initramfs/.tmp-${noPid}-aa`, undefined],
     ["kernel/old", "6.1.0-1"],
-    [`layers/.tmp-${noPid}-cc`, undefined],
-    ["layers/0123456789ab", "app:1"],
+    [`blobs/.tmp-${noPid}-cc`, undefined],
+    ["blobs/0123456789ab", "app:1"],
     ["rootfs/incomplete", undefined],
     ["rootfs/unused-01234", "/home/me/ds"],
   ]);
@@ -56,7 +56,7 @@ test("removeUnusedImages() removes what no snapshot names or links and no build 
     (await namesIn(images)).filter(
       (name) => name.includes("/") && !name.includes("file") && !name.includes("info"),
     ),
-    [`initramfs/.tmp-${process.pid}-bb`, "layers/leased", "rootfs/leased", "rootfs/linked", "rootfs/named"],
+    [`initramfs/.tmp-${process.pid}-bb`, "blobs/leased", "rootfs/leased", "rootfs/linked", "rootfs/named"],
   );
   assert.deepEqual(await removeUnusedImages(join(root, "none"), { isUsed, dryRun: false }), []);
 });

@@ -5,7 +5,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 
-export type TestLayer = {
+type TestLayer = {
   tar: Buffer;
   /** default: gzip */
   compression?: "gzip" | "zstd" | "none";

@@ -11,6 +11,7 @@ import { rejectsWith, tarOf, writeLayout } from "@forkd/test-support";
 import { bareTree, busyboxTree, pythonTree, tarTree } from "../support/container-images.ts";
 import { startDaemon, type TestDaemon } from "../support/daemon.ts";
 import { cliPath } from "../support/places.ts";
+import { forkAll } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
@@ -74,9 +75,7 @@ test("an image of busybox boots with its variables, directory, user and entrypoi
   assert.equal(built.code, 0, built.stderr);
   assert.equal(built.stdout, "web\n");
   assert.match(built.stderr, /unpack .*Left out: device node "dev\/console"/);
-  const children = await daemon.forkd.fork("web", 2);
-  for (const child of children) {
-    assert.ok(!("code" in child), String(child));
+  for (const child of await forkAll(daemon.forkd, "web", 2)) {
     assert.equal(await output(child, ["pwd"]), "/srv/www\n");
     assert.equal(await output(child, ["id", "-u"]), "1234\n");
     assert.equal(await output(child, ["sh", "-c", "echo $GREETING; ls /srv"]), "hello from the image\nwww\n");

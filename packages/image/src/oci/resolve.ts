@@ -116,7 +116,7 @@ async function plainArchive(
   const part = { path, offset: 0, size };
   if (!(await isCompressed(part))) return path;
   onProgress?.("read", `Decompressing ${path}`);
-  const parent = join(imageDir, "layers");
+  const parent = join(imageDir, "blobs");
   await mkdir(parent, { recursive: true, mode: 0o700 });
   await removeAbandoned(parent);
   const directory = temporaryIn(parent);

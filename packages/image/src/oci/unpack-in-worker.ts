@@ -1,5 +1,5 @@
 /**
- * Unpacks in a thread of its own: decompressing, hashing and merging an image takes seconds of CPU time, which
+ * Unpacks in its own thread: decompressing, hashing and merging an image takes seconds of CPU time, which
  * the event loop of the daemon does not have.
  */
 import { Worker } from "node:worker_threads";

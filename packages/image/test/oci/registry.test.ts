@@ -81,12 +81,12 @@ test("openImage() downloads an image, and of the next one only the layers that a
   assert.equal(first.digest, digest);
   assert.ok(first.names.includes("shared") && first.names.includes("one"));
   assert.ok(first.steps.some((step) => /^download: Downloaded .* in 2 layers$/.test(step)));
-  const before = await readdir(join(imageDir, "layers"));
+  const before = await readdir(join(imageDir, "blobs"));
   // manifest, config, two layers
   assert.equal(before.length, 4);
   const second = await open(names.two);
   assert.ok(second.names.includes("shared") && second.names.includes("two"));
-  assert.equal((await readdir(join(imageDir, "layers"))).length, 7);
+  assert.equal((await readdir(join(imageDir, "blobs"))).length, 7);
 
   // By digest nothing is asked of the registry.
   await registry.kill();
@@ -116,7 +116,7 @@ test("openImage() reports a layer that the registry has lost, and keeps no part 
   const work = join(imageDir, "work");
   await mkdir(work);
   await rejectsWith(opened.unpack(work), "registry_unreachable");
-  const left = await readdir(join(imageDir, "layers"));
+  const left = await readdir(join(imageDir, "blobs"));
   assert.equal(left.length, 2);
   assert.ok(left.every((name) => !name.startsWith(".")));
 });

@@ -147,7 +147,7 @@ test("openImage() reads an archive of a layout, also a compressed one, and leave
   await writeFile(`${tar}.gz`, gzipSync(await readFile(tar)));
   const again = await open(t, `oci-archive:${tar}.gz`);
   assert.equal(again.contentDigest, contentDigest);
-  assert.deepEqual(await readdir(join(again.imageDir, "layers")), []);
+  assert.deepEqual(await readdir(join(again.imageDir, "blobs")), []);
 });
 
 /** An archive as `docker save` writes it. */

@@ -43,7 +43,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
     })),
   ];
   // Package files and layers make the next build faster, so they do not count as unused.
-  const kept = request.images ? [] : unused.filter(({ kind }) => kind !== "packages" && kind !== "layers");
+  const kept = request.images ? [] : unused.filter(({ kind }) => kind !== "packages" && kind !== "blobs");
   const keptBytes = bytesOf(kept);
   return {
     removed,

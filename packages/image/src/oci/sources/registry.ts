@@ -95,7 +95,7 @@ function toMib(bytes: number): string {
   return (bytes / mib).toFixed(bytes < 10 * mib ? 1 : 0);
 }
 
-/** `<images>/layers/<hex of the digest>/blob` */
+/** `<images>/blobs/<hex of the digest>/blob` */
 class BlobCache {
   readonly #repository: Repository;
   readonly #place: { imageDir: string; source: string; context: BuildContext };
@@ -147,7 +147,7 @@ class BlobCache {
   ): Promise<FilePart> {
     const { source, context } = this.#place;
     const { directory } = await ensureEntry({
-      parent: join(this.#place.imageDir, "layers"),
+      parent: join(this.#place.imageDir, "blobs"),
       digest: hex(digest),
       info: infoSchema,
       signal,
@@ -162,7 +162,7 @@ class BlobCache {
   }
 
   #directory(digest: string): string {
-    return join(this.#place.imageDir, "layers", hex(digest));
+    return join(this.#place.imageDir, "blobs", hex(digest));
   }
 }
 

@@ -8,6 +8,6 @@ export type BlobSource = {
   top: () => Promise<{ bytes: Uint8Array; mediaType?: string | undefined }>;
   /** a manifest or a config, at most `maxDocumentBytes`; the caller compares the digest */
   document: (descriptor: Descriptor) => Promise<Uint8Array>;
-  /** layers as files; whoever unpacks them compares the digests */
+  /** layers as files; the code that unpacks them compares the digests */
   layers: (descriptors: readonly Descriptor[]) => Promise<FilePart[]>;
 };
