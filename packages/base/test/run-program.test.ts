@@ -120,3 +120,28 @@ test("runProgram() keeps the end of very long output", async () => {
   assert.equal(stdout.length, 1 << 20);
   assert.ok(stdout.endsWith("xend\n"));
 });
+
+test("runProgram() writes text and streams to stdin", async () => {
+  assert.equal((await runProgram("cat", [], { input: "text" })).stdout, "text");
+  const stream = async function* (): AsyncGenerator<Buffer> {
+    yield Buffer.from("one ");
+    await new Promise((resolve) => setImmediate(resolve));
+    yield Buffer.from("two");
+  };
+  assert.equal((await runProgram("cat", [], { input: stream() })).stdout, "one two");
+});
+
+test("runProgram() ends the program when its input fails, and throws that error", async () => {
+  const stream = async function* (): AsyncGenerator<Buffer> {
+    yield await Promise.resolve(Buffer.from("first"));
+    throw new Error("the source is gone");
+  };
+  await assert.rejects(runProgram("sleep", ["600"], { input: stream() }), /the source is gone/);
+});
+
+test("runProgram() reports the exit code of a program that does not read its input", async () => {
+  const endless = async function* (): AsyncGenerator<Buffer> {
+    for (;;) yield await Promise.resolve(Buffer.alloc(65_536));
+  };
+  await assert.rejects(runProgram("sh", ["-c", "exit 3"], { input: endless() }), /exit code 3/);
+});

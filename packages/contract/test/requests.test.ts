@@ -124,8 +124,12 @@ test("createSnapshotSchema names the field that it refuses", () => {
   const recipe = { tag: "py", recipe: "/r" };
   const table: [object, string, RegExp?][] = [
     [{ recipe: "/r" }, "tag"],
-    [{ tag: "py" }, "recipe", /give either recipe or rootfs/],
-    [{ ...recipe, rootfs: "/x" }, "recipe", /give either recipe or rootfs/],
+    [{ tag: "py" }, "recipe", /give one of recipe, image and rootfs/],
+    [{ ...recipe, rootfs: "/x" }, "recipe", /give one of recipe, image and rootfs/],
+    [{ ...recipe, image: "debian:12" }, "recipe", /give one of recipe, image and rootfs/],
+    [{ ...recipe, start: {} }, "start", /is for images/],
+    [{ tag: "py", image: "oci:layout" }, "image", /absolute path/],
+    [{ tag: "py", image: "app", start: { ready_port: 0 } }, "start.ready_port"],
     [{ tag: "py", recipe: "relative" }, "recipe", /absolute path/],
     [{ tag: "py", rootfs: "" }, "rootfs"],
     [{ ...recipe, kernel: "vmlinuz" }, "kernel", /absolute path/],

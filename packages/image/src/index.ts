@@ -5,7 +5,6 @@ export { ensureInitramfs } from "./kernel/initramfs.ts";
 export { ensureRootfs, type Rootfs } from "./rootfs/rootfs.ts";
 export { ensureImageRootfs } from "./oci/image-rootfs.ts";
 export { type BaseImage } from "./oci/base-image.ts";
-export { type ImageConfig } from "./oci/image-config.ts";
 export { importRootfs } from "./rootfs/user-rootfs.ts";
 export { importKernel } from "./kernel/user-kernel.ts";
 export { missingPrograms } from "./packages.ts";

@@ -19,10 +19,17 @@ export function tagOfImage(text: string): string | undefined {
           .split("/")
           .at(-1)
           ?.replace(/@sha256:.*$/, "") ?? "")
-      : `${basename(path).replace(/(\.tar)?(\.gz|\.zst)?$/, "")}${rest.slice(rest.lastIndexOf("/") + 1)}`;
+      : archiveName(path, rest);
   const tag = name
     .replace(/[^A-Za-z0-9._-]+/g, "-")
     .replace(/^[^A-Za-z0-9]+/, "")
     .slice(0, maxTag);
   return tag === "" ? undefined : tag;
+}
+
+/** `app-2` for an image that an archive calls `example.com/team/app:2`, otherwise the name of the file. */
+function archiveName(path: string, selected: string): string {
+  const chosen = selected.slice(1);
+  if (chosen.includes(":")) return chosen.slice(chosen.lastIndexOf("/") + 1);
+  return `${basename(path).replace(/(\.tar)?(\.gz|\.zst)?$/, "")}${selected}`;
 }

@@ -22,7 +22,7 @@ export type BaseImage = {
 };
 
 /** An image that was found, and can be unpacked. Disposing it removes temporary files. */
-export type OpenImage = AsyncDisposable & {
+type OpenImage = AsyncDisposable & {
   readonly base: BaseImage;
   /** names the content of all layers */
   readonly contentDigest: string;

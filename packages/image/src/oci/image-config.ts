@@ -16,6 +16,8 @@ export type ImageConfig = {
   labels: Record<string, string>;
 };
 
+const maxLabelBytes = 65_536;
+
 const hasNul = (text: string): boolean => text.includes("\0");
 
 export function imageConfig({ config }: ConfigDocument): ImageConfig {
@@ -32,8 +34,16 @@ export function imageConfig({ config }: ConfigDocument): ImageConfig {
     cmd: [...(config?.Cmd ?? [])],
     ports: Object.keys(config?.ExposedPorts ?? {}).sort(),
     volumes: Object.keys(config?.Volumes ?? {}).sort(),
-    labels: { ...config?.Labels },
+    labels: boundedLabels(config?.Labels ?? {}),
   };
+}
+
+/** The first of them: labels are for people, and a manifest keeps them. */
+function boundedLabels(labels: Readonly<Record<string, string>>): Record<string, string> {
+  let bytes = 0;
+  return Object.fromEntries(
+    Object.entries(labels).filter(([key, value]) => (bytes += key.length + value.length) <= maxLabelBytes),
+  );
 }
 
 /** Relative to the root, as container runtimes read it. */

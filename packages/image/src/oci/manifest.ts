@@ -13,8 +13,6 @@ const manifestTypes = [
   "application/vnd.oci.image.manifest.v1+json",
   "application/vnd.docker.distribution.manifest.v2+json",
 ];
-/** What a registry is asked for. */
-export const documentTypes: readonly string[] = [...indexTypes, ...manifestTypes];
 
 const configTypes = [
   "application/vnd.oci.image.config.v1+json",

@@ -27,7 +27,7 @@ import { filesOfArchive, filesOfDirectory, openLayout } from "./sources/layout.t
 import type { BlobSource } from "./sources/source.ts";
 import { LayerFault } from "./tree/layer-fault.ts";
 
-export type ResolvedImage = {
+type ResolvedImage = {
   /** digest of the manifest, or of the config of a saved image */
   digest: string;
   /** digest of the config as hex: it names the content of all layers */
@@ -39,7 +39,7 @@ export type ResolvedImage = {
 
 const maxDepth = 4;
 
-export type ResolveInput = {
+type ResolveInput = {
   /** for messages */
   name: string;
   reference: ImageReference;

@@ -8,7 +8,7 @@ import { makeDebianTree } from "./debian.ts";
 import { writeEtc } from "./rootfs-files.ts";
 
 /** The base of a recipe. Disposing it removes temporary files. */
-export type BaseTree = AsyncDisposable & {
+type BaseTree = AsyncDisposable & {
   /** of the root file system: the recipe's, and that of the image if it has one */
   readonly digest: string;
   readonly image?: BaseImage | undefined;

@@ -40,6 +40,27 @@ const wrong: [string, unknown, RegExp][] = [
   ["package option", { version: 1, base: { packages: ["-oDir=/"] } }, /base\.packages\[0\]/],
   ["suite", { version: 1, base: { suite: "../x" } }, /base\.suite/],
   [
+    "image and packages",
+    { version: 1, base: { image: "debian:12", packages: ["curl"] } },
+    /base: has both an image and Debian packages; give one of them$/,
+  ],
+  ["image that is a path", { version: 1, base: { image: "./layout" } }, /base\.image: .*it is a path$/],
+  [
+    "entrypoint without an image",
+    { version: 1, services: [{ entrypoint: true }] },
+    /services: "entrypoint" needs a base\.image$/,
+  ],
+  [
+    "service with argv and entrypoint",
+    { version: 1, base: { image: "app" }, services: [{ argv: ["a"], entrypoint: true }] },
+    /services\[0\]: needs either argv or "entrypoint": true$/,
+  ],
+  [
+    "service without a program",
+    { version: 1, services: [{ name: "a" }] },
+    /services\[0\]: needs either argv/,
+  ],
+  [
     "memory too small",
     { version: 1, memory_mib: 79 },
     /memory_mib: must be at least 80: a guest with less memory does not boot$/,

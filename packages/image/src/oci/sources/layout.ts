@@ -8,7 +8,7 @@ import { readDocument, type Archive } from "./archive.ts";
 import type { BlobSource } from "./source.ts";
 
 /** Finds a file of the layout by its name. */
-export type FindFile = (name: string) => Promise<FilePart | undefined>;
+type FindFile = (name: string) => Promise<FilePart | undefined>;
 
 export function filesOfDirectory(directory: string): FindFile {
   return async (name) => {
