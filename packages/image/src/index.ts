@@ -12,7 +12,7 @@ export { ImageLease } from "./lease.ts";
 export { removeUnusedImages, type UnusedImage } from "./unused.ts";
 export { throttleLines, type BuildContext } from "./context.ts";
 export { ensureLayer, layerName } from "./layers/layer.ts";
-export { resolveSteps, type LayerStep } from "./recipe/resolve-steps.ts";
+export { resolveSteps, type LayerStep, type StepState } from "./recipe/resolve-steps.ts";
 export { debianFactsSchema, debianSuite, downloadDebianPackages } from "./layers/apt.ts";
 export { downloadNodePackages } from "./layers/npm.ts";
 export { packDirectory, packFiles } from "./layers/pack.ts";

@@ -6,7 +6,7 @@ import { Invalid } from "./invalid.ts";
 import { stepFacts, stepLabel, type RecipeStep } from "./step-schema.ts";
 
 /** What later steps inherit. An image that steps begin with can have all of them. */
-type StepState = {
+export type StepState = {
   env: Readonly<Record<string, string>>;
   user?: string | undefined;
   workdir?: string | undefined;
