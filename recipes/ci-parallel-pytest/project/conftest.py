@@ -1,0 +1,1 @@
+# Makes this directory the root of the tests.
