@@ -85,6 +85,18 @@ export async function makeFlat(store: Store, tag: string, seed = tag): Promise<S
   return await draft.commit(facts());
 }
 
+/** One whose pages fill several chunks. */
+export async function makeLarge(store: Store, tag: string): Promise<StoredSnapshot> {
+  await using draft = await store.draft(tag);
+  await fillFlat(draft, tag);
+  await using rootfs = await open(draft.path("rootfs"), "r+");
+  const pages = Buffer.alloc(33 * mib);
+  // Different from each other, and quickly compressed.
+  for (let at = 0; at < pages.length; at += page) pages.fill(`page ${at} of ${tag} `, at, at + page);
+  await rootfs.write(pages, 0, pages.length, 8 * mib);
+  return await draft.commit(facts());
+}
+
 /** A layer over `parent` with some pages of its own. */
 export async function makeLayered(
   store: Store,
