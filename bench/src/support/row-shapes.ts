@@ -14,6 +14,7 @@ export const benchNames = [
   "clients",
   "density",
   "hostile",
+  "hub",
   "load",
   "network",
   "restart",
@@ -284,6 +285,25 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
         fields: { contender: z.string(), reason: z.string() },
         optional: true,
       },
+    },
+  },
+  hub: {
+    head: { accelerator, rounds: count, memory_mib: count },
+    kinds: {
+      pack: { case: "pack", fields: { bytes: count } },
+      /** of the pages that are not zero, with all cores */
+      zstd: { case: /^zstd -(3|19 --long)$/, fields: { bytes: count, input_bytes: count } },
+      unpack: { case: "unpack", fields: { bytes: count } },
+      copy: { case: "tar, copy", fields: { bytes: count } },
+      /** moved_bytes: both ways, with all headers; layer_bytes: what only the branch has on disk */
+      push: {
+        case: /^push, (first|again|again, other repository|branch)$/,
+        fields: { moved_bytes: count, layer_bytes: count.optional() },
+      },
+      pull: { case: "pull", fields: { moved_bytes: count } },
+      download: { case: "download, tar", fields: { bytes: count } },
+      /** until the first eval is answered; nth: 0 is the first one after the pull */
+      fork: { case: /^fork, (pulled|local)$/, fields: { nth: count } },
     },
   },
   restart: {
