@@ -40,12 +40,16 @@ export class Registries implements Disposable {
     return this.#hostOf(parseRegistry(registry));
   }
 
-  repository({ registry, repository }: { registry: string; repository: string }): Repository {
+  /** `actions`: what the caller is going to do there. */
+  repository(
+    { registry, repository }: { registry: string; repository: string },
+    actions: "pull" | "pull,push" = "pull",
+  ): Repository {
     if (!isRepositoryName(repository))
       throw new AppError("invalid_request", `"${repository}" is not the name of a repository`);
     const origin = this.#hostOf(registry, repository);
     const mirrors = (this.#options.mirrors?.[registry] ?? []).map((mirror) => this.#hostOf(mirror));
-    return new Repository({ name: repository, origin, mirrors, retries: this.retries });
+    return new Repository({ name: repository, origin, mirrors, retries: this.retries, actions });
   }
 
   /** The server of a file. It gets no credentials. */

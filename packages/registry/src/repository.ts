@@ -19,6 +19,8 @@ type Facts = {
   readonly origin: RegistryHost;
   readonly mirrors: readonly RegistryHost[];
   readonly retries: RetryPolicy;
+  /** what the caller is going to do: one token for all of it */
+  readonly actions: "pull" | "pull,push";
 };
 
 const acceptManifests = [
@@ -44,7 +46,7 @@ export class Repository implements Place {
   }
 
   /** The scopes of a token for this repository. */
-  scopes(actions: "pull" | "pull,push" = "pull"): string[] {
+  scopes(actions: "pull" | "pull,push" = this.#facts.actions): string[] {
     return [`repository:${this.name}:${actions}`];
   }
 

@@ -5,6 +5,7 @@ import { rejectsWith } from "@forkd/test-support";
 import { digestOf } from "../src/digest.ts";
 import { isInsideAddress, isLoopback } from "../src/http/address.ts";
 import { Transport } from "../src/http/transport.ts";
+import { Registries } from "../src/registries.ts";
 import { blobOf, openRepository, startLiar } from "./liar.ts";
 
 /** A registry that accepts the tokens which its own token server gave out. */
@@ -47,6 +48,18 @@ test("a token is asked for once per scope and reused", async (t) => {
     assert.equal(authorization, `Basic ${Buffer.from("user:p:w").toString("base64")}`);
     assert.equal(query.get("service"), "test");
   }
+});
+
+test("a client that is going to push asks for one token for all of it", async (t) => {
+  const { address, asked } = await startTokenRegistry(t, () => '{"token":"good","expires_in":300}');
+  using registries = new Registries({ credentials: user, plainHttp: true });
+  const repository = registries.repository({ registry: address, repository: "x" }, "pull,push");
+  await repository.tags();
+  await repository.uploadBlob(blobOf(Buffer.from("x"), digestOf("x")));
+  assert.deepEqual(
+    asked.map(({ query }) => query.get("scope")),
+    ["repository:x:pull,push"],
+  );
 });
 
 test("an anonymous client asks for a token without a password", async (t) => {
