@@ -58,7 +58,7 @@ test("a snapshot and a branch of it travel, and only what is missing is moved", 
   const pushed = await here.forkd.hub.push("tiny", base, { onProgress: ({ step }) => steps.push(step) });
   assert.equal(pushed.reference, base);
   assert.ok(pushed.movedBytes >= pushed.totalBytes * 0.99);
-  assert.deepEqual([...new Set(steps)], ["pack", "check", "send"]);
+  assert.deepEqual([...new Set(steps)], ["check", "pack", "send"]);
 
   const again = await here.forkd.hub.push("tiny", base);
   assert.equal(again.digest, pushed.digest);

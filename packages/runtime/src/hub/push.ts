@@ -39,6 +39,12 @@ export async function pushSnapshot(
   });
   const registry = target.kind === "registry" ? target.reference.registry : undefined;
   using registries = openRegistries(config, registry, request);
+  // A registry that does not answer, or denies access, is better known before the work.
+  if (target.kind === "registry") {
+    const { tag = defaultTag } = target.reference;
+    onProgress({ step: "check", message: `asking ${target.reference.registry} for access` });
+    await registries.repository(target.reference, "pull,push").head(tag, signal);
+  }
   using packing = new Meter(onProgress, { step: "pack", message: `packing ${snapshot.tag}` });
   await using packed = await packSnapshot(store, snapshot, {
     cache,
@@ -78,7 +84,7 @@ async function sendBlobs(
 ): Promise<Pushed> {
   const { bytes, digest } = packed.manifest;
   const reference = { ...given, tag: given.tag ?? defaultTag };
-  const repository = registries.repository(reference);
+  const repository = registries.repository(reference, "pull,push");
   const name = formatReference(reference);
   const finished = (movedBytes: number): Pushed => ({
     reference: name,
