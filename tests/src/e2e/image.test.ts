@@ -110,11 +110,11 @@ test("an image with nothing but two programs boots: one static, one with musl", 
     "-C",
     join(daemon.dir, "bare-image"),
     "-czf",
-    join(daemon.dir, "bare.tar.gz"),
+    join(daemon.dir, "packed.tar.gz"),
     ".",
   ]);
   await rm(join(daemon.dir, "bare-image"), { recursive: true });
-  const image = `oci:${join(daemon.dir, "bare.tar.gz")}`;
+  const image = `oci:${join(daemon.dir, "packed.tar.gz")}`;
   const steps: string[] = [];
   await daemon.forkd.snapshots.build(
     { tag: "bare", image, memoryMib: 96 },
@@ -131,12 +131,12 @@ test("an image with nothing but two programs boots: one static, one with musl", 
   // The same content from a registry, where its layer is compressed: nothing is unpacked again.
   const registry = await startRegistry(t);
   const name = `${registry.address}/test/bare:1`;
-  await runProgram("gunzip", [join(daemon.dir, "bare.tar.gz")]);
+  await runProgram("gunzip", [join(daemon.dir, "packed.tar.gz")]);
   await runProgram("skopeo", [
     "copy",
     "--insecure-policy",
     "--dest-tls-verify=false",
-    `oci-archive:${join(daemon.dir, "bare.tar")}`,
+    `oci-archive:${join(daemon.dir, "packed.tar")}`,
     `docker://${name}`,
   ]);
   const again = await cli("build", "--image", name, "--memory-mib", "96", "--json");

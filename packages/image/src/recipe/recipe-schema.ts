@@ -36,18 +36,18 @@ const kernel = z
 
 const service = z
   .strictObject({
-  name: z
-    .string()
-    .regex(
-      /^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$/,
-      "must be 1 to 48 of letters, digits, dot, underscore and dash",
-    )
-    .optional(),
-  argv: argv.optional(),
-  /** ENTRYPOINT and CMD of the base image instead of argv */
-  entrypoint: z.literal(true).optional(),
-  ready: z.strictObject({ port: z.int().min(1).max(65_535) }).optional(),
-})
+    name: z
+      .string()
+      .regex(
+        /^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$/,
+        "must be 1 to 48 of letters, digits, dot, underscore and dash",
+      )
+      .optional(),
+    argv: argv.optional(),
+    /** ENTRYPOINT and CMD of the base image instead of argv */
+    entrypoint: z.literal(true).optional(),
+    ready: z.strictObject({ port: z.int().min(1).max(65_535) }).optional(),
+  })
   .refine(
     ({ argv, entrypoint }) => (argv === undefined) !== (entrypoint === undefined),
     'needs either argv or "entrypoint": true',
@@ -72,70 +72,73 @@ export function isRecipePath(from: string): boolean {
   return from.startsWith("./") || from.startsWith("../");
 }
 
-export const recipeSchema = z.strictObject({
-  version: z.literal(1),
-  description: z
-    .string()
-    .max(500)
-    .regex(/^[^\r\n]*$/, "must be one line")
-    .default(""),
-  base: z
-    .strictObject({
-      suite: z
-        .string()
-        .regex(/^[a-z][a-z0-9-]{0,31}$/, "is not the name of a Debian suite")
-        .optional(),
-      packages: z.array(packageName).max(1000).optional(),
-      /** a container image instead of Debian packages */
-      image: line.min(1).max(4096).optional(),
-    })
-    .refine(
-      ({ image, suite, packages }) => image === undefined || (suite === undefined && packages === undefined),
-      "has both an image and Debian packages; give one of them",
-    )
-    .transform(({ suite = "bookworm", packages = [], image }) => ({
-      suite,
-      packages,
-      ...(image !== undefined && { image }),
-    }))
-    .prefault({}),
-  /** the recipe or snapshot that this one extends, instead of `base` */
-  from: fromSchema.optional(),
-  apt: aptList.optional(),
-  pip: pipList.optional(),
-  npm: npmList.optional(),
-  files: z
-    .array(z.strictObject({ from: recipePath, to: guestPath, mode: fileMode.optional() }))
-    .max(1000)
-    .default([]),
-  steps: z.array(stepSchema).max(maxSteps).optional(),
-  dockerfile: recipePath.optional(),
-  run: z.array(argv).max(100).default([]),
-  languages: z.strictObject({ python: kernel.optional(), node: kernel.optional() }).default({}),
-  services: z
-    .array(service)
-    .max(32)
-    .refine(
-      (services) => isEachOnce(services.flatMap(({ name }) => name ?? [])),
-      "two services have the same name",
-    )
-    .default([]),
-  memory_mib: guestMemorySchema.optional(),
-  vcpus: z.int().min(1).max(64).optional(),
-  disk_mib: z.int().min(64).max(1_048_576).default(2048),
-  env: variables.default({}),
-  require: requireSchema.optional(),
-  /** network of the children; the runtime checks the rules, whose presets belong to the installation */
-  network: z
-    .strictObject({
-      mode: networkModeSchema.optional(),
-      rules: z.array(ruleTextSchema).max(1000).optional(),
-    })
-    .optional(),
-}).refine(
-  ({ base, services }) => base.image !== undefined || !services.some(({ entrypoint }) => entrypoint),
-  { path: ["services"], message: '"entrypoint" needs a base.image' },
-);
+export const recipeSchema = z
+  .strictObject({
+    version: z.literal(1),
+    description: z
+      .string()
+      .max(500)
+      .regex(/^[^\r\n]*$/, "must be one line")
+      .default(""),
+    base: z
+      .strictObject({
+        suite: z
+          .string()
+          .regex(/^[a-z][a-z0-9-]{0,31}$/, "is not the name of a Debian suite")
+          .optional(),
+        packages: z.array(packageName).max(1000).optional(),
+        /** a container image instead of Debian packages */
+        image: line.min(1).max(4096).optional(),
+      })
+      .refine(
+        ({ image, suite, packages }) =>
+          image === undefined || (suite === undefined && packages === undefined),
+        "has both an image and Debian packages; give one of them",
+      )
+      .transform(({ suite = "bookworm", packages = [], image }) => ({
+        suite,
+        packages,
+        ...(image !== undefined && { image }),
+      }))
+      .prefault({}),
+    /** the recipe or snapshot that this one extends, instead of `base` */
+    from: fromSchema.optional(),
+    apt: aptList.optional(),
+    pip: pipList.optional(),
+    npm: npmList.optional(),
+    files: z
+      .array(z.strictObject({ from: recipePath, to: guestPath, mode: fileMode.optional() }))
+      .max(1000)
+      .default([]),
+    steps: z.array(stepSchema).max(maxSteps).optional(),
+    dockerfile: recipePath.optional(),
+    run: z.array(argv).max(100).default([]),
+    languages: z.strictObject({ python: kernel.optional(), node: kernel.optional() }).default({}),
+    services: z
+      .array(service)
+      .max(32)
+      .refine(
+        (services) => isEachOnce(services.flatMap(({ name }) => name ?? [])),
+        "two services have the same name",
+      )
+      .default([]),
+    memory_mib: guestMemorySchema.optional(),
+    vcpus: z.int().min(1).max(64).optional(),
+    disk_mib: z.int().min(64).max(1_048_576).default(2048),
+    env: variables.default({}),
+    require: requireSchema.optional(),
+    /** network of the children; the runtime checks the rules, whose presets belong to the installation */
+    network: z
+      .strictObject({
+        mode: networkModeSchema.optional(),
+        rules: z.array(ruleTextSchema).max(1000).optional(),
+      })
+      .optional(),
+  })
+  .refine(
+    ({ base, services }) => base.image !== undefined || !services.some(({ entrypoint }) => entrypoint),
+    { path: ["services"], message: '"entrypoint" needs a base.image' },
+  );
 
 export type ParsedRecipe = z.output<typeof recipeSchema>;
 
