@@ -7,6 +7,7 @@ import { dirname, isAbsolute, join, posix } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import { BadTar, decodeTar, encodeTar, type TarEntry } from "../files/tar.ts";
+import { parseReference } from "../oci/reference.ts";
 import { stepPaths } from "./read-steps.ts";
 import { readRecipe, type Recipe } from "./recipe.ts";
 import { isRecipePath, recipeSchema, type ParsedRecipe } from "./recipe-schema.ts";
@@ -37,6 +38,8 @@ export async function packRecipe(
     const parsed = recipeSchema.parse(JSON.parse(text.toString("utf8")));
     if (parsed.from !== undefined && isRecipePath(parsed.from))
       return { problem: `it extends the recipe "${parsed.from}", which is not a part of it` };
+    if (parsed.base.image !== undefined && parseReference(parsed.base.image).kind !== "registry")
+      return { problem: `its base is the image "${parsed.base.image}", which is not a part of it` };
     entries.add({ path: recipeFile, type: "file", mode: 0o644, content: text });
     for (const name of await namedPaths(recipe.dir, parsed))
       await addPath(
