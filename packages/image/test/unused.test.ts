@@ -44,10 +44,10 @@ test("removeUnusedImages() removes what no snapshot names or links and no build 
   const removed = await removeUnusedImages(images, { isUsed, dryRun: false });
   assert.deepEqual(removed, would);
   assert.deepEqual(removed.map(({ name, source }) => [name, source]).sort(), [
-    [`initramfs/.tmp-${noPid}-aa`, undefined],
-    ["kernel/old", "6.1.0-1"],
     [`blobs/.tmp-${noPid}-cc`, undefined],
     ["blobs/0123456789ab", "app:1"],
+    [`initramfs/.tmp-${noPid}-aa`, undefined],
+    ["kernel/old", "6.1.0-1"],
     ["rootfs/incomplete", undefined],
     ["rootfs/unused-01234", "/home/me/ds"],
   ]);
@@ -56,7 +56,7 @@ test("removeUnusedImages() removes what no snapshot names or links and no build 
     (await namesIn(images)).filter(
       (name) => name.includes("/") && !name.includes("file") && !name.includes("info"),
     ),
-    [`initramfs/.tmp-${process.pid}-bb`, "blobs/leased", "rootfs/leased", "rootfs/linked", "rootfs/named"],
+    ["blobs/leased", `initramfs/.tmp-${process.pid}-bb`, "rootfs/leased", "rootfs/linked", "rootfs/named"],
   );
   assert.deepEqual(await removeUnusedImages(join(root, "none"), { isUsed, dryRun: false }), []);
 });
