@@ -45,7 +45,8 @@ export async function planBuild(
   const { caBundle } = network;
   const imageDir = imagesDir(config);
   const pin = (path: string) => draft.share(draft.path("rootfs"), path);
-  using registries = new Registries({ credentials: findCredentials });
+  const { caFile, mirrors } = config.hub;
+  using registries = new Registries({ credentials: findCredentials, caFile, mirrors });
   const rootfs = await rootfsFor(imageDir, { request, recipe, pin }, { ...context, registries });
   const { image } = rootfs;
   const kernel =
