@@ -75,7 +75,8 @@ export async function planBuild(
     workdir: state.workdir,
     user: state.user,
     run: request.run ?? recipe?.spec.run ?? [],
-    ...(image && { image: imageFacts(image), defaults: defaultsOf(state) }),
+    ...(image && { image: imageFacts(image) }),
+    defaults: defaultsOf(state),
     services: servicesOf(recipe?.spec.services ?? startedService(request), image),
     languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
     network: recipe?.spec.network,
@@ -112,7 +113,9 @@ function stateOf(image: BaseImage | undefined, trust: Readonly<Record<string, st
   return { env: Object.fromEntries(own), workdir, user: user === "" ? undefined : user };
 }
 
-function defaultsOf({ workdir, user }: StepState): CommandDefaults {
+/** Undefined if neither the image nor a step has set one. */
+function defaultsOf({ workdir, user }: StepState): CommandDefaults | undefined {
+  if (workdir === undefined && user === undefined) return undefined;
   return { ...(workdir !== undefined && { cwd: workdir }), ...(user !== undefined && { user }) };
 }
 
@@ -155,7 +158,7 @@ export function planExtension(
     workdir: state.workdir,
     user: state.user,
     run: request.run ?? spec.run,
-    ...(given && { defaults: defaultsOf(state) }),
+    defaults: defaultsOf(state),
     services: servicesOf(spec.services, undefined),
     languages: languagesOf(request.languages ?? spec.languages),
     recipe: { name: basename(recipe.dir), digest: recipe.digest },
