@@ -27,7 +27,7 @@ SCRIPT: List[Any] = [
     shell("git status --short"),
     shell("sed -i '/exact.quantize/s/ROUND_HALF_EVEN/ROUND_HALF_UP/' invoice.py"),
     TESTS,
-    shell("flake8 && mypy ."),
+    shell("ruff check --no-cache --select E,F . && mypy ."),
     shell("git diff --unified=0"),
     shell("git commit -qam 'invoice: Round totals half up' && git log --oneline | head -1"),
     lambda answers: answers[-1],

@@ -12,7 +12,7 @@ git add .
 git commit -qm warm
 git diff HEAD
 rg -n total . >/dev/null
-flake8 .
+ruff check --no-cache --select E,F .
 mypy .
 cd /
 rm -rf /root/warm
