@@ -5,6 +5,7 @@ import { errorEventSchema } from "./error-body.ts";
 import { tagSchema } from "./ids.ts";
 import { route } from "./route.ts";
 import { snapshotSchema } from "./snapshots.ts";
+import { maxPublicKeyChars, trustPolicySchema } from "./trust.ts";
 
 const secretText = z.string().min(1).max(65_536);
 
@@ -49,6 +50,12 @@ const pullRequestSchema = z.strictObject({
     .meta({ description: "Default: last part of the repository, or the archive's own tag" }),
   /** replace a snapshot that has this tag */
   force: z.boolean().default(false),
+  rebuild: z.boolean().optional().meta({
+    description: "If this host cannot restore the snapshot, build it from the recipe that it carries",
+  }),
+  insecure_skip_signature: z.boolean().optional().meta({
+    description: "Do not look for a signature, whatever the trust list requires",
+  }),
   ...accessFields,
 });
 export type PullRequest = z.output<typeof pullRequestSchema>;
@@ -85,6 +92,21 @@ const pulledSchema = z.object({
   /** what was fetched; the rest was here */
   moved_bytes: z.number(),
   duration_ms: z.number(),
+  /** what its signatures are worth here */
+  trust: z.object({
+    policy: trustPolicySchema,
+    /**
+     * signed: a pinned key has signed it; unsigned: it has no signature; untrusted: none by a pinned key;
+     * unchecked: nobody looked, or they could not be read
+     */
+    outcome: z.enum(["signed", "unsigned", "untrusted", "unchecked"]),
+    /** fingerprint of the key */
+    signer: z.string().optional(),
+    /** the same as a sentence */
+    text: z.string(),
+  }),
+  /** it was built here from its recipe, because this host cannot restore it */
+  rebuilt: z.boolean(),
   snapshot: snapshotSchema,
 });
 export type PullResult = z.output<typeof pulledSchema>;
@@ -135,6 +157,30 @@ const searchResultSchema = z.object({
 });
 export type SearchResult = z.output<typeof searchResultSchema>;
 
+const signRequestSchema = z.strictObject({
+  reference: referenceSchema,
+  digest: z
+    .string()
+    .regex(/^sha256:[0-9a-f]{64}$/, 'must be "sha256:" and 64 hexadecimal digits')
+    .meta({
+      description: "Of the manifest that was pushed",
+    }),
+  signature: z.string().min(1).max(1024).meta({ description: "Base64 of the signature, made by the caller" }),
+  public_key: z.string().min(1).max(maxPublicKeyChars).meta({ description: "Its key, as PEM" }),
+  ...accessFields,
+});
+
+const signedSchema = z.object({
+  /** the repository and the digest */
+  reference: z.string(),
+  digest: z.string(),
+  /** where the signatures of the manifest are */
+  signature_tag: z.string(),
+  /** of the key */
+  fingerprint: z.string(),
+});
+export type SignResult = z.output<typeof signedSchema>;
+
 const notKept = { refused: "a repeated call moves only what is missing" };
 
 export const hubRoutes = {
@@ -160,6 +206,16 @@ export const hubRoutes = {
     idempotencyKey: notKept,
     input: pullRequestSchema,
     output: pullEventSchema,
+  }),
+  signPushed: route({
+    method: "post",
+    path: "/v1/hub/sign",
+    summary: "Attach a signature, made by the caller, to a snapshot in a registry",
+    status: 200,
+    kind: "json",
+    scope: "admin",
+    input: signRequestSchema,
+    output: signedSchema,
   }),
   searchHub: route({
     // Not GET: credentials do not belong in a URL.

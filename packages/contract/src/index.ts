@@ -58,6 +58,7 @@ export type {
   PullEvent,
   PullRequest,
   PullResult,
+  SignResult,
   PushEvent,
   PushRequest,
   PushResult,

@@ -66,7 +66,7 @@ export { compact } from "./operations/compact.ts";
 export { findSnapshots, listSnapshots, snapshotInfo, tree } from "./operations/list-snapshots.ts";
 export { snapshotSbom } from "./operations/sbom.ts";
 export { removeSnapshot } from "./operations/remove-snapshot.ts";
-export { pull, push, searchHub } from "./operations/hub.ts";
+export { pull, push, searchHub, signPushed } from "./operations/hub.ts";
 export { verify } from "./operations/verify.ts";
 export { cleanup, gc } from "./operations/gc.ts";
 export { doctor } from "./operations/doctor.ts";

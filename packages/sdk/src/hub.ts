@@ -3,7 +3,7 @@ import { AppError } from "@forkd/contract/wire";
 import type { CallOptions, Client } from "./client.ts";
 import { fromWire } from "./convert/answer.ts";
 import { requestOf } from "./convert/request.ts";
-import type { PullResult, PushResult, SearchResult, TransferProgress } from "./types.ts";
+import type { PullResult, PushResult, SearchResult, SignResult, TransferProgress } from "./types.ts";
 
 /** Credentials for a registry. */
 export type RegistryAuth =
@@ -44,8 +44,20 @@ export type PullOptions = HubOptions & {
   tag?: string | undefined;
   /** Replaces a snapshot that has this tag; default: false. */
   force?: boolean | undefined;
+  /** Builds the snapshot from its recipe if this host cannot restore it; default: false. */
+  rebuild?: boolean | undefined;
+  /** Looks for no signature, whatever the trust list requires; default: false. */
+  insecureSkipSignature?: boolean | undefined;
   /** Receives the progress; default: it is not reported. */
   onProgress?: ((progress: TransferProgress) => void) | undefined;
+};
+
+/** A signature that the caller has made. */
+export type SignOptions = HubOptions & {
+  /** Base64 of the signature. */
+  signature: string;
+  /** Public key of the signature, as PEM. */
+  publicKey: string;
 };
 
 /** What to look for in a registry. */
@@ -83,6 +95,11 @@ export class Hub {
       else if (event.type === "pulled") return event.pull;
     }
     throw ended(`"${reference}" was fetched`);
+  }
+
+  /** Attaches a signature to the manifest with this digest in `HOST/REPOSITORY`. */
+  sign(reference: string, digest: string, options: SignOptions): Promise<SignResult> {
+    return this.#client.invoke("signPushed", { reference, digest }, options);
   }
 
   /** Lists the snapshots of `REGISTRY[/PREFIX]`; default: those of the daemon's setting hub_registry. */

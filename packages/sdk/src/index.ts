@@ -23,7 +23,14 @@ export type { WorkspaceFilter } from "./workspaces.ts";
 export { Keys } from "./keys.ts";
 export type { KeyOptions } from "./keys.ts";
 export { Hub } from "./hub.ts";
-export type { HubOptions, PullOptions, PushOptions, RegistryAuth, SearchOptions } from "./hub.ts";
+export type {
+  HubOptions,
+  PullOptions,
+  PushOptions,
+  RegistryAuth,
+  SearchOptions,
+  SignOptions,
+} from "./hub.ts";
 export { Network, Presets, SandboxNetwork } from "./network.ts";
 export type { NetworkChanges, NetworkLogOptions } from "./network.ts";
 export { ReadyPool } from "./pool.ts";

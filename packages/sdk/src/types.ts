@@ -42,6 +42,8 @@ export type TransferProgress = Extract<Camel<wire.PushEvent>, { type: "progress"
 export type PushResult = Camel<wire.PushResult>;
 /** What a pull fetched. */
 export type PullResult = Camel<wire.PullResult>;
+/** Where a signature was attached. */
+export type SignResult = Camel<wire.SignResult>;
 /** The snapshots of a registry. */
 export type SearchResult = Camel<wire.SearchResult>;
 /** The lineage of snapshots and sandboxes. */

@@ -109,7 +109,8 @@ class Calls(unittest.IsolatedAsyncioTestCase):
         pushed = {"tag": "py", "reference": "r/x:v1", "total_bytes": 9, "moved_bytes": 5, "duration_ms": 2000}
         chain = [{"tag": "base", "existed": True}, {"tag": "py", "existed": False}]
         pulled = {"reference": "r/x:v1", "digest": "sha256:0", "snapshots": chain, "moved_bytes": 5}
-        pulled = {**pulled, "duration_ms": 10, "snapshot": SNAPSHOT}
+        trust = {"policy": "warn", "outcome": "unsigned", "text": "Nobody has signed r/x"}
+        pulled = {**pulled, "duration_ms": 10, "trust": trust, "rebuilt": False, "snapshot": SNAPSHOT}
         answers = {
             "/v1/hub/push": [progress, {"type": "pushed", "push": pushed}],
             "/v1/hub/pull": [progress, {"type": "pulled", "pull": pulled}],
@@ -130,9 +131,17 @@ class Calls(unittest.IsolatedAsyncioTestCase):
             self.assertEqual([(each.step, each.elapsed_secs, each.done_bytes) for each in seen], [("send", 1.5, 5)])
             got = await forkd.hub.pull("r/x:v1", force=True)
             self.assertEqual([each.existed for each in got.snapshots], [True, False])
-            self.assertEqual(got.snapshot.tag, "python")
+            self.assertEqual((got.snapshot.tag, got.trust.outcome, got.trust.signer), ("python", "unsigned", None))
             self.assertEqual(host.asked[0].json, {"tag": "py", "reference": "r/x:v1", "auth": auth})
             self.assertEqual(host.asked[1].json, {"reference": "r/x:v1", "force": True})
+
+    async def test_a_signature_is_attached_to_a_digest(self) -> None:
+        answer = {"reference": "r/x@sha256:0", "digest": "sha256:0", "signature_tag": "t", "fingerprint": "f"}
+        with Host(lambda asked, reply: reply.json(answer)) as host:
+            signed = await AsyncForkd(socket=host.socket).hub.sign("r/x", "sha256:0", signature="s", public_key="k")
+            self.assertEqual((signed.signature_tag, signed.fingerprint), ("t", "f"))
+            expected = {"reference": "r/x", "digest": "sha256:0", "signature": "s", "public_key": "k"}
+            self.assertEqual(host.asked[0].json, expected)
 
     async def test_a_search_lists_the_snapshots_of_a_registry(self) -> None:
         found = {"reference": "r/x:v1", "digest": "sha256:0", "total_bytes": 9, "annotations": {"a_ms": "1"}}

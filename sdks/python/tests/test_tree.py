@@ -62,6 +62,7 @@ _places: Dict[Type[Model], Tuple[str, str]] = {
     reports.GcReport: ("gc", ""),
     reports.CleanupReport: ("cleanup", ""),
     reports.ShutdownResult: ("shutdown", ""),
+    hub.SignResult: ("signPushed", ""),
     hub.SearchResult: ("searchHub", ""),
     hub.FoundSnapshot: ("searchHub", "found"),
 }

@@ -32,6 +32,7 @@ export const wireRoutes = {
   gc: { method: "post", path: "/v1/gc", kind: "json" },
   push: { method: "post", path: "/v1/hub/push", kind: "events" },
   pull: { method: "post", path: "/v1/hub/pull", kind: "events" },
+  signPushed: { method: "post", path: "/v1/hub/sign", kind: "json" },
   searchHub: { method: "post", path: "/v1/hub/search", kind: "json" },
   listWorkspaces: { method: "get", path: "/v1/workspaces", kind: "json", paged: true },
   createWorkspace: { method: "post", path: "/v1/workspaces", kind: "json" },

@@ -57,6 +57,7 @@ import {
   setTimeouts,
   setTrust,
   snapshotArchive,
+  signPushed,
   snapshotInfo,
   snapshotSbom,
   statFile,
@@ -91,6 +92,7 @@ export const operations = {
   tree,
   gc,
   searchHub,
+  signPushed,
 
   fork,
   killAll,

@@ -15,19 +15,26 @@ import {
   shownUrl,
   type Reference,
   type Registries,
+  type Repository,
   type StoredManifest,
 } from "@forkd/registry";
 import type { StoredSnapshot } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
+import { fetchRecipe } from "./fetch-recipe.ts";
 import { openRegistries } from "./open-registries.ts";
+import { checkPortable, checkSignatures, checkUnsigned } from "./pull-checks.ts";
 import { targetOf } from "./target.ts";
 import { Meter, type OnHubProgress } from "./transfer-progress.ts";
+import type { TrustReport } from "./trust/check-trust.ts";
 
 export type Pulled = {
   reference: string;
   digest: string;
   snapshots: { tag: string; existed: boolean }[];
   movedBytes: number;
+  trust: TrustReport;
+  /** it was built here from its recipe */
+  rebuilt: boolean;
   snapshot: StoredSnapshot;
 };
 type PullContext = {
@@ -35,7 +42,10 @@ type PullContext = {
   onProgress: OnHubProgress;
   /** Called when it is known which snapshots there will be, before their pages are fetched; may refuse. */
   onPlaces: (snapshots: readonly PlacedSnapshot[]) => Promise<void>;
+  /** Builds a snapshot from a recipe. */
+  build: (request: { tag: string; recipe: string; force: boolean }) => Promise<StoredSnapshot>;
 };
+type PullRuntime = Pick<Runtime, "config" | "host" | "store" | "trust">;
 type Fetched = { unpacker: Pick<Unpacker, "digest" | "snapshots">; stored: StoredSnapshot[] };
 
 /** Reads at the same time, each of up to 16 MiB. */
@@ -43,7 +53,7 @@ const atOnce = 4;
 const defaultTag = "latest";
 
 export async function pullSnapshot(
-  runtime: Pick<Runtime, "config" | "store">,
+  runtime: PullRuntime,
   request: PullRequest,
   context: PullContext,
 ): Promise<Pulled> {
@@ -75,17 +85,40 @@ export function tagOf(
 }
 
 async function fetchBlobs(
-  { store, config }: Pick<Runtime, "config" | "store">,
+  runtime: PullRuntime,
   registries: Registries,
   request: PullRequest & { from: Reference },
-  { signal, onProgress, onPlaces }: PullContext,
+  context: PullContext,
 ): Promise<Pulled> {
   const { from } = request;
+  const { signal, onProgress } = context;
   const repository = registries.repository(from);
   onProgress({ step: "check", message: `asking ${from.registry} for the manifest` });
   const manifest = await repository.manifest(from.digest ?? from.tag ?? defaultTag, signal);
   const name = formatReference(from.digest === undefined ? { ...from, tag: from.tag ?? defaultTag } : from);
   requireSnapshot(name, manifest);
+  const signed = { name: `${from.registry}/${from.repository}`, digest: manifest.digest, request };
+  const trust = await checkSignatures(runtime, repository, signed, context);
+  const tag = tagOf(request, runtime.config.hub.registry) ?? "";
+  const remote = { repository, manifest, name, tag, force: request.force };
+  try {
+    return { ...(await fetchPages(runtime, remote, context)), trust, rebuilt: false };
+  } catch (error) {
+    if (!request.rebuild || !(error instanceof AppError) || error.code !== "snapshot_incompatible")
+      throw error;
+    onProgress({ step: "build", message: error.message });
+    return { ...(await rebuild(runtime, remote, context)), trust, rebuilt: true };
+  }
+}
+
+/** What a pull from a registry is about. */
+type Remote = { repository: Repository; manifest: StoredManifest; name: string; tag: string; force: boolean };
+
+async function fetchPages(
+  runtime: PullRuntime,
+  { repository, manifest, name, tag, force }: Remote,
+  { signal, onProgress, onPlaces }: PullContext,
+): Promise<Omit<Pulled, "trust" | "rebuilt">> {
   using meter = new Meter(onProgress, { step: "fetch", message: `fetching ${name}` });
   let fetched: Unpacker | undefined;
   let moved = manifest.bytes.length;
@@ -95,14 +128,15 @@ async function fetchBlobs(
       repository.readBlob(blob, { ...range, signal, onBytes: (bytes) => void (moved += bytes) }),
   };
   const stored = await explained(name, () =>
-    unpackBlobs(store, source, {
-      tag: tagOf(request, config.hub.registry) ?? "",
-      replace: request.force,
+    unpackBlobs(runtime.store, source, {
+      tag,
+      replace: force,
       resumable: true,
       signal,
       atOnce,
       onProgress: ({ doneBytes, totalBytes }) => meter.reach(doneBytes, totalBytes),
       onOpen: (unpacker) => {
+        checkPortable(runtime, name, unpacker);
         fetched = unpacker;
         return onPlaces(unpacker.snapshots);
       },
@@ -113,14 +147,34 @@ async function fetchBlobs(
   return { ...resultOf({ unpacker: fetched, stored }), reference: name, movedBytes: moved };
 }
 
+/** Builds from the recipe that the snapshot carries. */
+async function rebuild(
+  runtime: PullRuntime,
+  { repository, manifest, name, tag, force }: Remote,
+  { signal, build }: PullContext,
+): Promise<Omit<Pulled, "trust" | "rebuilt">> {
+  await using recipe = await fetchRecipe(runtime, repository, { manifest, name, signal });
+  const snapshot = await build({ tag, recipe: recipe.dir, force });
+  const movedBytes = manifest.bytes.length + recipe.movedBytes;
+  return {
+    reference: name,
+    digest: manifest.digest,
+    snapshots: [{ tag, existed: false }],
+    movedBytes,
+    snapshot,
+  };
+}
+
 async function fetchArchive(
-  { store }: Pick<Runtime, "store">,
+  runtime: PullRuntime,
   registries: Registries,
   request: PullRequest & { url: URL },
-  { signal, onProgress, onPlaces }: PullContext,
+  context: PullContext,
 ): Promise<Pulled> {
   const { url, tag, force } = request;
+  const { signal, onProgress, onPlaces } = context;
   const name = shownUrl(url);
+  const trust = await checkUnsigned(runtime, { url: name, request }, context);
   using meter = new Meter(onProgress, { step: "fetch", message: `fetching ${name}` });
   const stream = readFileAt(registries, url, {
     signal,
@@ -129,11 +183,12 @@ async function fetchArchive(
   });
   let fetched: Unpacker | undefined;
   const stored = await explained(name, () =>
-    unpackArchive(store, stream, {
+    unpackArchive(runtime.store, stream, {
       tag,
       replace: force,
       signal,
       onOpen: (unpacker) => {
+        checkPortable(runtime, name, unpacker);
         fetched = unpacker;
         return onPlaces(unpacker.snapshots);
       },
@@ -141,7 +196,8 @@ async function fetchArchive(
   );
   meter.end();
   if (!fetched) throw new Error("Cannot tell what was fetched");
-  return { ...resultOf({ unpacker: fetched, stored }), reference: name, movedBytes: meter.doneBytes };
+  const result = resultOf({ unpacker: fetched, stored });
+  return { ...result, reference: name, movedBytes: meter.doneBytes, trust, rebuilt: false };
 }
 
 function resultOf({ unpacker, stored }: Fetched): Pick<Pulled, "digest" | "snapshots" | "snapshot"> {

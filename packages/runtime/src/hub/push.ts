@@ -13,6 +13,7 @@ import {
 import type { StoredSnapshot } from "@forkd/store";
 import type { PushRequest } from "@forkd/contract";
 import type { Runtime } from "../runtime.ts";
+import { extrasOf } from "./extras.ts";
 import { openRegistries } from "./open-registries.ts";
 import type { SentBlobs } from "./sent-blobs.ts";
 import { targetOf } from "./target.ts";
@@ -48,6 +49,7 @@ export async function pushSnapshot(
   using packing = new Meter(onProgress, { step: "pack", message: `packing ${snapshot.tag}` });
   await using packed = await packSnapshot(store, snapshot, {
     cache,
+    extras: await extrasOf(snapshot, signal),
     level: request.level,
     signal,
     onProgress: ({ phase, doneBytes, totalBytes }) => {

@@ -1,10 +1,11 @@
 /** Shares snapshots: sends them to registries and URLs, and fetches them. */
-import type { ParsedOf, PullResult, PushResult, SearchResult } from "@forkd/contract";
+import type { ParsedOf, PullResult, PushResult, SearchResult, SignResult } from "@forkd/contract";
 import { roundMs, Scope } from "@forkd/base";
 import type { Context } from "../context.ts";
 import { pullSnapshot } from "../hub/pull.ts";
 import { pushSnapshot } from "../hub/push.ts";
 import { searchRegistry } from "../hub/search.ts";
+import { signManifest } from "../hub/sign.ts";
 import type { OnHubProgress } from "../hub/transfer-progress.ts";
 import type { Runtime } from "../runtime.ts";
 import { describeSnapshot } from "../snapshots/describe.ts";
@@ -12,6 +13,10 @@ import { refuseOrphans } from "../snapshots/lineage.ts";
 import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 
 type HubContext = Context & { onProgress: OnHubProgress };
+type PullContext = HubContext & {
+  /** builds a snapshot from a recipe */
+  build: (request: { tag: string; recipe: string; force: boolean }, signal: AbortSignal) => Promise<unknown>;
+};
 
 export function push(
   runtime: Runtime,
@@ -43,7 +48,7 @@ export function push(
 export function pull(
   runtime: Runtime,
   request: ParsedOf<"pull">,
-  { signal, log, onProgress }: HubContext,
+  { signal, log, onProgress, build }: PullContext,
 ): Promise<PullResult> {
   return runtime.work.whileOpen(signal, async (open) => {
     const startedAt = performance.now();
@@ -59,9 +64,14 @@ export function pull(
         const head = placed.at(-1);
         if (request.force && head && !head.exists) await refuseOrphans(runtime, head.tag);
       },
+      build: async (asked) => {
+        await build(asked, open);
+        return await runtime.store.get(asked.tag);
+      },
     });
-    const { reference, digest, snapshots, movedBytes, snapshot } = pulled;
-    for (const each of snapshots.filter(({ existed }) => !existed)) {
+    const { reference, digest, snapshots, movedBytes, trust, rebuilt, snapshot } = pulled;
+    // The build has reported what it made.
+    for (const each of rebuilt ? [] : snapshots.filter(({ existed }) => !existed)) {
       await runtime.pool.drop(each.tag);
       runtime.events.snapshot("snapshot.ready", each.tag, { status: "ready" });
     }
@@ -81,8 +91,23 @@ export function pull(
       snapshots,
       moved_bytes: movedBytes,
       duration_ms: durationMs,
+      trust: { ...trust },
+      rebuilt,
       snapshot: await withSnapshotFiles(runtime, snapshot, () => describeSnapshot(runtime, snapshot)),
     };
+  });
+}
+
+/** Throws `artifact_not_found` if the repository does not have the manifest. */
+export function signPushed(
+  { config, work }: Pick<Runtime, "config" | "work">,
+  request: ParsedOf<"signPushed">,
+  { signal, log }: Context,
+): Promise<SignResult> {
+  return work.whileOpen(signal, async (open) => {
+    const signed = await signManifest(config, request, open);
+    log.info({ event: "hub.sign", outcome: "ok", ...signed });
+    return signed;
   });
 }
 

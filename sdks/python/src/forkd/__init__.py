@@ -57,7 +57,16 @@ from .errors import (
     UnsupportedError,
 )
 from .events import CommandEvent, Displayed, EvalEvent, Evaluated, Exited, Output, Started
-from .hub import FoundSnapshot, PulledSnapshot, PullResult, PushResult, SearchResult, TransferProgress
+from .hub import (
+    FoundSnapshot,
+    PulledSnapshot,
+    PullResult,
+    PushResult,
+    SearchResult,
+    SignResult,
+    TransferProgress,
+    TrustReport,
+)
 from .models import (
     CommandInfo,
     CommandResult,
@@ -209,6 +218,7 @@ __all__ = [
     "Secrets",
     "ServiceInfo",
     "ShutdownResult",
+    "SignResult",
     "SnapshotDetail",
     "SnapshotInfo",
     "Snapshots",
@@ -220,6 +230,7 @@ __all__ = [
     "Tree",
     "Trust",
     "TrustEntry",
+    "TrustReport",
     "UNCHANGED",
     "UnsupportedError",
     "VerifyProgress",

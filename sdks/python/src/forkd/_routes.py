@@ -38,6 +38,7 @@ routes: Dict[str, Tuple[str, str]] = {
     "gc": ("POST", "/v1/gc"),
     "push": ("POST", "/v1/hub/push"),
     "pull": ("POST", "/v1/hub/pull"),
+    "signPushed": ("POST", "/v1/hub/sign"),
     "searchHub": ("POST", "/v1/hub/search"),
     "listWorkspaces": ("GET", "/v1/workspaces"),
     "createWorkspace": ("POST", "/v1/workspaces"),

@@ -47,6 +47,33 @@ class PulledSnapshot(Model):
 
 
 @dataclass(frozen=True)
+class TrustReport(Model):
+    """What the signatures of a pulled snapshot are worth."""
+
+    #: "require", "warn" or "off".
+    policy: str
+    #: "signed", "unsigned", "untrusted" or "unchecked".
+    outcome: str
+    #: The same as a sentence.
+    text: str
+    #: Fingerprint of the key.
+    signer: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class SignResult(Model):
+    """Where a signature was attached."""
+
+    #: The repository and the digest.
+    reference: str
+    digest: str
+    #: Tag of the signatures.
+    signature_tag: str
+    #: Fingerprint of the key.
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class PullResult(Model):
     """What a pull fetched."""
 
@@ -57,6 +84,9 @@ class PullResult(Model):
     #: Bytes that were fetched; the rest was here.
     moved_bytes: int
     duration_secs: float
+    trust: TrustReport
+    #: Whether it was built here from its recipe.
+    rebuilt: bool
     snapshot: SnapshotInfo
 
 

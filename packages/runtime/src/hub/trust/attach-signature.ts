@@ -4,12 +4,7 @@ import { signaturePayload } from "@forkd/contract/wire";
 import type { SignatureReader } from "./check-trust.ts";
 import { readPublicKey } from "./public-key.ts";
 import { verifySignature } from "./signature.ts";
-import {
-  maxSignatureManifestBytes,
-  parseSignatureManifest,
-  signatureTag,
-  withSignature,
-} from "./signature-manifest.ts";
+import { parseSignatureManifest, signatureTag, withSignature } from "./signature-manifest.ts";
 
 export type SignatureWriter = SignatureReader & {
   readonly writeBlob: (blob: { digest: string; bytes: Uint8Array }) => Promise<void>;
@@ -42,7 +37,7 @@ export async function attachSignature(
       details: { repository, digest, reason: verdict.fault },
     });
   const tag = signatureTag(digest);
-  const before = await registry.readManifest(tag, { maxBytes: maxSignatureManifestBytes });
+  const before = await registry.readManifest(tag);
   const next = withSignature(before && parseSignatureManifest(before), { payload, signature });
   if (next) {
     for (const blob of next.blobs) await registry.writeBlob(blob);

@@ -2,20 +2,15 @@
 import { createHash } from "node:crypto";
 import { AppError, errorMessage, type Remedy, type TrustPolicy } from "@forkd/contract";
 import { verifySignature, type FoundSignature } from "./signature.ts";
-import {
-  maxPayloadBytes,
-  maxSignatureManifestBytes,
-  parseSignatureManifest,
-  signaturesIn,
-  signatureTag,
-} from "./signature-manifest.ts";
+import { maxPayloadBytes, parseSignatureManifest, signaturesIn, signatureTag } from "./signature-manifest.ts";
 import type { Trust } from "./trust-list.ts";
 
 /** One repository of a registry, as far as signatures need it. */
 export type SignatureReader = {
   /** the manifest of a tag; undefined if there is none */
-  readonly readManifest: (tag: string, limit: { maxBytes: number }) => Promise<Uint8Array | undefined>;
-  readonly readBlob: (digest: string, limit: { maxBytes: number }) => Promise<Uint8Array>;
+  readonly readManifest: (tag: string) => Promise<Uint8Array | undefined>;
+  /** at most `size` bytes; what the registry gives instead may be refused with `artifact_corrupt` */
+  readonly readBlob: (blob: { digest: string; size: number }) => Promise<Uint8Array>;
 };
 
 export type TrustReport = {
@@ -31,7 +26,14 @@ export type TrustReport = {
   readonly text: string;
 };
 
-type Subject = { readonly repository: string; readonly digest: string };
+/** Without a digest: the snapshot is not in a registry. */
+type Subject = { readonly repository: string; readonly digest?: string };
+
+/** Of what has no place for signatures. */
+export const noSignature: SignatureReader = {
+  readManifest: () => Promise.resolve(undefined),
+  readBlob: () => Promise.reject(new Error("There is no signature")),
+};
 
 /** Throws `signature_missing` or `signature_invalid` if the policy requires a signature by a pinned key. */
 export async function checkTrust(
@@ -45,7 +47,7 @@ export async function checkTrust(
     return { policy, outcome: "unchecked", text: `Signatures of ${repository} are not checked` };
   let found: Found;
   try {
-    found = await findSignatures(digest, registry);
+    found = await findSignatures(digest ?? "", registry);
     if (found.signatures.length === 0 && found.faults.length === 0) throw missing(subject);
     const signer = judge(found, trust, subject);
     return { policy, outcome: "signed", signer, text: `${repository} is signed by ${short(signer)}` };
@@ -71,7 +73,7 @@ type Found = { readonly signatures: FoundSignature[]; readonly faults: Fault[] }
 
 /** Signatures whose text cannot be read count as faults: another one may be good. */
 async function findSignatures(digest: string, registry: SignatureReader): Promise<Found> {
-  const bytes = await registry.readManifest(signatureTag(digest), { maxBytes: maxSignatureManifestBytes });
+  const bytes = await registry.readManifest(signatureTag(digest));
   const found: Found = { signatures: [], faults: [] };
   if (bytes === undefined) return found;
   for (const { payload, signature } of signaturesIn(parseSignatureManifest(bytes))) {
@@ -82,19 +84,35 @@ async function findSignatures(digest: string, registry: SignatureReader): Promis
       });
       continue;
     }
-    const text = await registry.readBlob(payload.digest, { maxBytes: maxPayloadBytes });
-    if (`sha256:${createHash("sha256").update(text).digest("hex")}` === payload.digest)
+    const text = await readPayload(registry, payload);
+    if (text && `sha256:${createHash("sha256").update(text).digest("hex")}` === payload.digest)
       found.signatures.push({ payload: text, signature });
     else found.faults.push({ reason: "tampered_payload", text: "its text differs from its digest" });
   }
   return found;
 }
 
+const damageCodes: readonly string[] = ["artifact_corrupt", "artifact_not_found", "registry_failed"];
+
+/** undefined if the registry does not have it as it was */
+async function readPayload(
+  registry: SignatureReader,
+  payload: { digest: string; size: number },
+): Promise<Uint8Array | undefined> {
+  try {
+    return await registry.readBlob(payload);
+  } catch (error) {
+    const isDamaged = error instanceof AppError && damageCodes.includes(error.code);
+    if (isDamaged) return undefined;
+    throw error;
+  }
+}
+
 /** The fingerprint of the pinned key that has signed the digest. Throws `signature_invalid`. */
 function judge({ signatures, faults }: Found, { keys }: Trust, subject: Subject): string {
   const all = [...faults];
   for (const signature of signatures) {
-    const verdict = verifySignature(signature, subject.digest, keys);
+    const verdict = verifySignature(signature, subject.digest ?? "", keys);
     if ("key" in verdict) return verdict.key.fingerprint;
     all.push({ reason: verdict.fault, text: verdict.text });
   }
@@ -102,7 +120,7 @@ function judge({ signatures, faults }: Found, { keys }: Trust, subject: Subject)
   const worst = all.find(({ reason }) => reason !== "wrong_key") ?? all[0];
   const { repository, digest } = subject;
   const why = worst?.text ?? "it has no signature";
-  throw new AppError("signature_invalid", `Cannot trust ${repository}@${digest}: ${why}`, {
+  throw new AppError("signature_invalid", `Cannot trust ${nameOf(subject)}: ${why}`, {
     details: { repository, digest, reason: worst?.reason ?? "wrong_key", signatures: all.length },
     remedy: pinRemedy(subject),
   });
@@ -110,10 +128,14 @@ function judge({ signatures, faults }: Found, { keys }: Trust, subject: Subject)
 
 function missing(subject: Subject): AppError {
   const { repository, digest } = subject;
-  return new AppError("signature_missing", `Nobody has signed ${repository}@${digest}`, {
+  return new AppError("signature_missing", `Nobody has signed ${nameOf(subject)}`, {
     details: { repository, digest },
     remedy: pinRemedy(subject),
   });
+}
+
+function nameOf({ repository, digest }: Subject): string {
+  return digest === undefined ? repository : `${repository}@${digest}`;
 }
 
 function pinRemedy({ repository }: Subject): Remedy {

@@ -11,10 +11,10 @@ const configType = "application/vnd.oci.image.config.v1+json";
 const payloadType = "application/vnd.dev.cosign.simplesigning.v1+json";
 const signatureAnnotation = "dev.cosignproject.cosign/signature";
 
-export const maxSignatures = 64;
+const maxSignatures = 64;
 export const maxPayloadBytes = 64 * 1024;
 /** cosign keeps certificates and log entries in annotations. */
-export const maxSignatureManifestBytes = 4 << 20;
+const maxSignatureManifestBytes = 4 << 20;
 
 const descriptorSchema = z.looseObject({
   mediaType: z.string(),

@@ -8,7 +8,7 @@ from typing import Callable, Mapping, Optional, Union
 from .._convert import to_model
 from .._core.client import Client
 from .._core.hub import transfer
-from ..hub import PullResult, PushResult, SearchResult, TransferProgress
+from ..hub import PullResult, PushResult, SearchResult, SignResult, TransferProgress
 from ._flavour import result_of
 
 
@@ -52,6 +52,8 @@ class Hub:
         *,
         tag: Optional[str] = None,
         force: bool = False,
+        rebuild: bool = False,
+        insecure_skip_signature: bool = False,
         auth: Optional[Mapping[str, str]] = None,
         plain_http: bool = False,
         on_progress: Optional[Callable[[TransferProgress], None]] = None,
@@ -61,6 +63,8 @@ class Hub:
 
         tag: tag of the snapshot here; default: the last part of the repository, or the archive's own tag
         force: replaces a snapshot that has this tag; default: False
+        rebuild: builds the snapshot from its recipe if this host cannot restore it; default: False
+        insecure_skip_signature: looks for no signature, whatever the trust list requires; default: False
         auth: {"username": …, "password": …}, {"identity_token": …} or {"registry_token": …}; default: anonymous
         plain_http: connects without TLS; default: only to a registry on the daemon's host that has none
         on_progress: receives the progress; default: it is not reported
@@ -70,10 +74,40 @@ class Hub:
             "reference": reference,
             "tag": tag,
             "force": force or None,
+            "rebuild": rebuild or None,
+            "insecure_skip_signature": insecure_skip_signature or None,
             "auth": None if auth is None else dict(auth),
             "plain_http": plain_http or None,
         }
         return result_of(transfer(self._client, "pull", request, PullResult, on_progress, timeout))
+
+    def sign(
+        self,
+        reference: str,
+        digest: str,
+        *,
+        signature: str,
+        public_key: str,
+        auth: Optional[Mapping[str, str]] = None,
+        plain_http: bool = False,
+        timeout: Optional[float] = None,
+    ) -> SignResult:
+        """Attaches a signature that the caller has made to the manifest with this digest.
+
+        signature: base64 of the signature
+        public_key: public key of the signature, as PEM
+        auth: {"username": …, "password": …}, {"identity_token": …} or {"registry_token": …}; default: anonymous
+        plain_http: connects without TLS; default: only to a registry on the daemon's host that has none
+        """
+        given = {
+            "reference": reference,
+            "digest": digest,
+            "signature": signature,
+            "public_key": public_key,
+            "auth": None if auth is None else dict(auth),
+            "plain_http": plain_http or None,
+        }
+        return to_model(SignResult, result_of(self._client.call("signPushed", given, timeout)))
 
     def search(
         self,
