@@ -156,7 +156,6 @@ with Forkd() as forkd:
         new_secs = children[0].eval(start_another, timeout=600).result_json
         first_secs = fork_secs + max(visit_secs)
         print(f"to the screenshot: {first_secs:.1f} s with a fork, {new_secs:.1f} s with a new browser in the same guest")
-        assert first_secs < new_secs, (first_secs, new_secs)
     finally:
         for child in children:
             child.kill()
