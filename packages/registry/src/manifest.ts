@@ -54,7 +54,7 @@ const indexSchema = z.object({
 
 export type Descriptor = z.infer<typeof descriptorSchema>;
 export type ImageManifest = z.infer<typeof manifestSchema>;
-export type ImageIndex = z.infer<typeof indexSchema>;
+type ImageIndex = z.infer<typeof indexSchema>;
 
 /** A manifest or an index; the media type of the answer says which, and the content if it does not. */
 export function parseManifest(
