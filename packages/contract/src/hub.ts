@@ -97,7 +97,7 @@ const pulledSchema = z.object({
     policy: trustPolicySchema,
     /**
      * signed: a pinned key has signed it; unsigned: it has no signature; untrusted: none by a pinned key;
-     * unchecked: nobody looked, or they could not be read
+     * unchecked: the policy is off, or they could not be read
      */
     outcome: z.enum(["signed", "unsigned", "untrusted", "unchecked"]),
     /** fingerprint of the key */

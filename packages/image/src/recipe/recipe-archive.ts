@@ -1,6 +1,6 @@
 /**
  * A recipe as one tar archive, so that it can travel with the snapshot that it made. It has recipe.json and the
- * files that this names, and nothing else of the directory: that may hold what nobody wants to publish.
+ * files that this names, and nothing else of the directory: that may hold what its owner does not want to publish.
  */
 import { lstat, mkdir, readdir, readFile, readlink, realpath, symlink, writeFile } from "node:fs/promises";
 import { dirname, isAbsolute, join, posix } from "node:path";

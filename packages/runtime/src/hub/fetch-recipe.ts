@@ -9,7 +9,7 @@ import { maxAttachmentBytes } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
 import { extraTypes } from "./extras.ts";
 
-export type FetchedRecipe = AsyncDisposable & { readonly dir: string; readonly movedBytes: number };
+type FetchedRecipe = AsyncDisposable & { readonly dir: string; readonly movedBytes: number };
 
 /** Throws if the snapshot has none. Disposing the result removes the directory. */
 export async function fetchRecipe(

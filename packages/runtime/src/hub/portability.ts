@@ -6,7 +6,7 @@ import { advice, AppError, type Remedy } from "@forkd/contract";
 import type { Manifest } from "@forkd/store";
 import { findDifferences, type Difference, type Host } from "../snapshots/compatibility.ts";
 
-export type Portability = {
+type Portability = {
   readonly canFork: boolean;
   readonly differences: readonly Difference[];
   /** one line for a person */

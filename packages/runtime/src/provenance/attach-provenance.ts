@@ -36,7 +36,7 @@ export async function packagesOf(
   }
 }
 
-/** The recipe as it was built, with what the request changed. Nobody else has the user's own kernel. */
+/** The recipe as it was built, with what the request changed. Other hosts do not have a kernel of the user. */
 export function builtRecipe(
   recipe: Recipe | undefined,
   request: CreateSnapshotRequest,

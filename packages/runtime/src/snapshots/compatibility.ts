@@ -37,7 +37,7 @@ export function cpuName(model: string, accelerator: Accelerator, hostCpu: string
   return accelerator === "kvm" ? `${model} on ${hostCpu}` : model;
 }
 
-export function majorMinor(version: string): string {
+function majorMinor(version: string): string {
   return version.split(".").slice(0, 2).join(".");
 }
 

@@ -22,7 +22,7 @@ type MadeSignature = {
 };
 
 /**
- * Refuses a signature that its own key does not verify, so that nobody finds that out at a pull. Returns the
+ * Refuses a signature that its own key does not verify, so that the first pull does not find that out. Returns the
  * tag of the signatures and the fingerprint of the key.
  */
 export async function attachSignature(

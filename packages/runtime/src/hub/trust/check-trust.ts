@@ -17,7 +17,7 @@ export type TrustReport = {
   readonly policy: TrustPolicy;
   /**
    * signed: a pinned key has signed it; unsigned: it has no signature; untrusted: it has some, but none by a
-   * pinned key; unchecked: nobody asked, or the signatures could not be read
+   * pinned key; unchecked: the policy is off, or the signatures could not be read
    */
   readonly outcome: "signed" | "unsigned" | "untrusted" | "unchecked";
   /** fingerprint of the key */
@@ -55,7 +55,7 @@ export async function checkTrust(
     if (policy === "require") throw error;
     const outcome = outcomeOf(error);
     if (outcome === "untrusted" && keys.length === 0) {
-      const text = `${repository} is signed, but no key is pinned for it, so that nobody vouches for its content`;
+      const text = `${repository} is signed, but no key is pinned for it, so the signature is not verified`;
       return { policy, outcome, text };
     }
     return { policy, outcome, text: errorMessage(error) };
@@ -116,7 +116,7 @@ function judge({ signatures, faults }: Found, { keys }: Trust, subject: Subject)
     if ("key" in verdict) return verdict.key.fingerprint;
     all.push({ reason: verdict.fault, text: verdict.text });
   }
-  // The most telling one: a pinned key that signed something else says more than a key that nobody knows.
+  // The most telling one: a pinned key that signed something else says more than an unknown key.
   const worst = all.find(({ reason }) => reason !== "wrong_key") ?? all[0];
   const { repository, digest } = subject;
   const why = worst?.text ?? "it has no signature";
@@ -128,7 +128,7 @@ function judge({ signatures, faults }: Found, { keys }: Trust, subject: Subject)
 
 function missing(subject: Subject): AppError {
   const { repository, digest } = subject;
-  return new AppError("signature_missing", `Nobody has signed ${nameOf(subject)}`, {
+  return new AppError("signature_missing", `${nameOf(subject)} has no signature`, {
     details: { repository, digest },
     remedy: pinRemedy(subject),
   });

@@ -11,7 +11,7 @@ export type FoundSignature = {
   readonly signature: string;
 };
 
-export type SignatureFault =
+type SignatureFault =
   "wrong_key" | "other_digest" | "malformed_payload" | "malformed_signature" | "tampered_payload";
 
 type Verdict = { readonly key: PublicKey } | { readonly fault: SignatureFault; readonly text: string };
@@ -28,7 +28,7 @@ const base64 = /^[A-Za-z0-9+/]+={0,2}$/;
 const maxSignatureChars = 1024;
 
 /**
- * The payload is read only after a key has verified it: before, nobody vouches for it. The repository in it is
+ * The payload is read only after a key has verified it: before, anybody may have written it. The repository in it is
  * not compared, so that a copy in another registry keeps its signatures.
  */
 export function verifySignature(
