@@ -2,7 +2,7 @@
 import { Worker } from "node:worker_threads";
 import { fromErrorBody, type ErrorBody } from "@forkd/contract";
 
-export type WorkerMessage<Result> =
+type WorkerMessage<Result> =
   { kind: "progress"; bytes: number } | { kind: "done"; made: Result } | { kind: "failed"; error: ErrorBody };
 
 type Options = {

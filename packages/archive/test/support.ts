@@ -1,4 +1,4 @@
-/** Small snapshots in stores of their own, and archives of them. */
+/** Small snapshots in separate stores, and archives of them. */
 import { createHash } from "node:crypto";
 import { open, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -97,7 +97,7 @@ export async function makeLarge(store: Store, tag: string): Promise<StoredSnapsh
   return await draft.commit(facts());
 }
 
-/** A layer over `parent` with some pages of its own. */
+/** A layer over `parent` with some pages. */
 export async function makeLayered(
   store: Store,
   tag: string,

@@ -147,7 +147,7 @@ test("what a continued transfer kept is compared with its digest like everything
   await unpackBlobs(store, source, options);
 });
 
-test("a transfer that nobody continued is removed after a week", async (t) => {
+test("a transfer that is not continued is removed after a week", async (t) => {
   const { packed } = await packLarge(t);
   const place = await temporaryDirectory(t);
   const store = await openAt(place);
@@ -206,7 +206,7 @@ test("a process that is killed while it unpacks leaves nothing after the next st
   for await (const piece of inPieces(archive.subarray(0, -15_000))) child.stdin.write(piece);
   // It says that pages have been written.
   const [said] = (await Promise.race([once(child.stdout, "data"), ended])) as [unknown];
-  assert.ok(Buffer.isBuffer(said), "the process ended by itself");
+  assert.ok(Buffer.isBuffer(said), "the process has exited");
   child.kill("SIGKILL");
   await ended;
   const left = await readdir(join(place, "snapshots"));

@@ -9,7 +9,6 @@ export {
   type StoredSnapshot,
 } from "./snapshot.ts";
 export { snapshotFiles, type SnapshotFile } from "./snapshot-files.ts";
-export type { LocalFiles } from "./local-files.ts";
 export { asideTag, maxChainDepth, maxLineage } from "./chain.ts";
 export { Draft } from "./draft.ts";
 export { removeLeftovers } from "./tombstone.ts";

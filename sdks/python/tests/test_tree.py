@@ -13,7 +13,7 @@ import unittest
 from typing import Any, Dict, Iterator, Tuple, Type
 
 import forkd
-from forkd import hub, models, reports
+from forkd import archives, hub, models, reports
 from forkd._convert import Model, wire_keys
 from forkd._remedies import known_actions
 from forkd.errors import _retryable, error_classes
@@ -49,6 +49,7 @@ _places: Dict[Type[Model], Tuple[str, str]] = {
     reports.Verification: ("snapshotInfo", "verification"),
     reports.Hazard: ("snapshotInfo", "verification hazards"),
     reports.RemovedSnapshots: ("removeSnapshot", ""),
+    archives.UnpackedArchive: ("unpackSnapshot", ""),
     reports.EvalResult: ("eval", ""),
     reports.Display: ("eval", "results"),
     reports.ErrorInfo: ("eval", "error_info"),

@@ -303,6 +303,14 @@ class OfTheDaemon(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((branch.tag, heard), ("py-derived", ["made\n"]))
             with self.assertRaises(CommandError):
                 await forkd.snapshots.derive("py-derived", "py-never", "exit 1")
+            seen = []
+            packed = await forkd.snapshots.pack("py-derived", level=1, on_progress=lambda each: seen.append(each.done))
+            async with forkd.snapshots.archive("py-derived", level=1) as stream:
+                archive = await stream.read()
+            self.assertEqual((len(archive), packed.snapshots), (packed.archive_bytes, 2))
+            unpacked = await forkd.snapshots.unpack(archive, tag="py-again")
+            self.assertEqual((unpacked.snapshot.tag, [each["existed"] for each in unpacked.chain]), ("py-again", [True, False]))
+            await forkd.snapshots.remove("py-again")
             removed = await forkd.snapshots.remove("py-derived")
             self.assertEqual([each["tag"] for each in removed.removed], ["py-derived"])
             with self.assertRaises(NotFoundError) as caught:

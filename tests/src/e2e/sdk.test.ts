@@ -241,6 +241,12 @@ test("branches, children, rewinds and snapshots", async () => {
   });
   assert.equal(derived.tag, "derived");
   assert.equal((await forkd.snapshots.compact("derived", "flat")).parentTag, undefined);
+  const packed = await forkd.snapshots.pack("flat", { level: 1 });
+  const copied = await forkd.snapshots.unpack(forkd.snapshots.archive("flat", { level: 1 }), {
+    tag: "copied",
+  });
+  assert.equal(copied.chain[0]?.id, packed.id);
+  await forkd.snapshots.remove("copied");
   await forkd.snapshots.remove("flat");
   await forkd.snapshots.remove("derived");
   const { snapshots } = await forkd.tree();

@@ -37,7 +37,7 @@ const configSchema = z.strictObject({
 });
 
 /** A file of the chain. Snapshots that share a file by digest have one entry. */
-export type ChainFile = Omit<SnapshotFile, "name">;
+type ChainFile = Omit<SnapshotFile, "name">;
 export type ChainSnapshot = {
   id: string;
   text: Buffer;

@@ -151,7 +151,7 @@ function resolveRuns(
 }
 
 /** Pages of a chunk, by its index. */
-export function pagesOfChunk({ ownPages }: PageMap, chunk: number): number {
+function pagesOfChunk({ ownPages }: PageMap, chunk: number): number {
   return Math.min(chunkPages, ownPages - chunk * chunkPages);
 }
 

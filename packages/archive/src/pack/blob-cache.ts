@@ -1,6 +1,6 @@
 /**
  * Blobs that were made before, so that the same snapshot, or another one over the same base, is not compressed
- * again. `<dir>/<key>/` has `entry.json`, `map` and, if the file has pages of its own, `pages`. An entry is
+ * again. `<dir>/<key>/` has `entry.json`, `map` and, if no earlier file has all of its pages, `pages`. An entry is
  * complete when it has its name. The least recently used ones are removed; those in use stay.
  */
 import { randomBytes } from "node:crypto";

@@ -13,7 +13,7 @@ const firstSlots = 1 << 16;
 const maxProbes = 64;
 
 /** The two halves of the fingerprint of a page. */
-export type Fingerprint = { low: number; high: number };
+type Fingerprint = { low: number; high: number };
 
 export function fingerprint(words: Int32Array, at: number): Fingerprint {
   let a = 0x9e3779b1;

@@ -75,7 +75,7 @@ export class Expander implements Disposable {
   }
 }
 
-export async function unpackFrame(packed: Buffer, bytes: number, name: string): Promise<Buffer> {
+async function unpackFrame(packed: Buffer, bytes: number, name: string): Promise<Buffer> {
   let content: Buffer;
   try {
     content = await decompress(packed, bytes);

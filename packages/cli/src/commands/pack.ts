@@ -48,7 +48,7 @@ async function pack(cli: Cli, options: Options, tag: string): Promise<void> {
   else await writeWhole(output, counted);
   progress[Symbol.dispose]();
   if (isStandard) return note(cli, packed, "stdout");
-  if (cli.out.json) return cli.out.document(wireOf({ ...packed, file: output }));
+  if (cli.out.json) return cli.out.document(Object.assign({}, wireOf(packed), { file: output }));
   cli.out.line(output);
   note(cli, packed, output);
 }

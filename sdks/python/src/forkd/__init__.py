@@ -38,6 +38,7 @@ from ._sync.snapshots import Snapshots
 from ._sync.streams import ByteStream, CommandHandle, EvalRun, EventStream, LineStream, Paginator
 from ._sync.workspaces import Workspaces
 from ._version import __version__
+from .archives import PackedArchive, PackProgress, UnpackedArchive
 from .controller import Controller, ControllerError
 from .errors import (
     AuthenticationError,
@@ -203,6 +204,8 @@ __all__ = [
     "PresetInfo",
     "Presets",
     "Pty",
+    "PackedArchive",
+    "PackProgress",
     "PullResult",
     "PulledSnapshot",
     "PushResult",
@@ -233,6 +236,7 @@ __all__ = [
     "TrustReport",
     "UNCHANGED",
     "UnsupportedError",
+    "UnpackedArchive",
     "VerifyProgress",
     "VerifyReport",
     "Version",

@@ -18,6 +18,7 @@ _statuses = {
     "invalid_request": 400,
     "invalid_recipe": 400,
     "invalid_image": 400,
+    "invalid_archive": 400,
     "unauthenticated": 401,
     "forbidden": 403,
     "method_not_allowed": 405,

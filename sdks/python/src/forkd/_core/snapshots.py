@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional
 
 from .._convert import to_model
+from ..archives import PackedArchive, PackProgress
 from ..errors import make_error
 from ..reports import BuildProgress, SnapshotInfo, VerifyProgress, VerifyReport
 from .client import Client, deadline, long_secs
@@ -54,6 +55,28 @@ async def verify(
     finally:
         lines.close()
     raise _ended(f'snapshot "{request["tag"]}" was checked')
+
+
+async def pack(
+    client: Client,
+    request: Dict[str, Any],
+    on_progress: Optional[Callable[[PackProgress], Any]],
+    timeout: Optional[float],
+) -> PackedArchive:
+    """Prepares the archive of a snapshot. Leaving early stops it."""
+    lines = await client.lines("packSnapshot", request, timeout)
+    try:
+        while True:
+            line = await lines.next()
+            if line is None:
+                break
+            if line.get("type") == "progress" and on_progress is not None:
+                await told(on_progress(to_model(PackProgress, line)))
+            elif line.get("type") == "packed":
+                return to_model(PackedArchive, line.get("packed"))
+    finally:
+        lines.close()
+    raise _ended(f'snapshot "{request["tag"]}" was packed')
 
 
 async def ready(client: Client, tag: str, timeout: Optional[float]) -> SnapshotInfo:

@@ -8,13 +8,15 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, U
 from .._convert import to_model
 from .._core import snapshots as core
 from .._core.client import Client
+from .._core.content import body_of
 from .._core.follow import Pages
 from .._core.requests import NetworkOption, argv_of, flag, life_fields, name_list
+from ..archives import PackedArchive, PackProgress, UnpackedArchive
 from ..errors import CommandError, ForkdError, ForkError, make_error
 from ..reports import BuildProgress, RemovedSnapshots, SnapshotDetail, SnapshotInfo, VerifyProgress, VerifyReport
-from ._flavour import OnText, result_of
+from ._flavour import Content, OnText, opening, result_of
 from .sandbox import Branch, to_children
-from .streams import Paginator
+from .streams import ByteStream, Paginator
 
 #: Seconds that the sandbox of `derive()` may outlive the time of its command, if this program vanishes.
 _grace_secs = 3600.0
@@ -137,6 +139,56 @@ class Snapshots:
     def ready(self, tag: str, *, timeout: Optional[float] = None) -> SnapshotInfo:
         """Waits until a branch made with `wait=False` is on disk; default timeout: 600 s."""
         return result_of(core.ready(self._client, tag, timeout))
+
+    def pack(
+        self,
+        tag: str,
+        *,
+        level: Optional[int] = None,
+        on_progress: Optional[Callable[[PackProgress], None]] = None,
+        timeout: Optional[float] = None,
+    ) -> PackedArchive:
+        """Prepares the archive of a snapshot and its parents, so that `archive()` with the same level begins at once.
+
+        level: level of zstd, 1 (fast) to 19 (small); default: 6
+        on_progress: receives the progress; default: it is not reported
+        timeout: seconds for all of it; default: no limit
+        """
+        return result_of(core.pack(self._client, {"tag": tag, "level": level}, on_progress, timeout))
+
+    def archive(
+        self, tag: str, *, level: Optional[int] = None, timeout: Optional[float] = None
+    ) -> ByteStream:
+        """Reads the archive of a snapshot and its parents in pieces.
+
+        level: level of zstd, 1 (fast) to 19 (small); default: 6
+        timeout: seconds for all of it; default: no limit
+        """
+        return opening(self._archive(tag, level, timeout))
+
+    def _archive(self, tag: str, level: Optional[int], timeout: Optional[float]) -> ByteStream:
+        given = {"tag": tag, "level": level}
+        return ByteStream(result_of(self._client.pieces("snapshotArchive", given, timeout)))
+
+    def unpack(
+        self,
+        archive: Content,
+        *,
+        tag: Optional[str] = None,
+        force: bool = False,
+        timeout: Optional[float] = None,
+    ) -> UnpackedArchive:
+        """Makes the snapshots of an archive. They have their tags only when all of it was checked.
+
+        archive: bytes, a file opened with mode "rb", or an iterable of bytes
+        tag: tag of the snapshot; default: the tag under which it was packed
+        force: replaces another snapshot that has the tag; default: False
+        timeout: seconds for all of it; default: no limit
+        """
+        given = {"tag": tag, "force": flag(force)}
+        body, source = body_of(archive)
+        answer = result_of(self._client.upload("unpackSnapshot", given, body, source, timeout))
+        return to_model(UnpackedArchive, answer)
 
     def compact(self, tag: str, to: str, *, timeout: Optional[float] = None) -> SnapshotInfo:
         """Copies a snapshot into a new one (`to`) without a parent."""
