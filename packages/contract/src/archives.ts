@@ -5,7 +5,7 @@ import { tagSchema } from "./ids.ts";
 import { noAnswer, queryFlag, route } from "./route.ts";
 import { snapshotSchema } from "./snapshots.ts";
 
-export const archiveLevels = { least: 1, most: 19, default: 6 } as const;
+export const archiveLevels = { least: 1, most: 19, default: 7 } as const;
 export const levelSchema = z
   .int()
   .min(archiveLevels.least)

@@ -32,7 +32,7 @@ export type HubOptions = CallOptions & {
 
 /** How to send a snapshot. */
 export type PushOptions = HubOptions & {
-  /** Level of compression, 1 to 19; default: 6. */
+  /** Level of compression, 1 to 19; default: 7. */
   level?: number | undefined;
   /** Receives the progress; default: it is not reported. */
   onProgress?: ((progress: TransferProgress) => void) | undefined;

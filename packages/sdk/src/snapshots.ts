@@ -100,7 +100,7 @@ export type VerifyOptions = CallOptions & {
 
 /** How small an archive is. */
 export type ArchiveOptions = CallOptions & {
-  /** Level of zstd, 1 (fast) to 19 (small); default: 6. */
+  /** Level of zstd, 1 (fast) to 19 (small); default: 7. */
   level?: number | undefined;
 };
 

@@ -14,7 +14,7 @@ export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<tag>", "Tag of a snapshot")
     .option("-o, --output <file>", "Write to this file, or - for stdout (default: TAG.forkd.tar)")
-    .option("--level <n>", "Level of zstd, 1 (fast) to 19 (small) (default: 6)", wholeNumber(1, 19))
+    .option("--level <n>", "Level of zstd, 1 (fast) to 19 (small) (default: 7)", wholeNumber(1, 19))
     .option("-f, --force", "Replace the file if it exists")
     .addHelpText(
       "after",

@@ -13,7 +13,7 @@ export function define(command: Command, toAction: ToAction): void {
   command
     .argument("<tag>", "Snapshot")
     .argument("<reference>", "HOST/REPOSITORY[:TAG], or a URL that accepts PUT")
-    .option("--level <level>", "Compress with this level (default: 6)", wholeNumber(1, 19))
+    .option("--level <level>", "Compress with this level (default: 7)", wholeNumber(1, 19))
     .option("--plain-http", "Connect without TLS")
     .option("--sign", "Sign it with your key")
     .option("--key <key>", 'Sign with this key: a name or a file (default: "default")')

@@ -32,7 +32,7 @@ class AsyncHub:
 
         auth: {"username": …, "password": …}, {"identity_token": …} or {"registry_token": …}; default: anonymous
         plain_http: connects without TLS; default: only to a registry on the daemon's host that has none
-        level: level of compression, 1 to 19; default: 6
+        level: level of compression, 1 to 19; default: 7
         on_progress: receives the progress; default: it is not reported
         timeout: seconds for all of it; default: no limit
         """

@@ -150,7 +150,7 @@ class Snapshots:
     ) -> PackedArchive:
         """Prepares the archive of a snapshot and its parents, so that `archive()` with the same level begins at once.
 
-        level: level of zstd, 1 (fast) to 19 (small); default: 6
+        level: level of zstd, 1 (fast) to 19 (small); default: 7
         on_progress: receives the progress; default: it is not reported
         timeout: seconds for all of it; default: no limit
         """
@@ -161,7 +161,7 @@ class Snapshots:
     ) -> ByteStream:
         """Reads the archive of a snapshot and its parents in pieces.
 
-        level: level of zstd, 1 (fast) to 19 (small); default: 6
+        level: level of zstd, 1 (fast) to 19 (small); default: 7
         timeout: seconds for all of it; default: no limit
         """
         return opening(self._archive(tag, level, timeout))
