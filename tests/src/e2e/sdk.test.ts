@@ -398,11 +398,13 @@ test("pool.get() reports a pool that is off, and pool.set() how to switch it on"
   await rejectsWith(daemon.forkd.pool.set("tiny", 1), "wrong_state");
 });
 
-test("hub.push(), hub.pull() and hub.search() refuse what names no snapshot or no registry", async () => {
+test("hub.push(), hub.pull(), hub.sign() and hub.search() refuse what names no snapshot or no registry", async () => {
   const { hub } = daemon.forkd;
   await rejectsWith(hub.push("none", "registry.example/x"), "snapshot_not_found");
   await rejectsWith(hub.push("tiny", "x"), "invalid_request", /names no registry/);
   await rejectsWith(hub.pull("x", { tag: "y" }), "invalid_request", /names no registry/);
+  const made = { signature: "AAAA", publicKey: "no key" };
+  await rejectsWith(hub.sign("x", `sha256:${"0".repeat(64)}`, made), "invalid_request", /names no registry/);
   await rejectsWith(hub.search(), "invalid_request", /registry/);
 });
 
