@@ -110,6 +110,8 @@ class SnapshotDetail(SnapshotInfo):
     parent_content_hash: Optional[str] = None
     #: Live sandboxes forked from it.
     sandboxes: Optional[List[str]] = None
+    #: What its container image says: digest, entrypoint, cmd, workdir, user, ports, volumes, labels.
+    image_config: Optional[Dict[str, Any]] = None
     #: Hazards without whose check it is not forked.
     require: Optional[List[str]] = None
     verification: Optional[Verification] = None
