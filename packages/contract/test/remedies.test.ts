@@ -16,6 +16,7 @@ import { remedyActions, type Remedy, type RemedyAction } from "../src/wire/remed
 
 const values = {
   ...{ text: "Do it.", tag: "py", id: "sb-1", ids: ["sb-1", "sb-2"], name: "dev", mode: "full" },
+  ...{ registry: "hub.example.com", repository: "hub.example.com/py", reference: "hub.example.com/py:1" },
   ...{ setting: "data_dir", to: "/b", from: "/a", packages: ["tar"], url: "https://h", port: "80" },
 };
 

@@ -66,7 +66,7 @@ test("only the listed routes differ from the defaults of the table", () => {
   );
   assert.deepEqual(
     namesWhere(({ idempotencyKey }) => typeof idempotencyKey === "object"),
-    ["createContext", "createSnapshot", "eval", "exec", "verifySnapshot"],
+    ["createContext", "createSnapshot", "eval", "exec", "pull", "push", "verifySnapshot"],
   );
   assert.deepEqual(
     namesWhere(({ scope }) => scope === "open"),
