@@ -94,7 +94,9 @@ const opaqueNames = new Set(
 
 test("answers of every route are converted by the rules, and wireOf() returns them as they were", () => {
   let fields = 0;
-  for (const [name, route] of Object.entries<Route>(routes)) {
+  // The answer is a document of another format, which sbom() returns as it is.
+  const converted = Object.entries<Route>(routes).filter(([name]) => name !== "snapshotSbom");
+  for (const [name, route] of converted) {
     for (let seed = 1; seed <= 20; seed++) {
       for (const schema of [route.output, ...(route.streamed ? [route.streamed] : [])]) {
         const wire = sample(schema as Schema, random(seed * 7919));

@@ -6,6 +6,7 @@ import { fromAnswer } from "../src/errors.ts";
 
 const values = {
   ...{ text: "Do it.", tag: "py", id: "sb-1", ids: ["sb-1", "sb-2"], name: "dev", mode: "full" },
+  ...{ registry: "hub.example.com", repository: "hub.example.com/py", reference: "hub.example.com/py:1" },
   ...{ setting: "data_dir", to: "/b", from: "/a", packages: ["tar"], url: "https://h", port: "80" },
 };
 
