@@ -87,7 +87,7 @@ function expected(wire: unknown): unknown {
   );
 }
 const opaqueNames = new Set(
-  "env labels values details result_json data remedy remedy_data manifest pool timings_ms languages json chart extra".split(
+  "env labels values details result_json data remedy remedy_data manifest pool timings_ms languages json chart extra annotations".split(
     " ",
   ),
 );
