@@ -134,7 +134,7 @@ async function main(): Promise<void> {
     scratch,
   };
   const inputBytes = await writeNonZero(dir, files.nonZero);
-  const tarBytes = await makeTar(join(daemon.dir, "snapshots"), base, files.tar);
+  const tarBytes = await makeTar(dir, files.tar);
   await firstAnswer(forkd, base);
   for (let round = 0; round < rounds; round++) {
     console.error(`round ${round + 1} of ${rounds}`);

@@ -46,9 +46,12 @@ export async function compress(source: string, options: readonly string[]): Prom
 
 type Measured = { wallMs: number; bytes: number };
 
-/** Packs the directory `tag` of `dir`. */
-export async function makeTar(dir: string, tag: string, target: string): Promise<number> {
-  await command("tar", ["--zstd", "-C", dir, "-cf", target, tag], { secs: 3600 });
+/** Packs a copy of the directory: links to its files come and go, which tar takes for changes. */
+export async function makeTar(dir: string, target: string): Promise<number> {
+  const copy = `${target}-files`;
+  await command("cp", ["-r", "--sparse=always", dir, copy], { secs: 3600 });
+  await command("tar", ["--zstd", "-C", copy, "-cf", target, "."], { secs: 3600 });
+  await rm(copy, { recursive: true });
   return (await stat(target)).size;
 }
 
