@@ -12,6 +12,7 @@ import { routes } from "@forkd/contract";
 import { readRecipe } from "@forkd/image";
 import { blocksOf, stepFrom, stepsOf, type Block, type Step } from "../support/documented/blocks.ts";
 import { helpExamples } from "../support/documented/help.ts";
+import { startRegistry } from "@forkd/test-support";
 import { Reader } from "../support/documented/reader.ts";
 import { difference } from "../support/documented/shape.ts";
 import { compile, programOf } from "../support/documented/typescript.ts";
@@ -52,7 +53,7 @@ const tutorials: readonly string[] = [
 const longest = "docs/reference/cli.md";
 const skipLong = process.env["FORKD_TEST_CLI_DOCS"] === "1" ? false : "takes long; run npm run test:cli-docs";
 /** How many blocks of all pages may be marked as not run. */
-const maxNotRun = 12;
+const maxNotRun = 16;
 
 const isShell = ({ language }: Block) => language === "sh" || language === "console";
 const shellBlocks = (page: string) => blocksOf(page).filter(isShell);
@@ -106,10 +107,14 @@ test("difference() compares printed output with shown output", () => {
 
 describe("the documentation", { concurrency: 2 }, () => {
   for (const [page, baked] of Object.entries(pages)) {
-    test(`commands of ${page} work as shown`, { skip: page === longest && skipLong }, async () => {
+    test(`commands of ${page} work as shown`, { skip: page === longest && skipLong }, async (t) => {
       await using reader = await Reader.open({ "python-numpy": baked });
       const steps = tutorials.includes(page) ? stepsOfTutorial(page, reader) : stepsOfPage(page);
       assert.ok(steps.length > 0, `${page} shows no command`);
+      if (steps.some(({ text }) => text.includes("$REGISTRY"))) {
+        const { address } = await startRegistry(t);
+        steps.unshift(stepFrom("setup", `REGISTRY=${address}/team`));
+      }
       await followAll(reader, steps);
       if (page === "docs/guide/own-image.md") await readRecipe(join(reader.workDir, "counter"));
       if (page !== "docs/reference/http-api.md") return;

@@ -112,7 +112,7 @@ test("build() refuses missing recipes, invalid recipes and images of the wrong k
   await rejectsWith(
     build({ recipe: join(dir.path, "r"), rootfs: "/x" }),
     "invalid_request",
-    /either recipe or rootfs/,
+    /give one of recipe, image and rootfs/,
   );
   await rejectsWith(build({ recipe: "relative" }), "invalid_request", /recipe/);
   await rejectsWith(build({ tag: "bad tag", rootfs: "/x" }), "invalid_request", /tag/);
