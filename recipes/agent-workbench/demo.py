@@ -18,7 +18,7 @@ page = """<!doctype html>
 <button id="go" onclick="document.title = 'sum ' + [1, 2, 3].reduce((a, b) => a + b)">add</button>
 <img src="plot.png">
 """
-cells = ["numbers = np.arange(20) ** 2\nprint(numbers.sum())", "plt.plot(numbers)\nplt.savefig('plot.png')\nplt.show()"]
+cells = ["numbers = np.arange(20) ** 2\nprint(numbers.sum())", "plt.plot(numbers)\nplt.savefig('/root/work/plot.png')\nplt.show()"]
 
 
 class Mcp:
