@@ -76,7 +76,8 @@ export class BlobCache {
   async draft(): Promise<string> {
     await this.#open();
     const dir = join(this.#dir, `${draftPrefix}${randomBytes(8).toString("hex")}`);
-    await mkdir(dir, { mode: 0o700 });
+    // Someone may have removed the cache, as is allowed with every cache.
+    await mkdir(dir, { recursive: true, mode: 0o700 });
     return dir;
   }
 
@@ -129,7 +130,11 @@ export class BlobCache {
   async #entries(): Promise<{ key: string; bytes: number; usedAt: number }[]> {
     await this.#open();
     const found = [];
-    for (const key of await readdir(this.#dir)) {
+    const keys = await readdir(this.#dir).catch((error: unknown): string[] => {
+      if (isErrno(error, "ENOENT")) return [];
+      throw error;
+    });
+    for (const key of keys) {
       if (key.startsWith(draftPrefix)) continue;
       const dir = join(this.#dir, key);
       const { mtimeMs: usedAt } = await stat(dir);
