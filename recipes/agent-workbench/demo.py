@@ -18,7 +18,7 @@ page = """<!doctype html>
 <button id="go" onclick="document.title = 'sum ' + [1, 2, 3].reduce((a, b) => a + b)">add</button>
 <img src="plot.png">
 """
-cells = ["numbers = np.arange(20) ** 2\nprint(numbers.sum())", "plt.plot(numbers)\nplt.savefig('/root/work/plot.png')\nplt.show()"]
+cells = ["numbers = np.arange(20) ** 2\nprint(numbers.sum())", "plt.plot(numbers)\nplt.savefig('/root/notebooks/plot.png')\nplt.show()"]
 
 
 class Mcp:
@@ -97,13 +97,13 @@ try:
     ((plot_size, plot_bytes),) = images(shown)
     evaluate("kernel.save('numbers.ipynb')")
     print(f"notebook: the cell printed 2470, and its plot came back as an image of {plot_size[0]} x {plot_size[1]} pixels")
-    saved = mcp.call("exec_command", sandbox_id=sandbox, command="cd /root/work && grep -c savefig numbers.ipynb && ls")
+    saved = mcp.call("exec_command", sandbox_id=sandbox, command="cd /root/notebooks && grep -c savefig numbers.ipynb && ls")
     listing = saved["structuredContent"]["stdout"]
     assert "numbers.ipynb" in listing and "plot.png" in listing, listing
 
     # The browser: a page that the agent wrote, with the plot, served in the same machine.
-    mcp.call("write_file", sandbox_id=sandbox, path="/root/work/index.html", content=page)
-    serve = "python3 -u -m http.server 8000 --bind 127.0.0.1 --directory /root/work"
+    mcp.call("write_file", sandbox_id=sandbox, path="/root/notebooks/index.html", content=page)
+    serve = "python3 -u -m http.server 8000 --bind 127.0.0.1 --directory /root/notebooks"
     started = mcp.call("exec_command", sandbox_id=sandbox, command=serve, background=True)
     command = started["structuredContent"]["exec_id"]
     mcp.call("wait_for_output", sandbox_id=sandbox, exec_id=command, text="Serving HTTP", timeout_secs=120)
@@ -111,7 +111,7 @@ try:
     evaluate("page.run(\"document.getElementById('go').click()\")")
     _, title = evaluate("page.run('document.title')")
     assert title["result_json"] == "sum 6", title
-    shown, _ = evaluate("page.screenshot('/root/work/screenshot.png')")
+    shown, _ = evaluate("page.screenshot('/root/notebooks/screenshot.png')")
     ((shot_size, shot_bytes),) = images(shown)
     assert shot_size[0] > 500 and shot_size[1] > 300, shot_size
     print(f"browser: pressed the button, the title is \"sum 6\"; a screenshot of {shot_size[0]} x {shot_size[1]} pixels")

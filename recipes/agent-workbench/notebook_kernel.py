@@ -1,4 +1,4 @@
-"""Runs cells in the Jupyter kernel of this machine, and keeps them as a notebook in /root/work."""
+"""Runs cells in the Jupyter kernel of this machine, and keeps them as a notebook in /root/notebooks."""
 
 import base64
 import json
