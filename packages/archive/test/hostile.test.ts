@@ -288,7 +288,7 @@ test("a frame that has more or less in it than its map says is refused", async (
   }
 });
 
-test("chunks that are not zstd, or of a map that is none, are refused", async (t) => {
+test("chunks and maps that are not zstd are refused", async (t) => {
   const at = await begin(t);
   const dir = await temporaryDirectory(t);
   const { parts, refuse } = at;

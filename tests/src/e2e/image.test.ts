@@ -161,7 +161,7 @@ test("an image with nothing but two programs boots: one static, one with musl", 
 test("a recipe adds files, commands and a warm interpreter to a Debian image with a user", async () => {
   const tree = await pythonTree(join(daemon.dir, "debian"));
   const upper = tarOf([
-    { name: "work/", uid: 1500, gid: 1500 },
+    { name: "project/", uid: 1500, gid: 1500 },
     { name: "usr/share/.wh.doc" },
     { name: "usr/share/python3/.wh..wh..opq" },
   ]);
@@ -170,7 +170,7 @@ test("a recipe adds files, commands and a warm interpreter to a Debian image wit
   await writeLayout(join(recipe, "layout"), {
     layers: [{ tar: await tarTree(tree) }, { tar: upper }],
     types: "docker",
-    config: { Env: ["FROM_IMAGE=1", "BOTH=image"], WorkingDir: "/work", User: "1500:1500" },
+    config: { Env: ["FROM_IMAGE=1", "BOTH=image"], WorkingDir: "/project", User: "1500:1500" },
   });
   await rm(tree, { recursive: true });
   await rm(`${tree}.tar`);
@@ -189,15 +189,15 @@ test("a recipe adds files, commands and a warm interpreter to a Debian image wit
   );
   await daemon.forkd.snapshots.build({ tag: "app", recipe });
   const sandbox = await daemon.forkd.create("app");
-  assert.equal(await output(sandbox, ["cat", "/work/built-by"]), "1500\nfrom the recipe\n");
+  assert.equal(await output(sandbox, ["cat", "/project/built-by"]), "1500\nfrom the recipe\n");
   const { resultJson } = await sandbox.eval(
     "[os.getcwd(), os.getuid(), os.environ['FROM_IMAGE'], os.environ['BOTH'], os.path.exists('/usr/share/doc')]",
   );
-  assert.deepEqual(resultJson, ["/work", 1500, "1", "recipe", false]);
+  assert.deepEqual(resultJson, ["/project", 1500, "1", "recipe", false]);
   // A branch keeps directory and user.
   await sandbox.branch({ tag: "app-branch" });
   const child = await daemon.forkd.create("app-branch");
-  assert.equal(await output(child, ["sh", "-c", "pwd; id -u"]), "/work\n1500\n");
+  assert.equal(await output(child, ["sh", "-c", "pwd; id -u"]), "/project\n1500\n");
   await daemon.forkd.call("killAll", {});
 });
 
