@@ -34,18 +34,22 @@ export class OpenFiles implements Disposable {
 
   /** Fills `into`; what is after the end of the file is zero. */
   read(file: number, into: Buffer, position: number): void {
-    const descriptor = this.descriptor(file);
-    let done = 0;
-    while (done < into.length) {
-      const count = readSync(descriptor, into, done, into.length - done, position + done);
-      if (count === 0) break;
-      done += count;
-    }
-    into.fill(0, done);
+    into.fill(0, readAt(this.descriptor(file), into, position));
   }
 
   [Symbol.dispose](): void {
     for (const descriptor of this.#open.values()) closeSync(descriptor);
     this.#open.clear();
   }
+}
+
+/** Fills `into` as far as the file goes. Returns how far that is. */
+export function readAt(descriptor: number, into: Buffer, position: number): number {
+  let done = 0;
+  while (done < into.length) {
+    const count = readSync(descriptor, into, done, into.length - done, position + done);
+    if (count === 0) break;
+    done += count;
+  }
+  return done;
 }

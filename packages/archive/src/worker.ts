@@ -1,4 +1,5 @@
 /** Runs one worker thread to its answer. */
+import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { fromErrorBody, type ErrorBody } from "@forkd/contract";
 
@@ -10,28 +11,29 @@ type Options = {
   onBytes?: ((bytes: number) => void) | undefined;
 };
 
-/** Ends the thread when the signal fires. */
+/**
+ * Sends the thread a message when the signal fires. It is never terminated but ends by itself: files that a thread
+ * is opening when it is terminated, such as its modules, stay open.
+ */
 export async function runWorker<Result>(url: URL, data: unknown, options: Options = {}): Promise<Result> {
   const { signal, onBytes } = options;
   signal?.throwIfAborted();
   const worker = new Worker(url, { workerData: data });
-  const stop = (): void => void worker.terminate();
-  signal?.addEventListener("abort", stop, { once: true });
+  const ended = once(worker, "exit");
+  const cancel = (): void => worker.postMessage("cancel");
+  signal?.addEventListener("abort", cancel, { once: true });
+  let last: Exclude<WorkerMessage<Result>, { kind: "progress" }> | undefined;
+  worker.on("message", (message: WorkerMessage<Result>) => {
+    if (message.kind === "progress") onBytes?.(message.bytes);
+    else last = message;
+  });
   try {
-    return await new Promise<Result>((resolve, reject) => {
-      worker.on("message", (message: WorkerMessage<Result>) => {
-        if (message.kind === "progress") onBytes?.(message.bytes);
-        else if (message.kind === "done") resolve(message.made);
-        else reject(fromErrorBody(message.error));
-      });
-      worker.once("error", reject);
-      worker.once("exit", () => {
-        const reason: unknown = signal?.reason;
-        reject(reason instanceof Error ? reason : new Error("The thread ended without an answer"));
-      });
-    });
+    await ended;
   } finally {
-    signal?.removeEventListener("abort", stop);
-    await worker.terminate();
+    signal?.removeEventListener("abort", cancel);
   }
+  if (last?.kind === "done") return last.made;
+  signal?.throwIfAborted();
+  if (last?.kind !== "failed") throw new Error("The thread ended without an answer");
+  throw fromErrorBody(last.error);
 }

@@ -152,8 +152,7 @@ export class Draft implements AsyncDisposable {
     const manifest = parseManifest(this.tag, text);
     const snapshot = { tag: this.tag, dir: this.dir, id: manifestId(text), manifest, stamp: "" };
     const paths = snapshotFiles(manifest).map(({ name }) => join(this.dir, name));
-    await Promise.all(paths.map(fsyncPath));
-    await verifyChain([snapshot], this.#verified, options);
+    await Promise.all([verifyChain([snapshot], this.#verified, options), ...paths.map(fsyncPath)]);
     const { layer } = manifest.files;
     const found = layer && (await openLayer(this.path("layer"), layer.digest));
     if (found?.bytes !== layer?.bytes || found?.pages !== layer?.pages)

@@ -1,30 +1,37 @@
-/** Writes the pages blob of a file: chunks are compressed at the same time and written in order. */
+/**
+ * Writes the pages blob of a file: chunks are compressed at the same time and written in order. A chunk is
+ * compressed from one unnamed file to another, so that the programs do not wait for this thread.
+ */
 import { createHash } from "node:crypto";
 import { open, type FileHandle } from "node:fs/promises";
+import { dirname } from "node:path";
 import { chunkBytes, chunkPages, pageBytes } from "../format/limits.ts";
-import { compress } from "../zstd.ts";
+import { UnnamedFile } from "../unnamed-file.ts";
+import { compressFile } from "../zstd.ts";
+
+type Options = { level: number; atOnce: number; signal?: AbortSignal | undefined };
 
 export class BlobWriter implements AsyncDisposable {
+  readonly #dir: string;
   readonly #file: FileHandle;
-  readonly #level: number;
-  readonly #atOnce: number;
+  readonly #options: Options;
   readonly #hash = createHash("sha256");
   readonly #lengths: number[] = [];
   readonly #digests: Buffer[] = [];
   readonly #pending: Promise<Buffer>[] = [];
-  #chunk = Buffer.allocUnsafe(chunkBytes);
+  readonly #chunk = Buffer.allocUnsafeSlow(chunkBytes);
   #inChunk = 0;
   #bytes = 0;
   pages = 0;
 
-  private constructor(file: FileHandle, level: number, atOnce: number) {
+  private constructor(path: string, file: FileHandle, options: Options) {
+    this.#dir = dirname(path);
     this.#file = file;
-    this.#level = level;
-    this.#atOnce = atOnce;
+    this.#options = options;
   }
 
-  static async open(path: string, options: { level: number; atOnce: number }): Promise<BlobWriter> {
-    return new BlobWriter(await open(path, "wx", 0o600), options.level, options.atOnce);
+  static async open(path: string, options: Options): Promise<BlobWriter> {
+    return new BlobWriter(path, await open(path, "wx", 0o600), options);
   }
 
   /** Copies the page. Call drain() when it returns true. */
@@ -37,16 +44,25 @@ export class BlobWriter implements AsyncDisposable {
   }
 
   #start(): void {
-    const work = compress(this.#chunk.subarray(0, this.#inChunk * pageBytes), this.#level);
+    const work = this.#compress(this.#chunk.subarray(0, this.#inChunk * pageBytes));
     // drain() throws a failure when its turn comes.
     work.catch(() => undefined);
     this.#pending.push(work);
-    this.#chunk = Buffer.allocUnsafe(chunkBytes);
     this.#inChunk = 0;
   }
 
+  /** `bytes` is free for other use when this returns its promise. */
+  async #compress(bytes: Buffer): Promise<Buffer> {
+    using source = new UnnamedFile(this.#dir);
+    using target = new UnnamedFile(this.#dir);
+    source.write(bytes);
+    const { level, signal } = this.#options;
+    await compressFile(source.descriptor, target.descriptor, { bytes: bytes.length, level, signal });
+    return target.read(Buffer.allocUnsafeSlow(target.bytes));
+  }
+
   /** Waits until there is room for another chunk. */
-  async drain(left = this.#atOnce): Promise<void> {
+  async drain(left = this.#options.atOnce): Promise<void> {
     while (this.#pending.length > left) {
       const packed = await this.#pending.shift();
       if (packed === undefined) return;

@@ -1,6 +1,7 @@
 /** Makes the blobs of the files of a chain. Blocks while it reads: for worker threads. */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
 import { AppError } from "@forkd/contract";
 import { digestOf } from "../format/descriptor.ts";
 import { maxRuns, pageBytes } from "../format/limits.ts";
@@ -23,6 +24,7 @@ export type FileToPack = {
   dir: string;
 };
 export type PackWork = { files: FileToPack[]; level: number; atOnce: number };
+export type PackFilesOptions = { signal: AbortSignal; onBytes: (done: number) => void };
 
 type Blob = { digest: string; size: number };
 /** What was made for a file; undefined if its blobs existed. */
@@ -35,7 +37,7 @@ const zeroPage = Buffer.alloc(pageBytes);
 
 export async function packFiles(
   { files, level, atOnce }: PackWork,
-  onBytes: (done: number) => void,
+  options: PackFilesOptions,
 ): Promise<(PackedFile | undefined)[]> {
   const lastToMake = files.findLastIndex(({ known }) => known === undefined);
   using pages = new OpenFiles(
@@ -52,7 +54,7 @@ export async function packFiles(
       made.push(undefined);
       continue;
     }
-    const packed = await packFile(index, file, { pages, seen, level, atOnce, onBytes });
+    const packed = await packFile(index, file, { pages, seen, level, atOnce, ...options });
     runs += packed.runs;
     if (runs > maxRuns) {
       throw new AppError("unsupported", `Cannot pack a chain whose pages are in more than ${maxRuns} runs`);
@@ -114,18 +116,12 @@ class SeenPages {
   }
 }
 
-type Tools = {
-  pages: OpenFiles;
-  seen: SeenPages;
-  level: number;
-  atOnce: number;
-  onBytes: (done: number) => void;
-};
+type Tools = PackFilesOptions & { pages: OpenFiles; seen: SeenPages; level: number; atOnce: number };
 
 async function packFile(index: number, file: FileToPack, tools: Tools): Promise<PackedFile> {
-  const { pages, seen, level, atOnce, onBytes } = tools;
+  const { pages, seen, level, atOnce, signal, onBytes } = tools;
   const path = join(file.dir, "pages");
-  await using blob = await BlobWriter.open(path, { level, atOnce });
+  await using blob = await BlobWriter.open(path, { level, atOnce, signal });
   const runs = new RunList();
   const bytes = Buffer.alloc(pieceBytes);
   const words = new Int32Array(bytes.buffer, bytes.byteOffset, pieceBytes / 4);
@@ -141,6 +137,9 @@ async function packFile(index: number, file: FileToPack, tools: Tools): Promise<
       if (source === index && rank === blob.pages && blob.add(page)) await blob.drain();
     }
     onBytes(length);
+    // What happened meanwhile, such as the end of a program or a cancellation, is only seen now.
+    await setImmediate();
+    signal.throwIfAborted();
   }
   const { chunkLengths, chunkDigests, ...made } = await blob.finish();
   const map = encodeMap(

@@ -1,4 +1,4 @@
-/** Worker thread that makes blobs. */
+/** Worker thread that makes blobs. Any message cancels it. */
 import { parentPort, workerData } from "node:worker_threads";
 import { toErrorBody } from "@forkd/contract";
 import { packFiles, type PackWork } from "./pack-files.ts";
@@ -14,11 +14,15 @@ const report = (done: number): void => {
   unreported = 0;
 };
 
+const cancelled = new AbortController();
+parentPort?.once("message", () => cancelled.abort());
 try {
   // From pack.ts, which starts this thread.
-  const made = await packFiles(workerData as PackWork, report);
+  const made = await packFiles(workerData as PackWork, { signal: cancelled.signal, onBytes: report });
   parentPort?.postMessage({ kind: "progress", bytes: unreported });
   parentPort?.postMessage({ kind: "done", made });
 } catch (error) {
   parentPort?.postMessage({ kind: "failed", error: toErrorBody(error) });
+} finally {
+  parentPort?.close();
 }

@@ -2,9 +2,10 @@
 import { createHash } from "node:crypto";
 import { writeSync } from "node:fs";
 import { badArchive } from "../format/bad-archive.ts";
-import { pageBytes } from "../format/limits.ts";
+import { chunkBytes, pageBytes } from "../format/limits.ts";
 import { OpenFiles } from "../open-files.ts";
-import { BadFrame, decompress } from "../zstd.ts";
+import { UnnamedFile } from "../unnamed-file.ts";
+import { BadFrame, decompressFile } from "../zstd.ts";
 
 /** Groups of four numbers: file, its page, page of the source, count. */
 export type Targets = Uint32Array;
@@ -14,10 +15,15 @@ const copyPages = 256;
 export type StagedFile = { path: string; bytes: number };
 
 export class Expander implements Disposable {
+  readonly #dir: string;
   readonly #files: readonly StagedFile[];
   readonly #open: OpenFiles;
+  /** the content of a chunk while it is written */
+  readonly #buffer = Buffer.allocUnsafeSlow(chunkBytes);
 
-  constructor(files: readonly StagedFile[]) {
+  /** `dir`: for parts of a chunk while it is decompressed */
+  constructor(dir: string, files: readonly StagedFile[]) {
+    this.#dir = dir;
     this.#files = files;
     this.#open = new OpenFiles(
       files.map(({ path }) => path),
@@ -30,10 +36,25 @@ export class Expander implements Disposable {
     const { sha256, bytes, name } = expected;
     if (createHash("sha256").update(packed).digest("hex") !== sha256)
       throw badArchive(`${name} differs from its digest`);
-    const pages = await unpackFrame(packed, bytes, name);
+    using content = new UnnamedFile(this.#dir);
+    await this.#decompress(packed, content, name);
+    if (content.bytes !== bytes)
+      throw badArchive(`${name} has ${content.bytes} bytes when decompressed, not ${bytes}`);
+    const pages = content.read(this.#buffer.subarray(0, bytes));
     this.#each(targets, ({ file, page, source, count }) => {
       this.#write(file, page, pages.subarray(source * pageBytes, (source + count) * pageBytes));
     });
+  }
+
+  async #decompress(packed: Buffer, content: UnnamedFile, name: string): Promise<void> {
+    using source = new UnnamedFile(this.#dir);
+    source.write(packed);
+    try {
+      await decompressFile(source.descriptor, content.descriptor, chunkBytes);
+    } catch (error) {
+      if (!(error instanceof BadFrame)) throw error;
+      throw badArchive(`${name} cannot be decompressed: ${error.message}`, error);
+    }
   }
 
   /** Copies pages of a file that is here already. */
@@ -73,17 +94,4 @@ export class Expander implements Disposable {
   [Symbol.dispose](): void {
     this.#open[Symbol.dispose]();
   }
-}
-
-async function unpackFrame(packed: Buffer, bytes: number, name: string): Promise<Buffer> {
-  let content: Buffer;
-  try {
-    content = await decompress(packed, bytes);
-  } catch (error) {
-    if (!(error instanceof BadFrame)) throw error;
-    throw badArchive(`${name} cannot be decompressed: ${error.message}`, error);
-  }
-  if (content.length !== bytes)
-    throw badArchive(`${name} has ${content.length} bytes when decompressed, not ${bytes}`);
-  return content;
 }

@@ -3,6 +3,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { toErrorBody } from "@forkd/contract";
 import { Expander, type StagedFile, type Targets } from "./expand.ts";
 
+export type UnpackWork = { dir: string; files: readonly StagedFile[] };
 export type UnpackRequest =
   | {
       kind: "chunk";
@@ -12,9 +13,12 @@ export type UnpackRequest =
     }
   | { kind: "copy"; from: string; targets: Targets };
 
+export type UnpackMessage = { id: number; request: UnpackRequest } | "end";
+
 const port = parentPort;
 // From unpack-thread.ts, which starts this thread.
-const expander = new Expander(workerData as StagedFile[]);
+const { dir, files } = workerData as UnpackWork;
+const expander = new Expander(dir, files);
 
 async function answer(request: UnpackRequest): Promise<void> {
   if (request.kind === "copy") return expander.copy(request.from, request.targets);
@@ -23,7 +27,13 @@ async function answer(request: UnpackRequest): Promise<void> {
   await expander.expand(packed, expected, targets);
 }
 
-port?.on("message", ({ id, request }: { id: number; request: UnpackRequest }) => {
+port?.on("message", (message: UnpackMessage) => {
+  if (message === "end") {
+    port.close();
+    expander[Symbol.dispose]();
+    return;
+  }
+  const { id, request } = message;
   answer(request).then(
     () => port.postMessage({ id }),
     (error: unknown) => port.postMessage({ id, error: toErrorBody(error) }),

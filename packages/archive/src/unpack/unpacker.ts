@@ -104,7 +104,7 @@ export class Unpacker implements AsyncDisposable {
     await requireSpace(dir, plan, written === undefined);
     const files = maps.map(({ fileBytes: bytes }, file) => ({ path: join(dir, nameOf(parts, file)), bytes }));
     for (const file of built) await prepare(files[file]?.path ?? "", files[file]?.bytes ?? 0);
-    const thread = scope.use(new UnpackThread(files));
+    const thread = scope.use(new UnpackThread({ dir, files }));
     const journal =
       key === undefined ? undefined : scope.use(await Journal.open(dir, names, { fresh: !written }));
     const kept = scope.keep();
