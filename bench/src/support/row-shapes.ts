@@ -300,10 +300,11 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
         case: /^push, (first|again|again, other repository|branch)$/,
         fields: { moved_bytes: count, layer_bytes: count.optional() },
       },
-      pull: { case: "pull", fields: { moved_bytes: count } },
+      /** daemon: "used" if it has forked before */
+      pull: { case: "pull", fields: { moved_bytes: count, daemon: z.enum(["new", "used"]) } },
       download: { case: "download, tar", fields: { bytes: count } },
       /** until the first eval is answered; nth: 0 is the first one after the pull */
-      fork: { case: /^fork, (pulled|local)$/, fields: { nth: count } },
+      fork: { case: /^fork, (pulled|local)$/, fields: { nth: count, daemon: z.enum(["new", "used"]) } },
     },
   },
   restart: {
