@@ -2,10 +2,11 @@
  * Compression by the zstd program: Node 20 has none, and a process per chunk uses every processor. Chunks are
  * compressed from file to file: the pages do not pass through this process, which would be slower than zstd. What
  * is decompressed is bounded, so that a frame that claims less than it has is refused.
+ *
+ * Worker threads load this module, so that it needs no library.
  */
 import { spawn, type StdioOptions } from "node:child_process";
-import { AppError } from "@forkd/contract";
-import { isErrno, ProgramFailure, runProgram } from "@forkd/base";
+import { AppError } from "@forkd/contract/wire";
 
 const program = "zstd";
 /** A chunk takes seconds at the highest level on a slow host. */
@@ -72,18 +73,7 @@ function tooLong(most: number): BadFrame {
   return new BadFrame(`it has more than ${most} bytes`);
 }
 
-/** Version of the program; the compressed bytes may differ between versions. */
-export async function zstdVersion(): Promise<string> {
-  try {
-    const { stdout } = await runProgram(program, ["-q", "--version"], { timeoutMs: 10_000 });
-    return /v?(\d+\.\d+\.\d+)/.exec(stdout)?.[1] ?? stdout.trim().slice(0, 64);
-  } catch (error) {
-    if (error instanceof ProgramFailure && error.isMissing) throw missing(error);
-    throw error;
-  }
-}
-
-function missing(cause: unknown): AppError {
+export function zstdMissing(cause: unknown): AppError {
   return new AppError("host_not_ready", "Cannot pack or unpack: the program zstd is missing", {
     details: { program },
     remedy: { action: "install", packages: ["zstd"] },
@@ -137,7 +127,9 @@ async function run(args: readonly string[], { input, output, most, signal }: Wor
   if (typeof input !== "number") child.stdin?.end(input);
   try {
     const code = await new Promise<number | null>((resolve, reject) => {
-      child.once("error", (error) => reject(isErrno(error, "ENOENT") ? missing(error) : error));
+      child.once("error", (error) => {
+        reject("code" in error && error.code === "ENOENT" ? zstdMissing(error) : error);
+      });
       child.once("close", resolve);
     });
     if (problem !== undefined) throw problem;

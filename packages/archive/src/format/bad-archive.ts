@@ -1,5 +1,5 @@
 /** What is wrong with an archive: `invalid_archive`, with the problem in the details. */
-import { advice, AppError } from "@forkd/contract";
+import { advice, AppError } from "@forkd/contract/wire";
 
 export function badArchive(problem: string, cause?: unknown): AppError {
   return new AppError("invalid_archive", `Cannot use the archive: ${problem}`, {

@@ -1,6 +1,6 @@
 /** How OCI names content: by media type, digest and length. */
-import { createHash } from "node:crypto";
 import { z } from "zod";
+import { digestOf } from "./digest.ts";
 
 export const digestSchema = z.string().regex(/^sha256:[0-9a-f]{64}$/, "must be sha256: and 64 digits");
 
@@ -11,10 +11,6 @@ export const descriptorSchema = z.object({
   annotations: z.record(z.string(), z.string()).optional(),
 });
 export type Descriptor = z.output<typeof descriptorSchema>;
-
-export function digestOf(bytes: Uint8Array): string {
-  return `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
-}
 
 export function describe(mediaType: string, bytes: Uint8Array): Descriptor {
   return { mediaType, digest: digestOf(bytes), size: bytes.length };

@@ -2,7 +2,8 @@
 import { z } from "zod";
 import { badArchive } from "./bad-archive.ts";
 import { parseJson, type Chain, type Config } from "./config.ts";
-import { descriptorSchema, digestOf, type Descriptor } from "./descriptor.ts";
+import { descriptorSchema, type Descriptor } from "./descriptor.ts";
+import { digestOf } from "./digest.ts";
 import { maxConfigBytes, maxManifestBytes, maxPackedMap } from "./limits.ts";
 import { mediaTypes } from "./media-types.ts";
 

@@ -2,8 +2,8 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { AppError } from "@forkd/contract";
-import { digestOf } from "../format/descriptor.ts";
+import { AppError } from "@forkd/contract/wire";
+import { digestOf } from "../format/digest.ts";
 import { maxRuns, pageBytes } from "../format/limits.ts";
 import { encodeMap, type Runs } from "../format/page-map.ts";
 import { ownSegments } from "../own-pages.ts";

@@ -1,6 +1,6 @@
 /** Worker thread that makes blobs. Any message cancels it. */
 import { parentPort, workerData } from "node:worker_threads";
-import { toErrorBody } from "@forkd/contract";
+import { toErrorBody } from "@forkd/contract/wire";
 import { packFiles, type PackWork } from "./pack-files.ts";
 
 /** Reports of progress are at least this far apart. */

@@ -18,9 +18,10 @@ import { mediaTypes } from "../format/media-types.ts";
 import { encodeManifest, type OciManifest } from "../format/oci-manifest.ts";
 import { decodeMap, maxMapBytes, type PageMap } from "../format/page-map.ts";
 import { runWorker } from "../worker.ts";
-import { decompress, zstdVersion } from "../zstd.ts";
+import { decompress } from "../zstd.ts";
 import type { BlobCache, CachedBlobs } from "./blob-cache.ts";
 import type { FileToPack, PackedFile, PackWork } from "./pack-files.ts";
+import { zstdVersion } from "./zstd-version.ts";
 
 export type PackProgress = { phase: "verify" | "pack"; doneBytes: number; totalBytes: number };
 

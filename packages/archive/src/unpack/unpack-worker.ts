@@ -1,6 +1,6 @@
 /** Worker thread that expands chunks. Requests are answered by their number, in any order. */
 import { parentPort, workerData } from "node:worker_threads";
-import { toErrorBody } from "@forkd/contract";
+import { toErrorBody } from "@forkd/contract/wire";
 import { Expander, type StagedFile, type Targets } from "./expand.ts";
 
 export type UnpackWork = { dir: string; files: readonly StagedFile[] };
