@@ -159,7 +159,8 @@ test("a transfer that is not continued is removed after a week", async (t) => {
   await openAt(place);
   assert.deepEqual(await readdir(store.root), [dir]);
   const longAgo = new Date(Date.now() - 8 * 86_400_000);
-  await utimes(join(store.root, dir), longAgo, longAgo);
+  for (const name of [...(await readdir(join(store.root, dir))), "."])
+    await utimes(join(store.root, dir, name), longAgo, longAgo);
   await openAt(place);
   assert.deepEqual(await readdir(store.root), []);
 });

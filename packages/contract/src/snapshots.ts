@@ -225,9 +225,20 @@ const gcSchema = z.object({
       /**
        * memory: a flat image that no machine maps; failed: a snapshot that was never finished; snapshot: a
        * branch that the request selects; image: a root file system, kernel or initramfs; blobs: compressed
-       * parts of snapshots; others: as in cleanup
+       * parts of snapshots; pull: what an interrupted pull has fetched, if it was not continued for a day;
+       * others: as in cleanup
        */
-      kind: z.enum(["memory", "failed", "snapshot", "image", "blobs", "process", "directory", "group"]),
+      kind: z.enum([
+        "memory",
+        "failed",
+        "snapshot",
+        "image",
+        "blobs",
+        "pull",
+        "process",
+        "directory",
+        "group",
+      ]),
       name: z.string(),
       bytes: z.number(),
       /** of an image: the recipe, file or version that it was made from */

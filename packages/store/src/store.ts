@@ -19,6 +19,7 @@ import {
 import { KeptImages } from "./kept-image.ts";
 import { LocalFiles } from "./local-files.ts";
 import { manifestName } from "./manifest.ts";
+import { PullDirectories, removeOldPulls } from "./pull-directories.ts";
 import { freedBytes, sizesOf, type SnapshotSizes } from "./sizes.ts";
 import { readSnapshot, snapshotFile, type StoredSnapshot } from "./snapshot.ts";
 import { corrupt, failed, notFound } from "./snapshot-errors.ts";
@@ -27,7 +28,6 @@ import {
   draftPrefix,
   hiddenName,
   isTombstone,
-  pullPrefix,
   readTombstone,
   removeLeftovers,
   trashPrefix,
@@ -53,6 +53,7 @@ type StoreParts = {
 
 export class Store implements AsyncDisposable {
   readonly root: string;
+  readonly pulls: PullDirectories;
   readonly #log: Logger;
   readonly #verified: VerifiedFiles;
   readonly #record: VerifiedRecord | undefined;
@@ -65,6 +66,7 @@ export class Store implements AsyncDisposable {
 
   private constructor(parts: StoreParts) {
     this.root = parts.root;
+    this.pulls = new PullDirectories(parts.root);
     this.#verified = parts.verified;
     this.#record = parts.record;
     this.#cache = parts.cache;
@@ -81,6 +83,7 @@ export class Store implements AsyncDisposable {
     const record = options.verifiedRecord && new VerifiedRecord(options.verifiedRecord, verified, log);
     await record?.load();
     await removeLeftovers(root);
+    await removeOldPulls(root);
     const limits = options.cacheLimits ?? noLimits;
     const cache = await FlatCache.open(options.cacheDir, limits, verified, log, options.mappedImages);
     const views = await ViewCache.open(`${options.cacheDir}-views`, {
@@ -184,8 +187,9 @@ export class Store implements AsyncDisposable {
    * a key after a week.
    */
   async staging(key?: string): Promise<string> {
-    const dir = join(this.root, key === undefined ? hiddenName(draftPrefix) : `${pullPrefix}${key}`);
-    await mkdir(dir, { recursive: key !== undefined, mode: 0o700 });
+    if (key !== undefined) return await this.pulls.use(key);
+    const dir = join(this.root, hiddenName(draftPrefix));
+    await mkdir(dir, { mode: 0o700 });
     return dir;
   }
 

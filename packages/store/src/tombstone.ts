@@ -3,7 +3,7 @@
  * (`<tag>/failed.json`, no manifest) says why there is no snapshot with that tag.
  */
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, rename, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { tagPattern } from "@forkd/contract";
@@ -15,9 +15,6 @@ export const draftPrefix = ".draft-";
 export const trashPrefix = ".trash-";
 /** `.replaced-<random>-<name>`: a snapshot that another one replaces. */
 export const replacedPrefix = ".replaced-";
-/** `.pull-<digest>`: files of a transfer that can continue. */
-export const pullPrefix = ".pull-";
-const pullDays = 7;
 export const draftRecordName = "draft.json";
 const failedName = "failed.json";
 
@@ -95,13 +92,7 @@ export async function removeLeftovers(root: string): Promise<void> {
   for (const name of names) {
     if (name.startsWith(draftPrefix)) await removeDraft(root, join(root, name));
     if (name.startsWith(trashPrefix)) await removeTree(join(root, name));
-    if (name.startsWith(pullPrefix) && (await isOld(join(root, name)))) await removeTree(join(root, name));
   }
-}
-
-async function isOld(path: string): Promise<boolean> {
-  const { mtimeMs } = await stat(path);
-  return Date.now() - mtimeMs > pullDays * 86_400_000;
 }
 
 /**

@@ -2,7 +2,7 @@
 import "../support/orphans.ts";
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -157,6 +157,22 @@ test("a pull continues after the daemon was killed, without fetching anything tw
     const child = await second.forkd.create("python");
     await child.kill();
   });
+});
+
+test("gc removes what an interrupted pull has fetched, after a day", async (t) => {
+  const daemon = await daemonFor(t);
+  const name = `.pull-${"0".repeat(64)}`;
+  const dir = join(daemon.dataDir, "snapshots", name);
+  mkdirSync(dir);
+  writeFileSync(join(dir, "journal"), "x");
+  assert.deepEqual((await daemon.forkd.gc({ dryRun: false })).removed, []);
+  const twoDaysAgo = new Date(Date.now() - 2 * 86_400_000);
+  for (const each of [join(dir, "journal"), dir]) utimesSync(each, twoDaysAgo, twoDaysAgo);
+  const { removed, freedBytes } = await daemon.forkd.gc({ dryRun: true });
+  assert.deepEqual(removed, [{ kind: "pull", name, bytes: freedBytes }]);
+  assert.deepEqual(drafts(daemon), [name]);
+  await daemon.forkd.gc({ dryRun: false });
+  assert.deepEqual(drafts(daemon), []);
 });
 
 test("what is not a snapshot, or no reference, is refused before anything is fetched", async (t) => {

@@ -9,7 +9,8 @@ import { removeUnused } from "../verify/results.ts";
 
 /**
  * Removes flat images and views that no machine uses and compressed parts of snapshots (they are made again
- * when needed), failed snapshots, leftovers of sandboxes, and the branches and unused images that the request selects.
+ * when needed), failed snapshots, what interrupted pulls have fetched, leftovers of sandboxes, and the branches and
+ * unused images that the request selects.
  */
 export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport> {
   const { dry_run: dryRun } = request;
@@ -20,6 +21,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
   const failed = (await runtime.store.list()).filter((each) => "problem" in each && each.kind === "failed");
   const leftovers = await findLeftovers(runtime);
   const blobBytes = dryRun ? await runtime.blobs.unusedBytes() : await runtime.blobs.trim(0);
+  const pulls = await runtime.store.pulls.removeIdle({ dryRun });
   if (!dryRun) {
     for (const { tag } of failed) {
       if (runtime.branches.has(tag)) continue;
@@ -34,6 +36,7 @@ export async function gc(runtime: Runtime, request: GcRequest): Promise<GcReport
     ...leftovers.groups.map((name) => ({ kind: "group" as const, name, bytes: 0 })),
     ...images.map(({ id, bytes }) => ({ kind: "memory" as const, name: id, bytes })),
     ...(blobBytes > 0 ? [{ kind: "blobs" as const, name: "cache/blobs", bytes: blobBytes }] : []),
+    ...pulls.map((pull) => ({ ...pull, kind: "pull" as const })),
     ...(request.images ? unused : []).map((image) => ({ ...image, kind: "image" as const })),
     ...failed.map(({ tag }) => ({ kind: "failed" as const, name: tag, bytes: 0 })),
     ...leftovers.strays.map(({ kind, name }) => ({
