@@ -45,7 +45,10 @@ export function parseReference(text: string): Reference {
   return { registry, repository, ...(tag !== undefined && { tag }), ...(digest !== undefined && { digest }) };
 }
 
-/** `HOST[:PORT]` in lower case, with the names of Docker Hub made one. */
+/**
+ * `HOST[:PORT]` in one form for each registry, because keys are pinned and passwords kept by this name: lower case,
+ * without the port of HTTPS, addresses in their usual form, and the names of Docker Hub made one.
+ */
 export function parseRegistry(text: string): string {
   if (!hostForm.test(text) || text.length > 255)
     throw invalid(text, "the registry is not a host with an optional port");
@@ -53,7 +56,9 @@ export function parseRegistry(text: string): string {
   const port = /:(\d+)$/.exec(host.replace(/^\[[^\]]*\]/, ""))?.[1];
   if (port !== undefined && (Number(port) < 1 || Number(port) > 65_535))
     throw invalid(text, `${port} is not a port`);
-  return host === "index.docker.io" || host === "registry-1.docker.io" ? dockerHub : host;
+  if (!URL.canParse(`https://${host}`)) throw invalid(text, `"${host}" is not a host`);
+  const usual = new URL(`https://${host}`).host;
+  return usual === "index.docker.io" || usual === "registry-1.docker.io" ? dockerHub : usual;
 }
 
 export function formatReference({ registry, repository, tag, digest }: Reference): string {

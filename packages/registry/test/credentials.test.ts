@@ -32,6 +32,23 @@ async function write(path: string, content: unknown): Promise<void> {
 
 const basic = (text: string) => ({ auth: Buffer.from(text).toString("base64") });
 
+test("a port of HTTPS in a key is the same registry", async (t) => {
+  const directory = await home(t);
+  const auths = { "example.com:443": basic("u:p"), "example.org:5000": basic("x:y") };
+  await write(join(directory, ".docker/config.json"), { auths });
+  assert.deepEqual(await findCredentials("example.com"), { username: "u", password: "p" });
+  assert.equal(await findCredentials("example.org"), undefined);
+});
+
+test("keepCredentials() writes to the file that is searched first", async (t) => {
+  const directory = await home(t);
+  const path = join(directory, "podman.json");
+  process.env["REGISTRY_AUTH_FILE"] = path;
+  await write(path, { auths: { "ghcr.io": basic("me:old") } });
+  assert.equal(await keepCredentials("ghcr.io", { username: "me", password: "new" }), path);
+  assert.deepEqual(await findCredentials("ghcr.io"), { username: "me", password: "new" });
+});
+
 /** A helper that keeps one entry in a file. */
 async function installHelper(directory: string, body?: string): Promise<void> {
   const path = join(directory, "bin/docker-credential-test");

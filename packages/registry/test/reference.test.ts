@@ -55,7 +55,15 @@ test("parseReference() refuses what no registry accepts, and names the reason", 
   }
 });
 
-test("parseRegistry() makes the names of Docker Hub one", () => {
-  assert.equal(parseRegistry("registry-1.docker.io"), "docker.io");
-  assert.equal(parseRegistry("Example.com:443"), "example.com:443");
+test("parseRegistry() has one name for each registry", () => {
+  const cases: [string, string][] = [
+    ["registry-1.docker.io", "docker.io"],
+    ["index.docker.io:443", "docker.io"],
+    ["Example.com:443", "example.com"],
+    ["example.com:5000", "example.com:5000"],
+    ["127.1:5000", "127.0.0.1:5000"],
+    ["[0:0:0:0:0:0:0:1]:5000", "[::1]:5000"],
+  ];
+  for (const [text, expected] of cases) assert.equal(parseRegistry(text), expected, text);
+  assert.throws(() => parseRegistry("999.1.1.1"), /is not a host/);
 });

@@ -15,7 +15,7 @@ export function define(command: Command, toAction: ToAction): void {
     .addHelpText(
       "after",
       "\nThe registry checks the password before it is kept. It is kept where Docker keeps it: with the credential\n" +
-        "helper that ~/.docker/config.json names, otherwise in that file.\n" +
+        "helper that ~/.docker/config.json names, otherwise in that file. $REGISTRY_AUTH_FILE names another file.\n" +
         examples(
           "forkd login ghcr.io -u me",
           "printf '%s' \"$TOKEN\" | forkd login ghcr.io -u me --password-stdin",

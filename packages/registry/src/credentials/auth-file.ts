@@ -21,13 +21,13 @@ export type AuthFile = {
 const maxBytes = 1 << 20;
 const helperName = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
-/** Where `login` writes, and where a search begins. */
+/** Docker's own file. */
 export function dockerConfigPath(env: NodeJS.ProcessEnv = process.env): string {
   const { DOCKER_CONFIG: directory, HOME: home } = env;
   return join(directory || join(home || homedir(), ".docker"), "config.json");
 }
 
-/** In the order in which they are searched. */
+/** In the order in which they are searched; `login` writes to the first. */
 export function authFilePaths(env: NodeJS.ProcessEnv = process.env): string[] {
   const { REGISTRY_AUTH_FILE: named, XDG_RUNTIME_DIR: runtime, XDG_CONFIG_HOME: config, HOME: home } = env;
   return [

@@ -45,12 +45,13 @@ async function findIn(
   return undefined;
 }
 
-/** Docker writes some keys as URLs: `https://index.docker.io/v1/`, `https://host/v2`. */
+/** Docker writes some keys as URLs, `https://index.docker.io/v1/`, and keeps the port of HTTPS if it was given. */
 function plainKey(key: string): string {
   const plain = key
     .replace(/^https?:\/\//, "")
     .replace(/\/v[12]\/?$/, "")
-    .replace(/\/$/, "");
+    .replace(/\/$/, "")
+    .replace(/:443(?=\/|$)/, "");
   return plain === "index.docker.io" || plain === "registry-1.docker.io" ? "docker.io" : plain;
 }
 
@@ -60,7 +61,9 @@ function serverOf(registry: string): string {
 
 /** Returns where they are kept now: the path of a file, or the name of a helper program. */
 export async function keepCredentials(registry: string, credentials: Credentials): Promise<string> {
-  const file = await readAuthFile(dockerConfigPath());
+  // An older entry in a file that is searched earlier would hide this one.
+  const [path = dockerConfigPath()] = authFilePaths();
+  const file = await readAuthFile(path);
   const helper = file.credHelpers[registry] ?? file.credsStore;
   if (helper === undefined) {
     await writeAuth(file, serverOf(registry), credentials);

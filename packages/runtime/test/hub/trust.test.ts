@@ -231,6 +231,40 @@ test("a pinned key makes the policy require, and the most specific entry decides
   assert.equal((await list.set({ repository, policy: null })).policy, "require");
 });
 
+test("a key is asked for whatever spelling of the repository it was pinned for", async (t) => {
+  const path = join(await temporaryDirectory(t), "trust.json");
+  const list = await TrustList.open(path);
+  const cases: [string, string][] = [
+    ["index.docker.io/team/tool", "docker.io/team/tool"],
+    ["docker.io/python", "docker.io/library/python"],
+    ["ghcr.io:443/team/*", "ghcr.io/team/node"],
+    ["registry.example.com", "registry.example.com/any/thing"],
+  ];
+  const { pem } = makeKey();
+  for (const [pinned, pulled] of cases) {
+    await list.set({ repository: pinned, public_key: pem });
+    assert.equal(list.for(pulled).policy, "require", pinned);
+  }
+  const written = await readFile(path, "utf8");
+  assert.ok(!written.includes("index.docker.io"));
+  for (const [pinned] of cases) await list.remove({ repository: pinned });
+  assert.deepEqual(list.list(), []);
+});
+
+test("spellings of one repository in a file are one entry", async (t) => {
+  const path = join(await temporaryDirectory(t), "trust.json");
+  const list = await TrustList.open(path);
+  await list.set({ repository: "ghcr.io/a", public_key: makeKey().pem });
+  await list.set({ repository: "ghcr.io/b", public_key: makeKey().pem });
+  const text = await readFile(path, "utf8");
+  await writeFile(path, text.replace("ghcr.io/b", "ghcr.io:443/a"));
+  const read = await TrustList.open(path);
+  assert.deepEqual(
+    read.list().map((entry) => [entry.repository, entry.keys.length]),
+    [["ghcr.io/a", 2]],
+  );
+});
+
 test("keys are pinned once and removed by fingerprint; an empty entry goes", async (t) => {
   const path = join(await temporaryDirectory(t), "trust.json");
   const list = await TrustList.open(path);

@@ -4,6 +4,7 @@ import { AppError, maxPublicKeyChars, trustPatternSchema, trustPolicySchema } fr
 import type { ParsedOf, TrustEntry, TrustPolicy } from "@forkd/contract";
 import { z } from "zod";
 import { readPublicKey, type PublicKey } from "./public-key.ts";
+import { fits, usualPattern } from "./trust-pattern.ts";
 
 const maxEntries = 1000;
 const maxKeys = 64;
@@ -63,9 +64,9 @@ export class TrustList {
           ...readPublicKey(key.public_key),
           pinnedAtUnix: key.pinned_at_unix,
         }));
-        return { repository, policy, keys: read };
+        return { repository: usualPattern(repository), policy, keys: read };
       });
-      return new TrustList(path, entries.toSorted(bySpecificity));
+      return new TrustList(path, merged(entries).toSorted(bySpecificity));
     } catch (error) {
       if (!(error instanceof AppError || error instanceof SyntaxError || error instanceof UnsafeFile))
         throw error;
@@ -88,7 +89,8 @@ export class TrustList {
   }
 
   /** Throws `invalid_signing_key`. */
-  async set({ repository, public_key, policy }: ParsedOf<"setTrust">): Promise<TrustEntry> {
+  async set({ repository: given, public_key, policy }: ParsedOf<"setTrust">): Promise<TrustEntry> {
+    const repository = usualPattern(given);
     const key = public_key === undefined ? undefined : readPublicKey(public_key);
     return await this.#writes.run(async () => {
       const before = this.#entries.find((each) => each.repository === repository);
@@ -112,7 +114,8 @@ export class TrustList {
   }
 
   /** Without a fingerprint the whole entry. An entry without keys and policy goes too. Throws `not_found`. */
-  async remove({ repository, fingerprint }: ParsedOf<"removeTrust">): Promise<void> {
+  async remove({ repository: given, fingerprint }: ParsedOf<"removeTrust">): Promise<void> {
+    const repository = usualPattern(given);
     await this.#writes.run(async () => {
       const entry = this.#entries.find((each) => each.repository === repository);
       const keys = (entry?.keys ?? []).filter((each) => fingerprint && each.fingerprint !== fingerprint);
@@ -144,6 +147,16 @@ export class TrustList {
   }
 }
 
+/** One entry per repository, also if a file names it in two spellings. */
+function merged(entries: readonly Entry[]): Entry[] {
+  const found = new Map<string, Entry>();
+  for (const entry of entries) {
+    const { policy, keys = [] } = found.get(entry.repository) ?? {};
+    found.set(entry.repository, { ...entry, policy: policy ?? entry.policy, keys: [...keys, ...entry.keys] });
+  }
+  return [...found.values()];
+}
+
 function policyOf({ policy, keys }: Entry): TrustPolicy {
   return policy ?? (keys.length > 0 ? "require" : "warn");
 }
@@ -160,11 +173,6 @@ function describe(entry: Entry): TrustEntry {
       pinned_at_unix: pinnedAtUnix,
     })),
   };
-}
-
-function fits(pattern: string, repository: string): boolean {
-  if (pattern === "*") return true;
-  return pattern.endsWith("/*") ? repository.startsWith(pattern.slice(0, -1)) : repository === pattern;
 }
 
 /** A whole name before patterns, and the longest pattern first. */
