@@ -52,7 +52,7 @@ async function search(
   const [registry, text] = isRegistry || second !== undefined ? [first, second] : [undefined, first];
   const { authFor } = await import("../hub/registry-access.ts");
   const forkd = await cli.daemon();
-  const auth = await authFor(forkd, registry, cli.signal);
+  const auth = await authFor(forkd, registry === undefined ? undefined : `${registry}/`, cli.signal);
   using progress = cli.progress(`Searching ${registry ?? "the registry"}`);
   const { plainHttp } = options;
   const answer = await forkd.hub.search(registry, { text, auth, plainHttp, signal: cli.signal });

@@ -38,8 +38,9 @@ export async function authFor(
 ): Promise<RegistryAuth | undefined> {
   if (reference?.includes("://")) return undefined;
   const [host = "", ...path] = reference?.split("/") ?? [];
-  const hasHost = /[.:]/.test(host) && (path.length > 0 || reference === host);
-  if (!hasHost && host !== "localhost") {
+  // Without a slash, a colon is before the tag: "python-numpy:v1".
+  const hasHost = path.length > 0 && (/[.:]/.test(host) || host === "localhost");
+  if (!hasHost) {
     const { settings } = await forkd.config({ signal });
     const place = settings.find(({ name }) => name === "hub_registry")?.value;
     if (typeof place !== "string" || place === "none") return undefined;
