@@ -16,7 +16,7 @@ import type { Runtime } from "../runtime.ts";
 import { extrasOf } from "./extras.ts";
 import { openRegistries } from "./open-registries.ts";
 import type { SentBlobs } from "./sent-blobs.ts";
-import { targetOf } from "./target.ts";
+import { sendTargetOf } from "./target.ts";
 import { Meter, type OnHubProgress } from "./transfer-progress.ts";
 
 export type Pushed = { reference: string; digest?: string; totalBytes: number; movedBytes: number };
@@ -34,7 +34,7 @@ export async function pushSnapshot(
 ): Promise<Pushed> {
   const { config, store, blobs: cache, sentBlobs } = runtime;
   const { signal, onProgress } = context;
-  const target = targetOf(request.reference, {
+  const target = sendTargetOf(request.reference, {
     hubRegistry: config.hub.registry,
     plainHttp: request.plain_http ?? false,
   });

@@ -20,6 +20,16 @@ export function targetOf(
   });
 }
 
+/** Where a push sends to. Its digest is known only afterwards, so that it cannot be part of the name. */
+export function sendTargetOf(...given: Parameters<typeof targetOf>): HubTarget {
+  const target = targetOf(...given);
+  if (target.kind === "url" || target.reference.digest === undefined) return target;
+  throw new AppError("invalid_request", `Cannot push to "${given[0]}": it names a digest`, {
+    details: { field: "reference", value: given[0] },
+    remedy: advice("Write HOST/REPOSITORY:TAG."),
+  });
+}
+
 function hasHost(text: string): boolean {
   const [first = "", ...rest] = text.split("/");
   return rest.length > 0 && (/[.:]/.test(first) || first === "localhost");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AppError } from "@forkd/contract";
 import { formatReference } from "@forkd/registry";
-import { targetOf } from "../../src/hub/target.ts";
+import { sendTargetOf, targetOf } from "../../src/hub/target.ts";
 import { tagOf } from "../../src/hub/pull.ts";
 import { hubSettings } from "../../src/hub-settings.ts";
 
@@ -37,6 +37,14 @@ test("targetOf() takes URLs with TLS, and without it only on this host", () => {
   })();
   assert.doesNotMatch(refused, /s3cret/);
   assert.equal(targetOf("http://x.example/a", { hubRegistry: undefined, plainHttp: true }).kind, "url");
+});
+
+test("sendTargetOf() refuses a digest, which a push cannot choose", () => {
+  const options = { hubRegistry: undefined, plainHttp: false };
+  assert.equal(sendTargetOf("ghcr.io/a/b:v1", options).kind, "registry");
+  assert.equal(sendTargetOf("https://x.example/a@b", options).kind, "url");
+  for (const text of ["ghcr.io/a/b", "ghcr.io/a/b:v1"])
+    assert.throws(() => sendTargetOf(`${text}@sha256:${"0".repeat(64)}`, options), isRefused, text);
 });
 
 test("tagOf() is the tag of the request, or the last part of the repository", () => {
