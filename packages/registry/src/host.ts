@@ -7,7 +7,7 @@ import { errorMessage } from "@forkd/contract";
 import { Authorizer } from "./auth/authorizer.ts";
 import type { Credentials } from "./credentials/credentials.ts";
 import { broken, denied, missing, quoted, RegistryTrouble, unreachable } from "./errors.ts";
-import { isLoopback } from "./http/address.ts";
+import { InsideAddress, isLoopback } from "./http/address.ts";
 import { discard, readErrorText } from "./http/body.ts";
 import { retryAfterMs } from "./http/retry.ts";
 import type { Incoming, Outgoing, Transport } from "./http/transport.ts";
@@ -54,7 +54,7 @@ export class RegistryHost {
     this.#authorizer = new Authorizer({
       registry: this.name,
       credentials: options.credentials ?? (() => Promise.resolve(undefined)),
-      isPlainAllowed: this.#isPlainAllowed,
+      isPlainAllowed: (url) => this.#isPlainAllowed(url),
       send: (url, outgoing) => this.#follow(url, { silenceMs: options.silenceMs, ...outgoing }),
     });
   }
@@ -94,8 +94,11 @@ export class RegistryHost {
     return this.#authorizer.wasAsked;
   }
 
-  get #isPlainAllowed(): boolean {
-    return this.#options.plainHttp || this.#options.name.startsWith("http://") || isLoopback(this.name);
+  /** A registry on this host may send the client without TLS to this host, and not into the network. */
+  #isPlainAllowed(url: URL): boolean {
+    const { plainHttp, name } = this.#options;
+    if (plainHttp) return true;
+    return isLoopback(this.name) ? isLoopback(url.host) : name.startsWith("http://");
   }
 
   /** A registry on this host may have TLS or not: the first request finds out. */
@@ -157,12 +160,14 @@ export class RegistryHost {
 
   /** The URL of a `Location`, which may be relative and may have its own query. */
   resolve(location: string, base: URL): URL {
-    const what = `${this.name} names the address "${quoted(location)}"`;
+    // The query may be a signature.
+    const what = `${this.name} names the address "${quoted(location.replace(/\?.*/s, ""))}"`;
     if (location.length > 8192 || !URL.canParse(location, base.href)) throw broken(what, "it is not a URL");
     const url = new URL(location, base);
     const isPlain = url.protocol === "http:";
     if (!isPlain && url.protocol !== "https:") throw broken(what, "it is not HTTP");
-    if (isPlain && (base.protocol === "https:" || !this.#isPlainAllowed)) throw broken(what, "it has no TLS");
+    if (isPlain && (base.protocol === "https:" || !this.#isPlainAllowed(url)))
+      throw broken(what, "it has no TLS");
     url.username = url.password = url.hash = "";
     return url;
   }
@@ -194,6 +199,7 @@ function isAccepted(status: number, accept: readonly number[] | undefined): bool
 function explainFailure(what: string, registry: string, error: unknown): unknown {
   if (error instanceof Error && error.name === "ForkdError") return error;
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  if (error instanceof InsideAddress) return broken(what, `${registry} sends the client to ${error.message}`);
   if (/CERT|SIGNATURE|ERR_TLS|SELF_SIGNED|ERR_SSL|EPROTO/.test(code))
     return broken(what, `the TLS connection to ${registry} failed: ${errorMessage(error)}`);
   return unreachable(what, error);

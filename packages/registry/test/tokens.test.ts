@@ -6,7 +6,7 @@ import { digestOf } from "../src/digest.ts";
 import { isInsideAddress, isLoopback } from "../src/http/address.ts";
 import { Transport } from "../src/http/transport.ts";
 import { Registries } from "../src/registries.ts";
-import { blobOf, openRepository, startLiar } from "./liar.ts";
+import { blobOf, openRepository, readAll, startLiar } from "./liar.ts";
 
 /** A registry that accepts the tokens which its own token server gave out. */
 async function startTokenRegistry(t: TestContext, answer: (query: URLSearchParams, body: string) => string) {
@@ -115,6 +115,24 @@ test("a password is not sent to a token server without TLS", async (t) => {
   });
   await rejectsWith(openRepository(t, address, { credentials: user }).tags(), "registry_failed", /TLS/);
   assert.ok(headers.every(({ authorization }) => authorization === undefined));
+});
+
+test("a registry on this host cannot send the client into the network without TLS", async (t) => {
+  const { address } = await startLiar(t, (request, response) => {
+    if (request.url?.includes("/blobs/"))
+      response.writeHead(307, { location: "http://store.invalid/blob?signature=s3cret" }).end();
+    else response.writeHead(401, { "www-authenticate": 'Bearer realm="http://tokens.invalid/token"' }).end();
+  });
+  const repository = openRepository(t, address, { credentials: user, plainHttp: false });
+  await rejectsWith(
+    repository.tags(),
+    "registry_failed",
+    /"http:\/\/tokens.invalid\/token" does not use TLS/,
+  );
+  const blob = { digest: digestOf("x"), size: 1 };
+  const error = await readAll(repository.readBlob(blob)).catch((cause: unknown) => cause);
+  assert.match(String(error), /"http:\/\/store.invalid\/blob": it has no TLS/);
+  assert.doesNotMatch(String(error), /s3cret/);
 });
 
 test("a registry cannot send the client to services of its own host", async () => {

@@ -17,8 +17,8 @@ type TokenServer = { readonly realm: URL; readonly service: string | undefined }
 type AuthorizerOptions = {
   readonly registry: string;
   readonly credentials: () => Promise<Credentials | undefined>;
-  /** Plain HTTP is allowed for this registry, so also for its token server. */
-  readonly isPlainAllowed: boolean;
+  /** whether the password may be sent there without TLS */
+  readonly isPlainAllowed: (url: URL) => boolean;
   readonly send: (url: URL, outgoing: Omit<Outgoing, "silenceMs">) => Promise<Incoming>;
 };
 
@@ -80,7 +80,7 @@ export class Authorizer {
     const { realm = "", service } = parameters;
     if (!URL.canParse(realm)) throw broken(what, `"${quoted(realm)}" is not the address of a token server`);
     const url = new URL(realm);
-    if (url.protocol !== "https:" && !(this.#options.isPlainAllowed && url.protocol === "http:"))
+    if (url.protocol !== "https:" && !(url.protocol === "http:" && this.#options.isPlainAllowed(url)))
       throw broken(what, `the token server "${quoted(realm)}" does not use TLS`);
     url.username = url.password = "";
     return { realm: url, service };

@@ -33,12 +33,20 @@ function isIn(list: net.BlockList, address: string): boolean {
   return family !== 0 && list.check(plain, family === 6 ? "ipv6" : "ipv4");
 }
 
+/** An address that only this host and its cloud should reach. */
+export class InsideAddress extends Error {}
+
 /** Resolves names as usual, and fails for one that leads to an address of this host or its cloud. */
 export const lookupOutside: net.LookupFunction = (hostname, options, callback) => {
   dns.lookup(hostname, { ...options, all: true }, (error, found) => {
     if (error) return callback(error, "", 0);
     const hit = found.find(({ address }) => isInsideAddress(address));
-    if (hit) return callback(new Error(`"${hostname}" has the address ${hit.address} of this host`), "", 0);
+    if (hit)
+      return callback(
+        new InsideAddress(`"${hostname}", which has the address ${hit.address} of this host`),
+        "",
+        0,
+      );
     if (options.all) return callback(null, found);
     const [first] = found;
     return first ? callback(null, first.address, first.family) : callback(new Error("no address"), "", 0);

@@ -7,7 +7,7 @@ import http from "node:http";
 import https from "node:https";
 import { drained } from "@forkd/base";
 import { AppError } from "@forkd/contract";
-import { isInsideAddress, lookupOutside } from "./address.ts";
+import { InsideAddress, isInsideAddress, lookupOutside } from "./address.ts";
 
 export type Outgoing = {
   readonly method: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -45,7 +45,7 @@ export class Transport implements Disposable {
     const { method, headers, body, signal, silenceMs, isForeign = false } = outgoing;
     signal?.throwIfAborted();
     if (isForeign && isInsideAddress(url.hostname.replace(/^\[|\]$/g, "")))
-      throw new Error(`"${url.hostname}" is an address of this host`);
+      throw new InsideAddress(`"${url.hostname}", which is an address of this host`);
     const length = body === undefined ? undefined : body.length;
     const options: https.RequestOptions = {
       method,
