@@ -37,8 +37,8 @@ export async function listPages(list: List): Promise<string[]> {
       // null: some registries say so of a repository without tags.
       const texts = found ?? [];
       if (!isNames(texts)) throw broken(what, `the answer has no list of ${field}`);
+      if (names.length + texts.length > maxNames) throw broken(what, `there are more than ${maxNames}`);
       names.push(...texts);
-      if (names.length > maxNames) throw broken(what, `there are more than ${maxNames}`);
       return [texts.length === 0 ? undefined : nextOf(host, incoming.headers["link"], incoming.url)];
     });
   }

@@ -47,6 +47,12 @@ test("a blob without an end is cut off", async (t) => {
   );
 });
 
+test("a page with too many names is refused", async (t) => {
+  const page = `{"tags":[${'"",'.repeat(1_000_000)}"a"]}`;
+  const { address } = await startLiar(t, (_request, response) => response.end(page));
+  await rejectsWith(openRepository(t, address).tags(), "registry_failed", /more than 100000/);
+});
+
 test("a manifest without an end is cut off", async (t) => {
   const { address } = await startLiar(t, (_request, response) => writeForEver(response));
   await rejectsWith(openRepository(t, address).manifest("v1"), "registry_failed", /more than 4194304 bytes/);
