@@ -40,7 +40,10 @@ export class Registries implements Disposable {
     return this.#hostOf(parseRegistry(registry));
   }
 
-  /** `actions`: what the caller is going to do there. */
+  /**
+   * `actions`: what the caller is going to do there. A caller that writes does not read from mirrors: it would
+   * replace what the registry has by a copy that may be older.
+   */
   repository(
     { registry, repository }: { registry: string; repository: string },
     actions: "pull" | "pull,push" = "pull",
@@ -48,7 +51,8 @@ export class Registries implements Disposable {
     if (!isRepositoryName(repository))
       throw new AppError("invalid_request", `"${repository}" is not the name of a repository`);
     const origin = this.#hostOf(registry, repository);
-    const mirrors = (this.#options.mirrors?.[registry] ?? []).map((mirror) => this.#hostOf(mirror));
+    const names = actions === "pull" ? this.#options.mirrors?.[registry] : [];
+    const mirrors = (names ?? []).map((mirror) => this.#hostOf(mirror));
     return new Repository({ name: repository, origin, mirrors, retries: this.retries, actions });
   }
 

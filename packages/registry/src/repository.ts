@@ -35,6 +35,8 @@ const commitSilenceMs = 300_000;
 export class Repository implements Place {
   readonly name: string;
   readonly #facts: Facts;
+  /** mirrors that did not answer, which are not asked again */
+  readonly #silent = new Set<RegistryHost>();
 
   constructor(facts: Facts) {
     this.name = facts.name;
@@ -164,8 +166,16 @@ export class Repository implements Place {
     blob: { digest: string; size: number },
     options: BlobRange & TransferOptions = {},
   ): AsyncGenerator<Uint8Array> {
-    const { mirrors, origin, retries } = this.#facts;
-    return readBlob({ repository: this, hosts: [...mirrors, origin], retries, blob, ...options });
+    const { origin, retries } = this.#facts;
+    const onSilent = (host: RegistryHost) => void this.#silent.add(host);
+    return readBlob({
+      repository: this,
+      hosts: [...this.#mirrors(), origin],
+      retries,
+      blob,
+      onSilent,
+      ...options,
+    });
   }
 
   /** Sends a blob that the registry does not have. */
@@ -201,14 +211,19 @@ export class Repository implements Place {
 
   /** Asks the mirrors first. The error is that of the registry itself. */
   async #fromAny<T>(work: (host: RegistryHost) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-    for (const mirror of this.#facts.mirrors) {
+    for (const mirror of this.#mirrors()) {
       try {
         return await work(mirror);
       } catch (error) {
         if (!(error instanceof RegistryTrouble)) throw error;
+        if (error.code === "registry_unreachable") this.#silent.add(mirror);
       }
     }
     return await withRetries(this.#facts.retries, signal, () => work(this.#facts.origin));
+  }
+
+  #mirrors(): RegistryHost[] {
+    return this.#facts.mirrors.filter((mirror) => !this.#silent.has(mirror));
   }
 
   #what(verb: string, name: string): string {

@@ -15,6 +15,8 @@ type Read = TransferOptions &
     readonly hosts: readonly RegistryHost[];
     readonly retries: RetryPolicy;
     readonly blob: { readonly digest: string; readonly size: number };
+    /** called for a mirror that does not answer */
+    readonly onSilent: (host: RegistryHost) => void;
   };
 
 export async function* readBlob(read: Read): AsyncGenerator<Uint8Array> {
@@ -42,16 +44,22 @@ export async function* readBlob(read: Read): AsyncGenerator<Uint8Array> {
       if (!(error instanceof RegistryTrouble)) throw error;
       // Progress shows that another attempt is worth while.
       if (done > before) attempt = 1;
-      if (isTransient(error) && attempt < retries.attempts) {
+      // Another host may have it at once, so only the last one is waited for.
+      const isWorthwhile = hosts.length === 1 || done > before;
+      if (isTransient(error) && isWorthwhile && attempt < retries.attempts) {
         await pause(retries, { attempt: attempt++, error, signal });
       } else {
         hosts.shift();
         attempt = 1;
         if (hosts.length === 0) throw error;
+        if (error.code === "registry_unreachable") read.onSilent(host);
       }
     }
   }
-  if (hash && !matches(blob.digest, hash)) throw corrupt(what, "its bytes have another digest");
+  if (hash && !matches(blob.digest, hash)) {
+    // A mirror may be the one that has damaged it.
+    throw corrupt(what, `the bytes that ${hosts[0]?.name ?? "the registry"} sends have another digest`);
+  }
 }
 
 async function* part(

@@ -19,7 +19,7 @@ export async function signManifest(
     throw new AppError("invalid_request", "Invalid request: reference: an archive cannot have a signature");
   const { registry, repository: path } = target.reference;
   using registries = openRegistries(config, registry, request);
-  const repository = registries.repository(target.reference);
+  const repository = registries.repository(target.reference, "pull,push");
   const name = formatReference({ registry, repository: path, digest });
   if ((await repository.head(digest, signal)) === undefined)
     throw new AppError("artifact_not_found", `Cannot sign ${name}: the repository does not have it`, {
