@@ -39,6 +39,7 @@ const rules = [
     allowed: [
       "packages/base/src/unix-socket.ts",
       "packages/machine/src/engine/qemu/driver.ts",
+      "packages/registry/src/http/proxy.ts",
       "packages/registry/src/http/transport.ts",
       "packages/sdk/src/node.ts",
       "packages/sdk/src/node/tunnel.ts",

@@ -34,6 +34,7 @@ export {
   qcow2L1Entries,
   qcow2TableEntries,
 } from "./qcow2.ts";
+export { ProxyChoice, proxiesOf, type UpstreamProxy } from "./proxy-choice.ts";
 export { ProgramFailure, runProgram, type ProgramResult } from "./run-program.ts";
 export { SharedTask, SingleFlight } from "./single-flight.ts";
 export { asBackground, asForeground, asOrdinary, prioritise, type Priority } from "./priority.ts";

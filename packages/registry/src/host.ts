@@ -9,6 +9,7 @@ import type { Credentials } from "./credentials/credentials.ts";
 import { broken, denied, missing, quoted, RegistryTrouble, unreachable } from "./errors.ts";
 import { InsideAddress, isLoopback } from "./http/address.ts";
 import { discard, readErrorText } from "./http/body.ts";
+import { ProxyRefusal } from "./http/proxy.ts";
 import { retryAfterMs } from "./http/retry.ts";
 import type { Incoming, Outgoing, Transport } from "./http/transport.ts";
 
@@ -199,6 +200,7 @@ function isAccepted(status: number, accept: readonly number[] | undefined): bool
 function explainFailure(what: string, registry: string, error: unknown): unknown {
   if (error instanceof Error && error.name === "ForkdError") return error;
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  if (error instanceof ProxyRefusal && error.status < 500) return broken(what, error.message);
   if (error instanceof InsideAddress) return broken(what, `${registry} sends the client to ${error.message}`);
   if (/CERT|SIGNATURE|ERR_TLS|SELF_SIGNED|ERR_SSL|EPROTO/.test(code))
     return broken(what, `the TLS connection to ${registry} failed: ${errorMessage(error)}`);

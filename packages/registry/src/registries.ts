@@ -17,6 +17,8 @@ export type RegistriesOptions = {
   /** registry → URLs or hosts of mirrors, asked first for reads */
   readonly mirrors?: Readonly<Record<string, readonly string[]>> | undefined;
   readonly retries?: RetryPolicy | undefined;
+  /** names the proxies of this host; default: that of this process */
+  readonly environment?: NodeJS.ProcessEnv | undefined;
   /** how long a registry may be silent */
   readonly silenceMs?: number | undefined;
 };
@@ -32,7 +34,7 @@ export class Registries implements Disposable {
 
   constructor(options: RegistriesOptions = {}) {
     this.#options = options;
-    this.#transport = new Transport(options.caFile);
+    this.#transport = new Transport(options.caFile, options.environment);
     this.retries = options.retries ?? defaultRetries;
   }
 

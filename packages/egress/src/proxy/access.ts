@@ -1,10 +1,10 @@
 /** What the parts that serve a connection may do on behalf of its machine. */
 import type net from "node:net";
+import type { ProxyChoice } from "@forkd/base";
 import type { Decision, Destination, LogEntry, MachineSecret } from "../types.ts";
 import type { Host } from "../policy/host.ts";
 import type { Connection, Dial } from "./connection.ts";
 import type { Direction, InterceptContext, Interceptor } from "./intercept.ts";
-import type { ProxyChoice } from "./upstream.ts";
 
 /** Where to connect: to a name, or to an address that a rule names. */
 export type Target = {

@@ -1,7 +1,7 @@
 /** The network of one machine: its listeners, its policy, and the connections that are open. */
 import type dgram from "node:dgram";
 import type net from "node:net";
-import { Scope } from "@forkd/base";
+import { Scope, type ProxyChoice } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import { DnsServer } from "../dns/server.ts";
 import type { NameTable } from "../dns/name-table.ts";
@@ -29,7 +29,6 @@ import { Meter } from "./meter.ts";
 import { forbidden, Outbound } from "./outbound.ts";
 import { serveConnection } from "./serve.ts";
 import { UdpSockets } from "./udp-sockets.ts";
-import type { ProxyChoice } from "./upstream.ts";
 
 const defaultConnections = 1024;
 /** at the gateway's address: HTTP for the gateway of secrets, and the port that proxies usually have */

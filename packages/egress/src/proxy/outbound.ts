@@ -1,12 +1,13 @@
 /** Connections of one machine to the outside. Each address that a name leads to is checked before it is used. */
 import type net from "node:net";
+import type { ProxyChoice } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { canonicalAddress } from "../policy/address.ts";
 import type { Policy } from "../policy/policy.ts";
 import type { Destination } from "../types.ts";
 import { grantsFor, refusalText, type Refused, type Target } from "./access.ts";
 import type { Connection } from "./connection.ts";
-import { connectThrough, connectToAny, type ProxyChoice } from "./upstream.ts";
+import { connectThrough, connectToAny } from "./upstream.ts";
 
 const maxConnecting = 256;
 

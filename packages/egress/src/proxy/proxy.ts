@@ -1,5 +1,5 @@
 /** All machines of one proxy process. */
-import { Scope, type Logger } from "@forkd/base";
+import { ProxyChoice, Scope, type Logger } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import { NameTable } from "../dns/name-table.ts";
 import { HostResolver } from "../dns/resolver.ts";
@@ -9,7 +9,6 @@ import { HttpFront } from "./http-front.ts";
 import type { Interceptor } from "./intercept.ts";
 import { MachineProxy, type Shared, type Used } from "./machine.ts";
 import type { ProxyConfiguration } from "./messages.ts";
-import { ProxyChoice } from "./upstream.ts";
 
 const defaults = { maxConnections: 16_384, idleMs: 60 * 60_000, listenPort: 61_000 };
 /** the address that every guest has as its gateway, and the one that QEMU's user network turns it into */

@@ -1,6 +1,6 @@
 /** Connections to the outside: to the first address that answers, or through the proxy that the host itself must use. */
 import net from "node:net";
-import { withDeadline } from "@forkd/base";
+import { withDeadline, type UpstreamProxy } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 
 const connectMs = 15_000;
@@ -8,61 +8,6 @@ const connectMs = 15_000;
 const nextAttemptMs = 250;
 const maxAttempts = 8;
 const maxProxyHead = 8192;
-
-type UpstreamProxies = {
-  /** URLs, as in the variables http_proxy and https_proxy of the host */
-  readonly http?: string | undefined;
-  readonly https?: string | undefined;
-  /** names, suffixes and addresses to connect to directly, separated by commas */
-  readonly none?: string | undefined;
-};
-
-type UpstreamProxy = {
-  readonly host: string;
-  readonly port: number;
-  /** value of Proxy-Authorization */
-  readonly authorization?: string | undefined;
-};
-
-/** Which proxy leads to a host, as curl reads the variables. */
-export class ProxyChoice {
-  readonly #http: UpstreamProxy | undefined;
-  readonly #https: UpstreamProxy | undefined;
-  readonly #none: readonly string[];
-
-  constructor({ http, https, none = "" }: UpstreamProxies = {}) {
-    this.#http = readProxy(http);
-    this.#https = readProxy(https);
-    this.#none = none.split(",").flatMap((part) => part.trim().toLowerCase() || []);
-  }
-
-  /** `http` is for requests that are sent as plain HTTP, `https` for everything else. */
-  proxyFor(host: string, port: number, scheme: "http" | "https"): UpstreamProxy | undefined {
-    const isDirect = this.#none.some((part) => {
-      if (part === "*" || part === `${host}:${port}`) return true;
-      const name = part.replace(/^\*?\./, "");
-      return host === name || host.endsWith(`.${name}`);
-    });
-    if (isDirect) return undefined;
-    return scheme === "http" ? this.#http : this.#https;
-  }
-}
-
-function readProxy(text: string | undefined): UpstreamProxy | undefined {
-  if (text === undefined || text === "") return undefined;
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url?.protocol !== "http:")
-    throw new AppError(
-      "invalid_request",
-      `Cannot use the proxy "${url?.host ?? text}": only http:// is supported`,
-    );
-  const user = `${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`;
-  return {
-    host: url.hostname.replace(/^\[|\]$/g, ""),
-    port: url.port === "" ? 80 : Number(url.port),
-    ...(user !== ":" && { authorization: `Basic ${Buffer.from(user).toString("base64")}` }),
-  };
-}
 
 /** Connects to the first address that answers. `what` is for the message of the error. */
 export function connectToAny(addresses: readonly string[], port: number, what: string): Promise<net.Socket> {

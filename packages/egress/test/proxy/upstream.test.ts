@@ -3,7 +3,7 @@ import http from "node:http";
 import net from "node:net";
 import test, { type TestContext } from "node:test";
 import { until } from "@forkd/test-support";
-import { connectToAny, ProxyChoice } from "../../src/proxy/upstream.ts";
+import { connectToAny } from "../../src/proxy/upstream.ts";
 import { fixture, machineId } from "../support/fixture.ts";
 import { listening, once, received } from "../support/sockets.ts";
 
@@ -117,22 +117,6 @@ test("a slow client keeps no grant of the connection that was made before its fi
   assert.equal(connections, 2);
   await rules(kept);
   await get();
-});
-
-test("ProxyChoice reads the variables as other programs do", () => {
-  const choice = new ProxyChoice({
-    https: "http://proxy:3128",
-    none: " .corp.example, other.example,10.0.0.1, x.example:8443",
-  });
-  const isDirect = (host: string, port = 443): boolean => choice.proxyFor(host, port, "https") === undefined;
-  assert.deepEqual(choice.proxyFor("a.example", 443, "https"), { host: "proxy", port: 3128 });
-  for (const host of ["corp.example", "a.corp.example", "other.example", "b.other.example", "10.0.0.1"])
-    assert.ok(isDirect(host), host);
-  for (const host of ["notcorp.example", "10.0.0.10", "x.example"]) assert.ok(!isDirect(host), host);
-  assert.ok(isDirect("x.example", 8443));
-  assert.equal(choice.proxyFor("a.example", 80, "http"), undefined);
-  assert.equal(new ProxyChoice({ https: "http://p", none: "*" }).proxyFor("a", 1, "https"), undefined);
-  assert.throws(() => new ProxyChoice({ http: "socks5://p" }), /only http/);
 });
 
 test("connectToAny() uses the first address that answers", async (t) => {

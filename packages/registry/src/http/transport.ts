@@ -5,9 +5,10 @@
 import { readFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
-import { drained } from "@forkd/base";
-import { AppError } from "@forkd/contract";
-import { InsideAddress, isInsideAddress, lookupOutside } from "./address.ts";
+import { drained, proxiesOf, ProxyChoice, type UpstreamProxy } from "@forkd/base";
+import { advice, AppError, errorMessage } from "@forkd/contract";
+import { InsideAddress, isInsideAddress, isLoopback, lookupOutside } from "./address.ts";
+import { plainThrough, TunnelAgent } from "./proxy.ts";
 
 export type Outgoing = {
   readonly method: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -33,11 +34,16 @@ const idleSocketMs = 15_000;
 
 export class Transport implements Disposable {
   readonly #caFile: string | undefined;
+  readonly #environment: NodeJS.ProcessEnv;
+  #proxies: ProxyChoice | undefined;
   readonly #plain = new http.Agent({ keepAlive: true, maxSockets: maxSocketsPerHost, timeout: idleSocketMs });
   #secure: Promise<https.Agent> | undefined;
+  #tunnels: Promise<https.Agent> | undefined;
 
-  constructor(caFile?: string) {
+  /** `environment` names the proxies of this host. */
+  constructor(caFile?: string, environment: NodeJS.ProcessEnv = process.env) {
     this.#caFile = caFile;
+    this.#environment = environment;
   }
 
   /** Resolves when the head of the answer is there. The caller reads or destroys the body. */
@@ -47,18 +53,23 @@ export class Transport implements Disposable {
     if (isForeign && isInsideAddress(url.hostname.replace(/^\[|\]$/g, "")))
       throw new InsideAddress(`"${url.hostname}", which is an address of this host`);
     const length = body === undefined ? undefined : body.length;
+    const proxy = this.#proxyFor(url);
+    const through = proxy && url.protocol === "http:" ? plainThrough(proxy, url) : {};
     const options: https.RequestOptions = {
+      ...through,
       method,
-      agent: await this.#agentFor(url),
+      agent: await this.#agentFor(url, proxy),
       headers: {
         "user-agent": "forkd",
         "accept-encoding": "identity",
+        ...(through.headers as Record<string, string> | undefined),
         ...headers,
         ...(length !== undefined && { "content-length": String(length) }),
       },
       timeout: silenceMs,
       ...(signal && { signal }),
-      ...(isForeign && { lookup: lookupOutside }),
+      // A proxy looks up the name itself, and decides what it connects to.
+      ...(isForeign && !proxy && { lookup: lookupOutside }),
     };
     const request = url.protocol === "https:" ? https.request(url, options) : http.request(url, options);
     request.on("timeout", () => request.destroy(new Error(`no answer for ${silenceMs / 1000} s`)));
@@ -85,30 +96,53 @@ export class Transport implements Disposable {
     }
   }
 
-  #agentFor(url: URL): Promise<http.Agent> {
+  /** Registries on this host are reached directly, whatever the environment says. */
+  #proxyFor(url: URL): UpstreamProxy | undefined {
+    if (isLoopback(url.host)) return undefined;
+    this.#proxies ??= readProxies(this.#environment);
+    const isSecure = url.protocol === "https:";
+    const port = url.port === "" ? (isSecure ? 443 : 80) : Number(url.port);
+    const host = url.hostname.replace(/^\[|\]$/g, "");
+    return this.#proxies.proxyFor(host, port, isSecure ? "https" : "http");
+  }
+
+  #agentFor(url: URL, proxy: UpstreamProxy | undefined): Promise<http.Agent> {
     if (url.protocol !== "https:") return Promise.resolve(this.#plain);
-    this.#secure ??= secureAgent(this.#caFile);
-    return this.#secure;
+    if (proxy) return (this.#tunnels ??= secureAgent(this.#caFile, proxy));
+    return (this.#secure ??= secureAgent(this.#caFile));
   }
 
   [Symbol.dispose](): void {
     this.#plain.destroy();
-    this.#secure?.then(
-      (agent) => agent.destroy(),
-      () => undefined,
-    );
+    for (const agents of [this.#secure, this.#tunnels])
+      agents?.then(
+        (agent) => agent.destroy(),
+        () => undefined,
+      );
   }
 }
 
-async function secureAgent(caFile: string | undefined): Promise<https.Agent> {
+function readProxies(environment: NodeJS.ProcessEnv): ProxyChoice {
+  try {
+    return new ProxyChoice(proxiesOf(environment));
+  } catch (cause) {
+    throw new AppError("host_not_ready", errorMessage(cause), {
+      remedy: advice("Set https_proxy and http_proxy to http://HOST:PORT."),
+      cause,
+    });
+  }
+}
+
+async function secureAgent(caFile: string | undefined, proxy?: UpstreamProxy): Promise<https.Agent> {
   const { rootCertificates } = await import("node:tls");
   const ca = caFile === undefined ? undefined : [...rootCertificates, await readAuthority(caFile)];
-  return new https.Agent({
+  const options: https.AgentOptions = {
     keepAlive: true,
     maxSockets: maxSocketsPerHost,
     timeout: idleSocketMs,
     ...(ca && { ca }),
-  });
+  };
+  return proxy ? new TunnelAgent(proxy, options) : new https.Agent(options);
 }
 
 async function readAuthority(path: string): Promise<string> {

@@ -5,7 +5,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Socket } from "node:net";
-import { nativeTool, type Logger } from "@forkd/base";
+import { nativeTool, proxiesOf, type Logger } from "@forkd/base";
 import { AppError, errorMessage, type AskedLimits, type NetworkLogEntry } from "@forkd/contract";
 import {
   EgressProxy,
@@ -256,10 +256,8 @@ function tooMany(has: string, most: string): AppError {
 function upstreamProxies(setting: string): Pick<EgressProxyOptions, "upstreamProxies"> {
   if (setting === "off") return {};
   if (setting !== "auto") return { upstreamProxies: { http: setting, https: setting } };
-  const of = (name: string) => process.env[name] ?? process.env[name.toUpperCase()];
-  const [http, https, none] = [of("http_proxy"), of("https_proxy"), of("no_proxy")];
-  if (http === undefined && https === undefined) return {};
-  return { upstreamProxies: { http, https, none } };
+  const found = proxiesOf(process.env);
+  return found.http === undefined && found.https === undefined ? {} : { upstreamProxies: found };
 }
 
 type SlotSources = {
