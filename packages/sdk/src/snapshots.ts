@@ -248,7 +248,10 @@ export class Snapshots {
     );
   }
 
-  /** Makes the snapshots of an archive. They have their tags only when all of it was checked. */
+  /**
+   * Makes the snapshots of an archive. They have their tags only when all of it was checked. An archive has no
+   * signature, and the trust list does not apply to it.
+   */
   async unpack(archive: Content, options: UnpackOptions = {}): Promise<UnpackedArchive> {
     const request = requestOf("unpackSnapshot", {}, options);
     return fromWire(await this.#client.upload("unpackSnapshot", request, archive, options));

@@ -14,7 +14,9 @@ export function define(command: Command, toAction: ToAction): void {
     .option("-f, --force", "Replace another snapshot that has the tag")
     .addHelpText(
       "after",
-      "\nParents in the file keep their tags. One whose tag another snapshot has gets a tag with its id.\n" +
+      "\nAn archive has no signature, and `forkd trust` does not apply to it: its author decides what runs in the\n" +
+        "guest. Unpack only files from people whom you trust with the host.\n" +
+        "\nParents in the file keep their tags. One whose tag another snapshot has gets a tag with its id.\n" +
         examples(
           "forkd unpack python-numpy.forkd.tar",
           "forkd unpack numpy.tar --tag numpy-2",

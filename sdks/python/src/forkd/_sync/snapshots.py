@@ -180,6 +180,8 @@ class Snapshots:
     ) -> UnpackedArchive:
         """Makes the snapshots of an archive. They have their tags only when all of it was checked.
 
+        An archive has no signature, and the trust list does not apply to it.
+
         archive: bytes, a file opened with mode "rb", or an iterable of bytes
         tag: tag of the snapshot; default: the tag under which it was packed
         force: replaces another snapshot that has the tag; default: False
