@@ -1,11 +1,19 @@
 /** What goes wrong with a registry, as errors of the table. */
-import { AppError, errorMessage } from "@forkd/contract";
+import { advice, AppError, errorMessage, type Remedy } from "@forkd/contract";
 
 /** The registry cannot be reached, or says that it cannot answer now. A later try may succeed. */
 export function unreachable(what: string, cause: unknown, retryAfterMs?: number): RegistryTrouble {
   return new RegistryTrouble("registry_unreachable", `${what}: ${errorMessage(cause)}`, {
     cause,
     retryAfterMs,
+  });
+}
+
+/** The registry has no address. Names are mistyped more often than they appear later. */
+export function unknownHost(what: string, host: string): RegistryTrouble {
+  return new RegistryTrouble("registry_unreachable", `${what}: there is no host "${host}"`, {
+    isFinal: true,
+    remedy: advice("Check the spelling of the registry, and the name server of this host."),
   });
 }
 
@@ -23,8 +31,8 @@ export function denied(what: string, registry: string, why: string): RegistryTro
   return new RegistryTrouble("registry_denied", `${what}: ${why}`, { registry });
 }
 
-export function missing(what: string, why: string): RegistryTrouble {
-  return new RegistryTrouble("artifact_not_found", `${what}: ${why}`);
+export function missing(what: string, why: string, remedy?: Remedy): RegistryTrouble {
+  return new RegistryTrouble("artifact_not_found", `${what}: ${why}`, { remedy });
 }
 
 type TroubleCode =
@@ -32,6 +40,9 @@ type TroubleCode =
 type TroubleOptions = {
   cause?: unknown;
   registry?: string | undefined;
+  remedy?: Remedy | undefined;
+  /** The same request would fail again. */
+  isFinal?: boolean | undefined;
   retryAfterMs?: number | undefined;
   status?: number | undefined;
 };
@@ -41,11 +52,13 @@ export class RegistryTrouble extends AppError {
   readonly retryAfterMs: number | undefined;
   /** HTTP status of the registry's answer */
   readonly status: number | undefined;
+  readonly #isFinal: boolean;
 
   constructor(code: TroubleCode, message: string, options: TroubleOptions = {}) {
-    const { cause, registry, retryAfterMs, status } = options;
+    const { cause, registry, remedy, isFinal = false, retryAfterMs, status } = options;
     super(code, message, {
       ...(cause !== undefined && { cause }),
+      ...(remedy && { remedy }),
       ...(registry !== undefined && {
         details: { registry },
         remedy: { action: "log_in", registry },
@@ -53,10 +66,11 @@ export class RegistryTrouble extends AppError {
     });
     this.retryAfterMs = retryAfterMs;
     this.status = status;
+    this.#isFinal = isFinal;
   }
 
   get isTransient(): boolean {
-    return this.code === "registry_unreachable";
+    return this.code === "registry_unreachable" && !this.#isFinal;
   }
 }
 

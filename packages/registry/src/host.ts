@@ -3,10 +3,10 @@
  * what can be repeated.
  */
 import { SharedTask } from "@forkd/base";
-import { errorMessage } from "@forkd/contract";
+import { errorMessage, type Remedy } from "@forkd/contract";
 import { Authorizer } from "./auth/authorizer.ts";
 import type { Credentials } from "./credentials/credentials.ts";
-import { broken, denied, missing, quoted, RegistryTrouble, unreachable } from "./errors.ts";
+import { broken, denied, missing, quoted, RegistryTrouble, unknownHost, unreachable } from "./errors.ts";
 import { InsideAddress, isLoopback } from "./http/address.ts";
 import { discard, readErrorText } from "./http/body.ts";
 import { ProxyRefusal } from "./http/proxy.ts";
@@ -34,6 +34,8 @@ type HostRequest = {
   readonly body?: (() => Outgoing["body"]) | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly silenceMs?: number | undefined;
+  /** what helps if it is not there */
+  readonly ifMissing?: Remedy | undefined;
   /** statuses that are not errors; default: 2xx */
   readonly accept?: readonly number[];
 };
@@ -80,7 +82,7 @@ export class RegistryHost {
         });
         if (isAccepted(incoming.status, request.accept)) return incoming;
         if (incoming.status !== 401 || attempt === 3 || url.origin !== origin.origin)
-          throw await this.#explain(what, incoming);
+          throw await this.#explain(request, incoming);
         await this.#authorizer.learn(incoming, scopes, header !== undefined);
         discard(incoming);
       }
@@ -173,7 +175,7 @@ export class RegistryHost {
     return url;
   }
 
-  async #explain(what: string, incoming: Incoming): Promise<RegistryTrouble> {
+  async #explain({ what, ifMissing }: HostRequest, incoming: Incoming): Promise<RegistryTrouble> {
     const { status, headers } = incoming;
     const text = await readErrorText(incoming);
     const why =
@@ -182,7 +184,7 @@ export class RegistryHost {
         : `${text} (status ${status})`;
     if (status === 401 || status === 403) return denied(what, this.name, why);
     const options = { status, retryAfterMs: retryAfterMs(headers["retry-after"]) };
-    if (status === 404) return missing(what, why);
+    if (status === 404) return missing(what, why, ifMissing);
     const isTransient = status === 408 || status === 425 || status === 429 || status >= 500;
     return new RegistryTrouble(
       isTransient && status !== 501 ? "registry_unreachable" : "registry_failed",
@@ -202,6 +204,8 @@ function explainFailure(what: string, registry: string, error: unknown): unknown
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   if (error instanceof ProxyRefusal && error.status < 500) return broken(what, error.message);
   if (error instanceof InsideAddress) return broken(what, `${registry} sends the client to ${error.message}`);
+  if (code === "ENOTFOUND" && error instanceof Error && "hostname" in error)
+    return unknownHost(what, String(error.hostname));
   if (/CERT|SIGNATURE|ERR_TLS|SELF_SIGNED|ERR_SSL|EPROTO/.test(code))
     return broken(what, `the TLS connection to ${registry} failed: ${errorMessage(error)}`);
   return unreachable(what, error);

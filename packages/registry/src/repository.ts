@@ -1,4 +1,5 @@
 /** One repository: manifests, tags, blobs and referrers. */
+import { advice } from "@forkd/contract";
 import { readBlob, type BlobRange } from "./blobs/read.ts";
 import { mountBlob, uploadBlob, type UploadSource } from "./blobs/upload.ts";
 import { digestOf, hashFor, isDigest, matches } from "./digest.ts";
@@ -96,6 +97,7 @@ export class Repository implements Place {
       target: `${this.name}/manifests/${tagOrDigest}`,
       headers: { accept: acceptManifests },
       scopes: this.scopes(),
+      ifMissing: advice("Check the repository and the tag. A search lists what the registry has."),
       what,
       signal,
     });

@@ -47,6 +47,14 @@ test("a blob without an end is cut off", async (t) => {
   );
 });
 
+test("a host that does not exist is looked up once, and named", { timeout: 60_000 }, async (t) => {
+  // No name server is asked for a label that is too long.
+  const host = `${"a".repeat(64)}.invalid`;
+  const hour = 3_600_000;
+  const repository = openRepository(t, host, { retries: { attempts: 2, firstMs: hour, maxMs: hour } });
+  await rejectsWith(repository.tags(), "registry_unreachable", new RegExp(`there is no host "${host}"`));
+});
+
 test("a page with too many names is refused", async (t) => {
   const page = `{"tags":[${'"",'.repeat(1_000_000)}"a"]}`;
   const { address } = await startLiar(t, (_request, response) => response.end(page));

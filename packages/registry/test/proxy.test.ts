@@ -97,7 +97,7 @@ test("a registry without TLS is asked for through the proxy of plain HTTP", asyn
 test("no_proxy and registries on this host are reached directly", async (t) => {
   const proxy = await startProxy(t, 1);
   const environment = { http_proxy: proxy.url, https_proxy: proxy.url, no_proxy: `.invalid` };
-  await rejectsWith(tagsOf(t, name, { environment }), "registry_unreachable", /ENOTFOUND|EAI_AGAIN/);
+  await rejectsWith(tagsOf(t, name, { environment }), "registry_unreachable", /no host|EAI_AGAIN/);
   const local = await startLiar(t, (_request, response) => response.end('{"tags":["here"]}'));
   assert.deepEqual(await tagsOf(t, local.address, { environment }), ["here"]);
   assert.deepEqual(proxy.requests, []);

@@ -63,7 +63,10 @@ async function pull(cli: Cli, options: Options, reference: string): Promise<void
     .filter(({ tag, existed }) => !existed && tag !== snapshot.tag)
     .map(({ tag }) => tag);
   const layers = others.length === 0 ? "" : ` Its parents are here as ${others.join(", ")}.`;
-  if (trust.policy !== "off") cli.out.note(`${trust.text}.`);
+  const isArchive = reference.includes("://");
+  if (trust.outcome === "signed") cli.out.note(`${trust.text}.`);
+  else if (trust.policy !== "off")
+    cli.out.report(`Warning: ${trust.text}.${isArchive ? "" : " Run `forkd trust pin` to require one."}`);
   if (rebuilt)
     cli.out.note(`Built ${snapshot.tag} from its recipe, because this host cannot fork the original.`);
   cli.out.note(

@@ -1,4 +1,5 @@
 /** Credentials of registries, where Docker and Podman keep them, and whether a registry accepts them. */
+import { advice, AppError } from "@forkd/contract/wire";
 import type { Forkd, RegistryAuth } from "@forkd/sdk";
 import {
   checkAccess,
@@ -24,7 +25,18 @@ export async function checkLogin(login: Login, signal: AbortSignal): Promise<boo
   const { registry, username, password, plainHttp, caFile } = login;
   const credentials = () => Promise.resolve({ username, password });
   using registries = new Registries({ credentials, plainHttp, caFile });
-  return await checkAccess(registries, registry, signal);
+  try {
+    return await checkAccess(registries, registry, signal);
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "registry_denied") throw error;
+    throw new AppError("registry_denied", `${registry} does not accept the password of "${username}"`, {
+      details: error.details,
+      remedy: advice(
+        "Check the name and the password. Some registries take a token instead of the password.",
+      ),
+      cause: error,
+    });
+  }
 }
 
 /**

@@ -30,7 +30,8 @@ test("login keeps nothing that the registry refuses", async (t) => {
   const env = { HOME: await temporaryDirectory(t) };
   const wrong = await runCli(["login", address, "-u", "user", "--password-stdin"], { env, stdin: "other" });
   assert.equal(wrong.code, 5);
-  assert.match(wrong.stderr, /denies access/);
+  assert.match(wrong.stderr, /does not accept the password of "user"/);
+  assert.doesNotMatch(wrong.stderr, /forkd login/);
   assert.doesNotMatch(wrong.stderr, /other/);
   await assert.rejects(readFile(join(env.HOME, ".docker/config.json")), { code: "ENOENT" });
   const nowhere = await runCli(["login", "127.0.0.1:1", "-u", "u", "--password-stdin"], { env, stdin: "p" });

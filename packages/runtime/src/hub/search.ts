@@ -66,7 +66,7 @@ async function repositoriesOf(
     const all = await listRepositories(registries, registry, signal);
     return all.filter((name) => prefix === "" || name === prefix || name.startsWith(`${prefix}/`));
   } catch (error) {
-    if (!(error instanceof RegistryTrouble) || error.isTransient) throw error;
+    if (!(error instanceof RegistryTrouble) || error.code === "registry_unreachable") throw error;
     if (prefix !== "") {
       try {
         await registries.repository(parseReference(`${registry}/${prefix}`)).tags(signal);
