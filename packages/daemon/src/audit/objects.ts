@@ -1,14 +1,15 @@
 /**
- * Which sandboxes, snapshots, workspaces and keys a request touched or made: from its input and its result.
- * Pure.
+ * Which sandboxes, snapshots, workspaces and keys a request touched or made, and which registry it names: from its
+ * input and its result. Pure.
  */
 
-const kinds = ["sandboxes", "snapshots", "workspaces", "keys"] as const;
+const kinds = ["sandboxes", "snapshots", "workspaces", "keys", "references"] as const;
 type Kind = (typeof kinds)[number];
 type Objects = { readonly [K in Kind]?: readonly string[] };
 
 /** Most names of one kind in one line; the rest is counted */
 const maxNames = 2000;
+const maxReference = 1024;
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -18,6 +19,7 @@ export class ObjectCollector {
     snapshots: new Set(),
     workspaces: new Set(),
     keys: new Set(),
+    references: new Set(),
   };
   readonly #path: string;
 
@@ -30,6 +32,8 @@ export class ObjectCollector {
     this.#add("sandboxes", input["id"]);
     for (const field of ["tag", "snapshot_tag", "to"]) this.#add("snapshots", input[field]);
     this.#addName(input["name"]);
+    if (!this.#path.startsWith("/v1/hub/")) return;
+    for (const field of ["reference", "repository", "registry"]) this.#add("references", shown(input[field]));
   }
 
   result(result: unknown): void {
@@ -69,6 +73,15 @@ export class ObjectCollector {
   #add(kind: Kind, name: unknown): void {
     if (typeof name === "string") this.#found[kind].add(name);
   }
+}
+
+/** Where a snapshot is sent to or comes from, without the query of a URL, which may be a signature. */
+function shown(reference: unknown): unknown {
+  if (typeof reference !== "string") return undefined;
+  return reference
+    .replace(/[?#].*$/s, "")
+    .replace(/^([a-z]+:\/\/)[^/]*@/i, "$1")
+    .slice(0, maxReference);
 }
 
 function isFields(value: unknown): value is Fields {

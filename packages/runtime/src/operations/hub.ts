@@ -82,6 +82,7 @@ export function pull(
       tag: snapshot.tag,
       reference,
       digest,
+      trust: trust.outcome,
       movedBytes,
       durationMs,
     });
