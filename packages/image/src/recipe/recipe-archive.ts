@@ -36,10 +36,8 @@ export async function packRecipe(
   const entries = new Entries();
   try {
     const parsed = recipeSchema.parse(JSON.parse(text.toString("utf8")));
-    if (parsed.from !== undefined && isRecipePath(parsed.from))
-      return { problem: `it extends the recipe "${parsed.from}", which is not a part of it` };
-    if (parsed.base.image !== undefined && parseReference(parsed.base.image).kind !== "registry")
-      return { problem: `its base is the image "${parsed.base.image}", which is not a part of it` };
+    const problem = outsidePart(parsed);
+    if (problem !== undefined) return { problem };
     entries.add({ path: recipeFile, type: "file", mode: 0o644, content: text });
     for (const name of await namedPaths(recipe.dir, parsed))
       await addPath(
@@ -60,6 +58,15 @@ export async function packRecipe(
     if (error instanceof AppError || isErrno(error, "ENOENT")) return { problem: errorMessage(error) };
     throw error;
   }
+}
+
+/** A recipe that travels names no files of the host that it came from, and none of the one that it gets to. */
+function outsidePart({ from, base }: ParsedRecipe): string | undefined {
+  if (from !== undefined && isRecipePath(from))
+    return `it extends the recipe "${from}", which is not a part of it`;
+  if (base.image !== undefined && parseReference(base.image).kind !== "registry")
+    return `its base is the image "${base.image}", which is not a part of it`;
+  return undefined;
 }
 
 /** Entries by path, with the directories above them. */
@@ -121,7 +128,8 @@ function changedRecipe(text: string, changes: RecipeChanges): Buffer | undefined
 
 /**
  * Unpacks an archive from anybody into a new directory. Throws `invalid_recipe` for one that packRecipe() does
- * not make: paths outside, links that lead outside, entries below a link.
+ * not make: paths outside, links that lead outside, entries below a link, a recipe that uses other files of this
+ * host.
  */
 export async function unpackRecipe(bytes: Buffer, dir: string): Promise<void> {
   if (bytes.length > maxArchiveBytes + (1 << 20)) throw bad(`it is larger than ${maxArchiveBytes >> 20} MiB`);
@@ -139,7 +147,35 @@ export async function unpackRecipe(bytes: Buffer, dir: string): Promise<void> {
       if (isAbsolute(entry.target) || entry.target === "" || target === ".." || target.startsWith("../"))
         throw bad(`"${path}": it points outside of the recipe`);
     }
+    if (path === recipeFile) checkRecipeFile(entry);
     await write(entry, join(dir, path));
+  }
+  for (const path of links) await checkLink(dir, path);
+}
+
+/** What is wrong with it otherwise, readRecipe() says. */
+function checkRecipeFile(entry: TarEntry): void {
+  if (entry.type !== "file") throw bad(`"${recipeFile}": it is not a file`);
+  let json: unknown;
+  try {
+    json = JSON.parse(Buffer.from(entry.content).toString("utf8"));
+  } catch {
+    return;
+  }
+  const { data } = recipeSchema.safeParse(json);
+  const problem = data && outsidePart(data);
+  if (problem !== undefined) throw bad(problem);
+}
+
+/** ".." behind a link to a directory is not what it seems: several links together may lead outside. */
+async function checkLink(dir: string, path: string): Promise<void> {
+  try {
+    const [root, target] = [await realpath(dir), await realpath(join(dir, path))];
+    if (target !== root && !target.startsWith(`${root}/`))
+      throw bad(`"${path}": it points outside of the recipe`);
+  } catch (error) {
+    // It leads nowhere.
+    if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
   }
 }
 

@@ -89,7 +89,19 @@ test("a recipe that is too large or has too long names is not packed, with the r
 });
 
 const file = (path: string): TarEntry => ({ path, type: "file", mode: 0o644, content: Buffer.from("x") });
+const recipe = (keys: object): TarEntry => ({
+  path: "recipe.json",
+  type: "file",
+  mode: 0o644,
+  content: Buffer.from(JSON.stringify({ version: 1, ...keys })),
+});
+const link = (path: string, target: string): TarEntry => ({ path, type: "link", target });
 const hostile: Record<string, TarEntry[]> = {
+  "links that lead outside together": [link("here", "."), link("up", "here/.."), link("l", "up/..")],
+  "a recipe that is a link": [file("x"), link("recipe.json", "x")],
+  "an image of this host": [recipe({ base: { image: "oci:/var/lib/images" } })],
+  "an archive of this host": [recipe({ base: { image: "docker-archive:/root/image.tar" } })],
+  "a recipe of this host": [recipe({ from: "../../../root/recipe" })],
   "a path that leads outside": [file("../x")],
   "an absolute path": [file("/tmp/x")],
   "a path with a dot": [file("a/./x")],
