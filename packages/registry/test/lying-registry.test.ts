@@ -47,6 +47,18 @@ test("a blob without an end is cut off", async (t) => {
   );
 });
 
+test("an answer whose head has no end is given up", { timeout: 60_000 }, async (t) => {
+  let timer: NodeJS.Timeout | undefined;
+  t.after(() => clearInterval(timer));
+  const { address } = await startLiar(t, (_request, { socket }) => {
+    socket?.write("HTTP/1.1 200 OK\r\nx: ");
+    timer = setInterval(() => socket?.write("x"), 20);
+  });
+  const retries = { attempts: 1, firstMs: 1, maxMs: 1 };
+  const repository = openRepository(t, address, { silenceMs: 300, retries });
+  await rejectsWith(repository.tags(), "registry_unreachable", /no answer for 0.3 s/);
+});
+
 test("a host that does not exist is looked up once, and named", { timeout: 60_000 }, async (t) => {
   // No name server is asked for a label that is too long.
   const host = `${"a".repeat(64)}.invalid`;

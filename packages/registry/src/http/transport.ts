@@ -72,7 +72,13 @@ export class Transport implements Disposable {
       ...(isForeign && !proxy && { lookup: lookupOutside }),
     };
     const request = url.protocol === "https:" ? https.request(url, options) : http.request(url, options);
-    request.on("timeout", () => request.destroy(new Error(`no answer for ${silenceMs / 1000} s`)));
+    const late = (): void => void request.destroy(new Error(`no answer for ${silenceMs / 1000} s`));
+    request.on("timeout", late);
+    // A head that arrives byte by byte is not silence, and has no end.
+    let deadline: NodeJS.Timeout | undefined;
+    request.once("finish", () => {
+      if (!isAnswered) deadline = setTimeout(late, silenceMs);
+    });
     const answer = new Promise<http.IncomingMessage>((resolve, reject) => {
       request.once("response", resolve);
       request.on("error", reject);
@@ -85,7 +91,7 @@ export class Transport implements Disposable {
     if (body === undefined || body instanceof Uint8Array) request.end(body);
     else void pump(request, body.pieces, () => isAnswered);
     try {
-      const response = await answer;
+      const response = await answer.finally(() => clearTimeout(deadline));
       // The answer came before the end of the body, so this connection cannot carry another request.
       if (!request.writableEnded) response.once("close", () => request.destroy());
       return { url, status: response.statusCode ?? 0, headers: response.headers, body: response };
