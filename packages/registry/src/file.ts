@@ -1,5 +1,5 @@
 /** Single files behind a URL, such as archives in an object store. */
-import { AppError } from "@forkd/contract";
+import { advice, AppError, type Remedy } from "@forkd/contract";
 import { unreachable } from "./errors.ts";
 import { isLoopback } from "./http/address.ts";
 import { discard, piecesOf } from "./http/body.ts";
@@ -22,15 +22,20 @@ export function parseFileUrl(text: string, options: { plainHttp: boolean }): URL
   const isPlain = url.protocol === "http:";
   if (!isPlain && url.protocol !== "https:") throw refused(shownUrl(url), "it is not HTTP");
   if (isPlain && !isLoopback(url.hostname) && !options.plainHttp)
-    throw refused(shownUrl(url), "it has no TLS, which only this host gets unless the request allows it");
+    throw refused(
+      shownUrl(url),
+      "it has no TLS",
+      advice("Use https://, or allow plain HTTP for this request."),
+    );
   if (url.username !== "" || url.password !== "") throw refused(shownUrl(url), "it contains a password");
   url.hash = "";
   return url;
 }
 
-function refused(url: string, why: string): AppError {
+function refused(url: string, why: string, remedy?: Remedy): AppError {
   return new AppError("invalid_request", `Cannot use the URL "${url}": ${why}`, {
     details: { field: "reference" },
+    ...(remedy && { remedy }),
   });
 }
 
