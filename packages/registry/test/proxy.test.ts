@@ -120,7 +120,11 @@ test("a proxy that refuses, or cannot be used, is named", async (t) => {
   const later = tagsOf(t, name, { environment: { https_proxy: busy.url } });
   await rejectsWith(later, "registry_unreachable", /status 503/);
   const gone = tagsOf(t, name, { environment: { https_proxy: "http://127.0.0.1:1" } });
-  await rejectsWith(gone, "registry_unreachable", /ECONNREFUSED 127\.0\.0\.1:1/);
+  await rejectsWith(
+    gone,
+    "registry_unreachable",
+    /cannot use the proxy 127\.0\.0\.1:1: connect ECONNREFUSED/,
+  );
   const unusable = tagsOf(t, name, { environment: { https_proxy: "socks5://me:s3cret@p:1" } });
   await rejectsWith(unusable, "host_not_ready", /^Cannot use the proxy "p:1": only http/);
 });

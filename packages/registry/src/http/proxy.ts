@@ -50,12 +50,12 @@ function openTunnel(proxy: UpstreamProxy, authority: string): Promise<Duplex> {
       headers: { host: authority, ...authorizationFor(proxy) },
       agent: false,
     });
-    const late = new Error(
-      `the proxy ${proxy.host}:${proxy.port} did not connect within ${connectMs / 1000} s`,
-    );
+    const late = new Error(`it did not connect within ${connectMs / 1000} s`);
     const deadline = setTimeout(() => request.destroy(late), connectMs);
     request.once("close", () => clearTimeout(deadline));
-    request.once("error", reject);
+    request.once("error", (cause) =>
+      reject(new Error(`cannot use the proxy ${proxy.host}:${proxy.port}: ${cause.message}`, { cause })),
+    );
     request.once("connect", (response, socket, head) => {
       clearTimeout(deadline);
       const { statusCode: status = 0 } = response;
