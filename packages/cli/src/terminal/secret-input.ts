@@ -23,7 +23,7 @@ export async function readSecret(options: {
       ? ask(prompt, interrupts)
       : readAll(addAbortSignal(interrupts.signal, process.stdin)));
   const value = given.replace(/\r?\n$/, "");
-  if (value === "") throw usage("The value is empty. Write it to stdin, or give --from-file");
+  if (value === "") throw usage("The value is empty");
   return value;
 }
 

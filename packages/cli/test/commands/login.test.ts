@@ -77,6 +77,13 @@ test("login asks on a terminal, and shows the name but not the password", async 
   assert.doesNotMatch(text, /s3cret/);
 });
 
+test("login without a password does not name options that it does not have", async () => {
+  const { code, stderr } = await runCli(["login", "x", "-u", "u", "--password-stdin"], { stdin: "" });
+  assert.equal(code, 2);
+  assert.match(stderr, /The value is empty/);
+  assert.doesNotMatch(stderr, /--from-file/);
+});
+
 test("login without what it needs is a usage error", async () => {
   for (const args of [
     ["login"],
