@@ -10,6 +10,12 @@ export type ImageReference =
   | { kind: "registry"; name: string };
 
 const maxLength = 4096;
+const localPattern = /^(oci|oci-archive|docker-archive):(.*)$/s;
+
+/** Whether a name means a path of the host and not a registry. */
+export function isLocalImage(text: string): boolean {
+  return localPattern.test(text);
+}
 
 /**
  * `oci:PATH[:TAG]`, `docker-archive:PATH[:NAME:TAG]`, or a name in a registry, perhaps after `docker://`.
@@ -18,7 +24,7 @@ const maxLength = 4096;
 export function parseReference(text: string, directory = "/"): ImageReference {
   if (text.length > maxLength) throw wrong(text.slice(0, 100), "it is too long");
   if (text.includes("\0")) throw wrong(text.replaceAll("\0", ""), "it has a NUL byte");
-  const local = /^(oci|oci-archive|docker-archive):(.*)$/s.exec(text);
+  const local = localPattern.exec(text);
   if (local) return localReference(text, { scheme: local[1] ?? "", rest: local[2] ?? "", directory });
   const name = text.replace(/^docker:\/\//, "");
   if (/^[./~]/.test(name))

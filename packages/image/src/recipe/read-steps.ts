@@ -4,7 +4,7 @@ import { sha256File } from "../files/digest.ts";
 import { parseDockerfile } from "./dockerfile.ts";
 import { Invalid } from "./invalid.ts";
 import { describeIssues, wordIssue } from "./recipe-issues.ts";
-import { addEntry, fileInRecipe, readText, type RecipeFile } from "./recipe-files.ts";
+import { addEntry, fileInRecipe, readText, type FileEntry, type RecipeFile } from "./recipe-files.ts";
 import { maxSteps, type ParsedRecipe } from "./recipe-schema.ts";
 import { isLocal, stepSchema, type LocalPackage, type RecipeStep, type WrittenStep } from "./step-schema.ts";
 
@@ -16,9 +16,13 @@ export function hasSteps({ from, apt, pip, npm, steps, dockerfile }: ParsedRecip
 }
 
 /** apt, pip, npm, files, then `steps` or those of the Dockerfile. */
-export async function readSteps(root: string, parsed: ParsedRecipe): Promise<RecipeStep[]> {
+export async function readSteps(
+  root: string,
+  parsed: ParsedRecipe,
+  files: readonly FileEntry[],
+): Promise<RecipeStep[]> {
   if (!hasSteps(parsed)) return [];
-  const { apt, pip, npm, files } = parsed;
+  const { apt, pip, npm } = parsed;
   if (parsed.steps && parsed.dockerfile !== undefined)
     throw new Invalid("dockerfile: the recipe has steps, too; give one of them");
   const steps: RecipeStep[] = [];
@@ -27,8 +31,7 @@ export async function readSteps(root: string, parsed: ParsedRecipe): Promise<Rec
   if (npm) steps.push(await readStep(root, "", { npm }));
   if (files.length > 0) {
     const read: RecipeFile[] = [];
-    for (const [index, entry] of files.entries())
-      await addEntry(read, { root, field: `files[${index}]`, entry });
+    for (const entry of files) await addEntry(read, entry);
     const below = read.map((file) => ({ ...file, to: file.to.slice(1) }));
     steps.push({ kind: "copy", from: `${files.length} files`, to: "/", files: below });
   }

@@ -7,12 +7,13 @@ import { dirname, isAbsolute, join, posix } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError, errorMessage } from "@forkd/contract";
 import { BadTar, decodeTar, encodeTar, type TarEntry } from "../files/tar.ts";
-import { parseReference } from "../oci/reference.ts";
+import { isLocalImage } from "../oci/reference.ts";
+import { fileEntries } from "./files-of.ts";
 import { stepPaths } from "./read-steps.ts";
+import { recipeFile } from "./recipe-json.ts";
 import { readRecipe, type Recipe } from "./recipe.ts";
 import { isRecipePath, recipeSchema, type ParsedRecipe } from "./recipe-schema.ts";
 
-const recipeFile = "recipe.json";
 const maxEntries = 20_000;
 const maxArchiveBytes = 64 << 20;
 
@@ -32,25 +33,21 @@ export async function packRecipe(
   { changes, scratch }: { changes: RecipeChanges; scratch: string },
 ): Promise<{ bytes: Buffer } | { problem: string }> {
   if (recipe.parent) return { problem: "it extends a recipe beside it" };
-  const text = await readFile(join(recipe.dir, recipeFile));
   const entries = new Entries();
   try {
-    const parsed = recipeSchema.parse(JSON.parse(text.toString("utf8")));
-    const problem = outsidePart(parsed);
+    const { text, named } = await selfContained(recipe.dir);
+    const problem = outsideOf(JSON.parse(text));
     if (problem !== undefined) return { problem };
-    entries.add({ path: recipeFile, type: "file", mode: 0o644, content: text });
-    for (const name of await namedPaths(recipe.dir, parsed))
-      await addPath(
-        entries,
-        await realpath(join(recipe.dir, name)),
-        posix.normalize(name).replace(/\/$/, ""),
-      );
+    const json = (content: string) =>
+      ({ path: recipeFile, type: "file", mode: 0o644, content: Buffer.from(content) }) as const;
+    entries.add(json(text));
+    for (const { source, path } of named)
+      await addPath(entries, await realpath(source), posix.normalize(path).replace(/\/$/, ""));
     await unpackRecipe(encodeTar(entries.all), scratch);
     if ((await readRecipe(scratch)).digest !== recipe.digest)
       return { problem: "it changed during the build" };
-    const changed = changedRecipe(text.toString("utf8"), changes);
-    if (changed !== undefined)
-      entries.replace({ path: recipeFile, type: "file", mode: 0o644, content: changed });
+    const changed = changedRecipe(text, changes);
+    if (changed !== undefined) entries.replace(json(changed));
     return { bytes: encodeTar(entries.all) };
   } catch (error) {
     if (error instanceof RangeError) return { problem: error.message };
@@ -58,15 +55,6 @@ export async function packRecipe(
     if (error instanceof AppError || isErrno(error, "ENOENT")) return { problem: errorMessage(error) };
     throw error;
   }
-}
-
-/** A recipe that travels names no files of the host that it came from, and none of the one that it gets to. */
-function outsidePart({ from, base }: ParsedRecipe): string | undefined {
-  if (from !== undefined && isRecipePath(from))
-    return `it extends the recipe "${from}", which is not a part of it`;
-  if (base.image !== undefined && parseReference(base.image).kind !== "registry")
-    return `its base is the image "${base.image}", which is not a part of it`;
-  return undefined;
 }
 
 /** Entries by path, with the directories above them. */
@@ -93,11 +81,51 @@ class Entries {
   }
 }
 
-/** The paths in the recipe's directory that recipe.json names. */
-async function namedPaths(root: string, parsed: ParsedRecipe): Promise<string[]> {
-  const { files, languages } = parsed;
-  const warmups = Object.values(languages).flatMap((kernel) => kernel?.warmup_file ?? []);
-  return [...files.map(({ from }) => from), ...warmups, ...(await stepPaths(root, parsed))];
+/** A file or directory that recipe.json names. */
+type NamedPath = {
+  /** on the host */
+  source: string;
+  /** in the archive */
+  path: string;
+};
+
+/** recipe.json with the files of other recipes as its own, and everything that it names. */
+async function selfContained(root: string): Promise<{ text: string; named: NamedPath[] }> {
+  const text = await readFile(join(root, recipeFile), "utf8");
+  const parsed = recipeSchema.parse(JSON.parse(text));
+  const warmups = Object.values(parsed.languages).flatMap((kernel) => kernel?.warmup_file ?? []);
+  const own = [...warmups, ...(await stepPaths(root, parsed))];
+  const entries = await fileEntries(root, parsed);
+  const others = [...new Set(entries.map((entry) => entry.root))].filter((each) => each !== root);
+  const files = entries.map(({ root: each, entry }) => ({
+    ...entry,
+    from: each === root ? entry.from : posix.join("files_of", `${others.indexOf(each)}`, entry.from),
+  }));
+  const named = [
+    ...own.map((path) => ({ source: join(root, path), path })),
+    ...entries.map((each, index) => ({
+      source: join(each.root, each.entry.from),
+      path: files[index]?.from ?? "",
+    })),
+  ];
+  if (others.length === 0) return { text, named };
+  const { files_of: _, ...rest } = JSON.parse(text) as Record<string, unknown>;
+  return { text: `${JSON.stringify({ ...rest, files }, undefined, 2)}\n`, named };
+}
+
+/** What a recipe uses of the host beside its own directory, which an archive neither has nor may name. */
+function outsideOf(json: unknown): string | undefined {
+  const parsed = recipeSchema.safeParse(json);
+  // readRecipe() says what is wrong with it.
+  if (!parsed.success) return undefined;
+  const { from, files_of, base } = parsed.data;
+  if (from !== undefined && isRecipePath(from))
+    return `it extends the recipe "${from}", which is not a part of it`;
+  if (files_of[0] !== undefined)
+    return `it has the files of the recipe "${files_of[0]}", which is not a part of it`;
+  if (base.image !== undefined && isLocalImage(base.image))
+    return `its base is the image "${base.image}", which is not a part of it`;
+  return undefined;
 }
 
 async function addPath(entries: Entries, source: string, path: string): Promise<void> {
@@ -116,20 +144,19 @@ async function addPath(entries: Entries, source: string, path: string): Promise<
 }
 
 /** undefined if nothing differs */
-function changedRecipe(text: string, changes: RecipeChanges): Buffer | undefined {
+function changedRecipe(text: string, changes: RecipeChanges): string | undefined {
   const given = Object.entries(changes).filter(([, value]) => value !== undefined);
   if (given.length === 0) return undefined;
   const json: unknown = JSON.parse(text);
   const recipe = { ...(json as Record<string, unknown>), ...Object.fromEntries(given) };
   if (!recipeSchema.safeParse(recipe).success)
     throw new RangeError("what the build was asked for does not fit into a recipe");
-  return Buffer.from(`${JSON.stringify(recipe, undefined, 2)}\n`);
+  return `${JSON.stringify(recipe, undefined, 2)}\n`;
 }
 
 /**
  * Unpacks an archive from anybody into a new directory. Throws `invalid_recipe` for one that packRecipe() does
- * not make: paths outside, links that lead outside, entries below a link, a recipe that uses other files of this
- * host.
+ * not make: paths outside, links that lead outside, entries below a link, a recipe that uses others of this host.
  */
 export async function unpackRecipe(bytes: Buffer, dir: string): Promise<void> {
   if (bytes.length > maxArchiveBytes + (1 << 20)) throw bad(`it is larger than ${maxArchiveBytes >> 20} MiB`);
@@ -141,30 +168,16 @@ export async function unpackRecipe(bytes: Buffer, dir: string): Promise<void> {
     const problem = pathProblem(path) ?? (seen.has(path) ? "it is there twice" : belowLink(path, links));
     if (problem !== undefined) throw bad(`"${path}": ${problem}`);
     seen.add(path);
+    if (path === recipeFile) refuseOutside(entry);
     if (entry.type === "link") {
       links.add(path);
       const target = posix.join(posix.dirname(path), entry.target);
       if (isAbsolute(entry.target) || entry.target === "" || target === ".." || target.startsWith("../"))
         throw bad(`"${path}": it points outside of the recipe`);
     }
-    if (path === recipeFile) checkRecipeFile(entry);
     await write(entry, join(dir, path));
   }
   for (const path of links) await checkLink(dir, path);
-}
-
-/** What is wrong with it otherwise, readRecipe() says. */
-function checkRecipeFile(entry: TarEntry): void {
-  if (entry.type !== "file") throw bad(`"${recipeFile}": it is not a file`);
-  let json: unknown;
-  try {
-    json = JSON.parse(Buffer.from(entry.content).toString("utf8"));
-  } catch {
-    return;
-  }
-  const { data } = recipeSchema.safeParse(json);
-  const problem = data && outsidePart(data);
-  if (problem !== undefined) throw bad(problem);
 }
 
 /** ".." behind a link to a directory is not what it seems: several links together may lead outside. */
@@ -177,6 +190,18 @@ async function checkLink(dir: string, path: string): Promise<void> {
     // It leads nowhere.
     if (!isErrno(error, "ENOENT", "ENOTDIR", "ELOOP")) throw error;
   }
+}
+
+function refuseOutside(entry: TarEntry): void {
+  if (entry.type !== "file") throw bad(`"${recipeFile}": it is not a file`);
+  let json: unknown;
+  try {
+    json = JSON.parse(Buffer.from(entry.content).toString("utf8"));
+  } catch {
+    return; // readRecipe() says where it is not JSON
+  }
+  const problem = outsideOf(json);
+  if (problem !== undefined) throw bad(problem);
 }
 
 async function write(entry: TarEntry, path: string): Promise<void> {

@@ -19,7 +19,9 @@ export type RecipeFile = {
 
 const maxFiles = 20_000;
 
-type Entry = {
+/** An entry of `files`, or of a step that copies. */
+export type FileEntry = {
+  /** directory of the recipe */
   root: string;
   /** for messages, e.g. `files[2]` */
   field: string;
@@ -27,7 +29,7 @@ type Entry = {
 };
 
 /** Adds an entry of a recipe to `files`, directories before their content. */
-export async function addEntry(files: RecipeFile[], { root, field, entry }: Entry): Promise<void> {
+export async function addEntry(files: RecipeFile[], { root, field, entry }: FileEntry): Promise<void> {
   const source = await pathInRecipe(root, `${field}.from`, entry.from);
   const info = await lstat(source);
   if (info.isDirectory() && entry.mode !== undefined) {

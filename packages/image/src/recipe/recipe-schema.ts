@@ -59,6 +59,7 @@ function isEachOnce(names: readonly string[]): boolean {
 
 /** A manifest has at most 64 disk layers, one of which the parent writes. */
 export const maxSteps = 60;
+const maxFilesOf = 8;
 
 const fromSchema = line
   .max(4096)
@@ -109,6 +110,18 @@ export const recipeSchema = z
     files: z
       .array(z.strictObject({ from: recipePath, to: guestPath, mode: fileMode.optional() }))
       .max(1000)
+      .default([]),
+    /** recipes whose `files` this one has, too */
+    files_of: z
+      .array(
+        line
+          .max(4096)
+          .refine(
+            isRecipePath,
+            'must be the path of a recipe that begins with "./" or "../", e.g. "../other"',
+          ),
+      )
+      .max(maxFilesOf)
       .default([]),
     steps: z.array(stepSchema).max(maxSteps).optional(),
     dockerfile: recipePath.optional(),

@@ -1,18 +1,18 @@
-/** Reads a recipe: recipe.json and the files it names, which must all be inside its directory. */
-import { readFile, realpath, stat } from "node:fs/promises";
+/** Reads a recipe: recipe.json and the files it names, inside its directory or those of `files_of`. */
+import { realpath } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { isErrno } from "@forkd/base";
 import { AppError, errorMessage, toAppError } from "@forkd/contract";
 import { parseReference } from "../oci/reference.ts";
+import { fileEntries } from "./files-of.ts";
 import { Invalid } from "./invalid.ts";
 import { hasSteps, readSteps } from "./read-steps.ts";
 import { addEntry, readText, type RecipeFile } from "./recipe-files.ts";
-import { describeIssues, describeJsonFault, wordIssue } from "./recipe-issues.ts";
+import { notFound, readRecipeJson, recipeFile } from "./recipe-json.ts";
 import {
   isRecipePath,
   maxWarmupBytes,
   recipeDigest,
-  recipeSchema,
   rootfsDigest,
   type ParsedRecipe,
   type RecipeSpec,
@@ -35,8 +35,6 @@ export type Recipe = {
   digest: string;
 };
 
-const recipeFile = "recipe.json";
-const maxRecipeBytes = 4 << 20;
 /** recipes that extend each other */
 const maxParents = 8;
 const defaults = { memoryMib: 512, vcpus: 1 };
@@ -64,12 +62,11 @@ async function readExtended(path: string, children: readonly string[]): Promise<
 
 /** `seen` ends with this recipe. */
 async function readFrom(root: string, seen: readonly string[]): Promise<Recipe> {
-  const parsed = parseRecipe(await readRecipeJson(root));
+  const parsed = await readRecipeJson(root);
   checkBaseImage(root, parsed);
+  const entries = await fileEntries(root, parsed);
   const files: RecipeFile[] = [];
-  for (const [index, entry] of (hasSteps(parsed) ? [] : parsed.files).entries()) {
-    await addEntry(files, { root, field: `files[${index}]`, entry });
-  }
+  if (!hasSteps(parsed)) for (const entry of entries) await addEntry(files, entry);
   const { apt: _, pip: __, npm: ___, steps: ____, dockerfile: _____, ...rest } = parsed;
   const isExtension = parsed.from !== undefined;
   const spec: RecipeSpec = {
@@ -78,7 +75,7 @@ async function readFrom(root: string, seen: readonly string[]): Promise<Recipe> 
     vcpus: parsed.vcpus ?? (isExtension ? undefined : defaults.vcpus),
     languages: await readWarmups(root, parsed),
   };
-  const steps = await readSteps(root, parsed);
+  const steps = await readSteps(root, parsed, entries);
   // Where they are known to be wrong before the base is there.
   resolveSteps(steps, { env: spec.env });
   const parent = await readParent(root, spec.from, seen);
@@ -102,29 +99,6 @@ async function readParent(
   return await readExtended(path, seen);
 }
 
-/** Parses the text of a recipe.json. */
-function parseRecipe(text: string): ParsedRecipe {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new Invalid(`it is not JSON: ${describeJsonFault(text)}`, { cause: error });
-  }
-  const parsed = recipeSchema.safeParse(json, { error: wordIssue });
-  if (!parsed.success) throw new Invalid(describeIssues(parsed.error), { cause: parsed.error });
-  if (parsed.data.from !== undefined) refuseOwnBase(json);
-  return parsed.data;
-}
-
-/** Schema defaults hide whether the keys are there. */
-function refuseOwnBase(json: unknown): void {
-  const given = ["base", "disk_mib"].filter(
-    (key) => typeof json === "object" && json !== null && key in json,
-  );
-  if (given.length > 0)
-    throw new Invalid(`${given.join(", ")}: cannot be given with from: the disk is that of the other recipe`);
-}
-
 /** Throws for a reference that cannot name an image. */
 function checkBaseImage(root: string, { base }: ParsedRecipe): void {
   if (base.image === undefined) return;
@@ -133,19 +107,6 @@ function checkBaseImage(root: string, { base }: ParsedRecipe): void {
   } catch (error) {
     const { remedy } = toAppError(error);
     throw new Invalid(`base.image: ${errorMessage(error)}`, { remedy, cause: error });
-  }
-}
-
-async function readRecipeJson(root: string): Promise<string> {
-  const path = join(root, recipeFile);
-  try {
-    const info = await stat(path);
-    if (!info.isFile()) throw new Invalid("it is not a file");
-    if (info.size > maxRecipeBytes) throw new Invalid(`it is larger than ${maxRecipeBytes} bytes`);
-    return await readFile(path, "utf8");
-  } catch (error) {
-    if (isErrno(error, "ENOENT", "ENOTDIR")) throw notFound(root, error);
-    throw error;
   }
 }
 
@@ -164,10 +125,4 @@ async function readWarmups(root: string, { languages }: ParsedRecipe): Promise<R
     };
   }
   return read;
-}
-
-function notFound(dir: string, cause: unknown): AppError {
-  return new AppError("recipe_not_found", `Cannot find a recipe in "${dir}": there is no recipe.json`, {
-    cause,
-  });
 }

@@ -88,20 +88,17 @@ test("a recipe that is too large or has too long names is not packed, with the r
   assert.match("problem" in long ? long.problem : "", /is too long for an archive/);
 });
 
-const file = (path: string): TarEntry => ({ path, type: "file", mode: 0o644, content: Buffer.from("x") });
-const recipe = (keys: object): TarEntry => ({
-  path: "recipe.json",
+const file = (path: string, content = "x"): TarEntry => ({
+  path,
   type: "file",
   mode: 0o644,
-  content: Buffer.from(JSON.stringify({ version: 1, ...keys })),
+  content: Buffer.from(content),
 });
+const recipeOf = (keys: object): TarEntry => file("recipe.json", JSON.stringify({ version: 1, ...keys }));
 const link = (path: string, target: string): TarEntry => ({ path, type: "link", target });
 const hostile: Record<string, TarEntry[]> = {
   "links that lead outside together": [link("here", "."), link("up", "here/.."), link("l", "up/..")],
-  "a recipe that is a link": [file("x"), link("recipe.json", "x")],
-  "an image of this host": [recipe({ base: { image: "oci:/var/lib/images" } })],
-  "an archive of this host": [recipe({ base: { image: "docker-archive:/root/image.tar" } })],
-  "a recipe of this host": [recipe({ from: "../../../root/recipe" })],
+  "an archive of this host": [recipeOf({ base: { image: "docker-archive:/srv/image.tar" } })],
   "a path that leads outside": [file("../x")],
   "an absolute path": [file("/tmp/x")],
   "a path with a dot": [file("a/./x")],
@@ -110,6 +107,13 @@ const hostile: Record<string, TarEntry[]> = {
   "an absolute link": [{ path: "l", type: "link", target: "/etc" }],
   "a file below a link": [{ path: "a", type: "link", target: "b" }, file("a/x")],
   "a path that is there twice": [file("x"), file("x")],
+  "a recipe that extends one of this host": [recipeOf({ from: "../../private" })],
+  "a recipe with files of one of this host": [recipeOf({ files_of: ["../../private"] })],
+  "a recipe over an image of this host": [recipeOf({ base: { image: "oci:/srv/private" } })],
+  "a recipe.json that is a link": [
+    { path: "recipe.json", type: "link", target: "x" },
+    { ...recipeOf({ from: "../../private" }), path: "x" },
+  ],
 };
 for (const [name, entries] of Object.entries(hostile)) {
   test(`unpackRecipe() refuses ${name}`, async (t) => {
@@ -148,4 +152,20 @@ test("a packed recipe has the files of its steps, and one that extends a recipe 
   await writeFile(join(child, "recipe.json"), JSON.stringify({ version: 1, from: "../recipe" }));
   const packed = await packRecipe(await readRecipe(child), { changes: {}, scratch: scratch() });
   assert.deepEqual(packed, { problem: "it extends a recipe beside it" });
+});
+
+test("a packed recipe has the files of other recipes as its own", async (t) => {
+  const { dir, scratch } = await makeRecipe(t);
+  const user = join(dir, "../user");
+  await mkdir(user);
+  await writeFile(join(user, "own"), "own\n");
+  const recipe = { version: 1, files_of: ["../recipe"], files: [{ from: "own", to: "/etc/own" }] };
+  await writeFile(join(user, "recipe.json"), JSON.stringify(recipe));
+  const target = scratch();
+  await unpackRecipe(await pack(user, scratch()), target);
+  const unpacked = await readRecipe(target);
+  assert.equal(unpacked.digest, (await readRecipe(user)).digest);
+  assert.deepEqual(unpacked.spec.files_of, []);
+  assert.deepEqual((await readdir(target)).sort(), ["files_of", "own", "recipe.json"]);
+  assert.equal(await readFile(join(target, "files_of/0/app/main.py"), "utf8"), "print(1)\n");
 });

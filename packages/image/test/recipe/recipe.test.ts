@@ -201,6 +201,7 @@ test("readRecipe() applies the defaults of the spec", async (t) => {
     description: "",
     base: { suite: "bookworm", packages: [] },
     files: [],
+    files_of: [],
     run: [],
     languages: { python: { warmup: "" } },
     services: [],
