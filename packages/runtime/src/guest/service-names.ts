@@ -8,11 +8,12 @@ const labelPrefix = "service:";
 /** what fits into a label of 64 bytes with its prefix and a number */
 const maxBytes = 48;
 
-/** A name for each service: its own, or that of its program, with a number where it is taken. */
+/** A name for each service: its own, or that of its program, with a number where it is taken, also by `others`. */
 export function serviceNames(
   services: readonly { name?: string | undefined; argv: readonly string[] }[],
+  others: readonly string[] = [],
 ): string[] {
-  const taken = new Set(services.flatMap(({ name }) => name ?? []));
+  const taken = new Set([...others, ...services.flatMap(({ name }) => name ?? [])]);
   return services.map(({ name, argv }) => name ?? free(programName(argv[0] ?? ""), taken));
 }
 

@@ -23,10 +23,10 @@ import { findCredentials, Registries } from "@forkd/registry";
 import type { Draft, StoredSnapshot } from "@forkd/store";
 import { agentPath, imagesDir } from "../config.ts";
 import type { CommandDefaults } from "../guest/command-defaults.ts";
-import { serviceNames } from "../guest/service-names.ts";
 import { noNetwork } from "../network/sandbox-network.ts";
 import type { Runtime } from "../runtime.ts";
 import type { BakePlan } from "./bake.ts";
+import { planServices, type AskedProgram } from "./services.ts";
 import type { ExtendPlan } from "./steps/extend.ts";
 import type { Progress } from "./warm-parent.ts";
 
@@ -77,7 +77,7 @@ export async function planBuild(
     run: request.run ?? recipe?.spec.run ?? [],
     ...(image && { image: imageFacts(image) }),
     defaults: defaultsOf(state),
-    services: servicesOf(recipe?.spec.services ?? startedService(request), image),
+    services: planServices(withPrograms(recipe?.spec.services ?? startedService(request), image)),
     languages: languagesOf(request.languages ?? recipe?.spec.languages ?? {}),
     network: recipe?.spec.network,
     recipe: recipe && { name: basename(recipe.dir), digest: recipe.digest },
@@ -159,8 +159,10 @@ export function planExtension(
     user: state.user,
     run: request.run ?? spec.run,
     defaults: defaultsOf(state),
-    services: servicesOf(spec.services, undefined),
+    // An image whose entrypoint could be meant is not there.
+    services: withPrograms(spec.services, undefined),
     languages: languagesOf(request.languages ?? spec.languages),
+    recipeDir: recipe.dir,
     recipe: { name: basename(recipe.dir), digest: recipe.digest },
     require: spec.require,
     network: spec.network,
@@ -190,10 +192,9 @@ function startedService({ start }: CreateSnapshotRequest): AskedService[] {
   return [{ entrypoint: true, ...(start.ready_port !== undefined && { ready: { port: start.ready_port } }) }];
 }
 
-function servicesOf(given: readonly AskedService[], image: BaseImage | undefined): BakePlan["services"] {
-  const asked = given.map(({ argv, ...rest }) => ({ ...rest, argv: argv ?? entrypointOf(image) }));
-  const names = serviceNames(asked);
-  return asked.map(({ argv, ready }, index) => ({ name: names[index] ?? "", argv, port: ready?.port }));
+/** Services that start the image have its program. */
+function withPrograms(given: readonly AskedService[], image: BaseImage | undefined): AskedProgram[] {
+  return given.map(({ argv, ...rest }) => ({ ...rest, argv: argv ?? entrypointOf(image) }));
 }
 
 /** Throws `invalid_image` if the image names no program. */

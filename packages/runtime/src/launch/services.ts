@@ -5,7 +5,7 @@
 import type { AppError } from "@forkd/contract";
 import { createDeferred } from "@forkd/base";
 import { readFile, signalName, type AgentClient, type AgentExit, type AgentProcess } from "@forkd/machine";
-import { serviceLabel } from "../guest/service-names.ts";
+import { serviceLabel, serviceNames } from "../guest/service-names.ts";
 import { startFailure, stepFailure } from "./step-output.ts";
 
 export type ServiceSpec = {
@@ -13,6 +13,19 @@ export type ServiceSpec = {
   readonly argv: readonly string[];
   readonly port?: number | undefined;
 };
+
+/** A service of a recipe. */
+export type AskedProgram = {
+  readonly name?: string | undefined;
+  readonly argv: readonly string[];
+  readonly ready?: { readonly port: number } | undefined;
+};
+
+/** Services with their names, none of which is one of `others`. */
+export function planServices(asked: readonly AskedProgram[], others: readonly string[] = []): ServiceSpec[] {
+  const names = serviceNames(asked, others);
+  return asked.map(({ argv, ready }, index) => ({ name: names[index] ?? "", argv, port: ready?.port }));
+}
 
 const readyTimeoutMs = 120_000;
 const pollMs = 100;

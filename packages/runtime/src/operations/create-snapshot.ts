@@ -11,6 +11,7 @@ import { prepareChild, startChild } from "../launch/child.ts";
 import { checkNetwork, planBuild, planExtension } from "../launch/plan-build.ts";
 import { extend } from "../launch/steps/extend.ts";
 import { findParent } from "../launch/steps/find-parent.ts";
+import { refuseNamesOfUnbuilt } from "../launch/steps/inherited-services.ts";
 import { runSteps } from "../launch/steps/run-steps.ts";
 import type { Progress } from "../launch/warm-parent.ts";
 import { noNetwork } from "../network/sandbox-network.ts";
@@ -95,6 +96,7 @@ async function buildFromParent(
   const { signal, onProgress, lease } = work;
   const { place, name } = await findParent(runtime, recipe, request.tag);
   if (place.kind === "recipe") {
+    await refuseNamesOfUnbuilt(runtime, recipe, { name, dir: place.dir });
     // Its steps have other names than those of this build.
     const prefixed: Progress = (step, message) => onProgress(`${name} ${step}`, message);
     const parent = { tag: name, recipe: place.dir, force: false };

@@ -42,6 +42,7 @@ test("serviceNames() gives each service its own name, by its program where the r
     "run-me",
     "service",
   ]);
+  assert.deepEqual(serviceNames([{ argv: ["redis"] }, { argv: ["web"] }], ["web"]), ["redis", "web-2"]);
 });
 
 test("servicesAmong() knows services by their labels, also by those of earlier versions", () => {

@@ -11,17 +11,25 @@ import { ensureLayer, type ImageLease, type LayerStep } from "@forkd/image";
 import { readSnapshot, type Draft, type ManifestFacts, type StoredSnapshot } from "@forkd/store";
 import { captureBuild } from "../../capture/capture-build.ts";
 import { imagesDir } from "../../config.ts";
+import { withReplyDeadline } from "../../guest/deadline.ts";
+import { servicesAmong } from "../../guest/service-names.ts";
 import { noNetwork } from "../../network/sandbox-network.ts";
 import type { Runtime } from "../../runtime.ts";
 import type { Sandbox } from "../../sandbox/sandbox.ts";
 import { orDeath } from "../boot-parent.ts";
 import { prepareChild, startChild } from "../child.ts";
+import { planServices, type AskedProgram, type ServiceSpec } from "../services.ts";
 import { warm, type Progress, type WarmPlan } from "../warm-parent.ts";
+import { refuseTakenNames } from "./inherited-services.ts";
 import { runStep } from "./run-step.ts";
 import { asFailedStep, stepReport } from "./run-steps.ts";
 
-export type ExtendPlan = WarmPlan & {
+export type ExtendPlan = Omit<WarmPlan, "services"> & {
   parent: StoredSnapshot;
+  /** They get their names beside those of the parent. */
+  services: readonly AskedProgram[];
+  /** for messages */
+  recipeDir: string;
   steps: readonly LayerStep[];
   recipe: { name: string; digest: string };
   /** hazards whose check the snapshot requires, beside those of the parent */
@@ -46,11 +54,12 @@ export async function extend(
 ): Promise<StoredSnapshot> {
   const { signal, onProgress } = context;
   await using shop = new Workshop(runtime, plan, signal);
+  const services = await shop.planServices();
   let below = plan.parent.id;
   for (const step of plan.steps) below = await makeState(runtime, shop, { step, below }, context);
   onProgress("fork", `forking a child of "${plan.parent.tag}"`);
   const { machine, agent, kernels } = (await shop.child()).current;
-  await warm({ config: runtime.config, machine, agent, kernels, plan, onProgress });
+  await warm({ config: runtime.config, machine, agent, kernels, plan: { ...plan, services }, onProgress });
   return await shop.capture(draft, (facts) => describe(plan, facts));
 }
 
@@ -149,6 +158,17 @@ class Workshop implements AsyncDisposable {
       askedAt: performance.now(),
     });
     return this.#child;
+  }
+
+  /** The services of the plan. Throws `invalid_recipe` if the parent has one with the same name. */
+  async planServices(): Promise<ServiceSpec[]> {
+    const { services, recipeDir, parent } = this.#plan;
+    if (services.length === 0) return [];
+    const { agent } = await this.child();
+    const processes = await withReplyDeadline(agent, "its services cannot be listed", agent.list());
+    const taken = servicesAmong(processes).map(({ name }) => name);
+    refuseTakenNames({ dir: recipeDir, services }, parent.tag, taken);
+    return planServices(services, taken);
   }
 
   /** Continues from a state of the cache. */
