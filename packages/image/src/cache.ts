@@ -27,6 +27,8 @@ type CacheEntry<T> = {
   lease?: ImageLease | undefined;
   /** builds the entry although it exists, and replaces its files */
   isFresh?: boolean | undefined;
+  /** Whether the files of an existing entry are whole; one that is not is built again. */
+  isWhole?: ((directory: string) => Promise<boolean>) | undefined;
   /** Links the files of the entry before another build can replace them. */
   pin?: ((directory: string) => Promise<void>) | undefined;
 };
@@ -40,24 +42,36 @@ export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { direct
   const directory = join(entry.parent, entry.digest);
   return await inTurn(directory, entry.signal, async () => {
     entry.lease?.hold(directory);
-    const present = entry.isFresh ? undefined : await readEntry(directory, entry.info);
-    if (present === undefined) {
-      await mkdir(entry.parent, { recursive: true, mode: 0o700 });
-      await removeAbandoned(entry.parent);
-    }
-    const info = present ?? (await buildEntry(entry, directory));
+    const found = entry.isFresh ? "replace" : await readEntry(entry, directory);
+    const info = typeof found === "object" ? found.info : await buildEntry(entry, { directory, found });
     await entry.pin?.(directory);
     return { ...info, directory };
   });
 }
 
-/** The info of an existing entry. */
-async function readEntry<T>(directory: string, schema: z.ZodType<T>): Promise<T | undefined> {
-  const info = await readJson(join(directory, "info.json"));
-  return info === undefined ? undefined : schema.parse(info);
+/** An existing entry, that there is none, or that what is there must be replaced. */
+type Found<T> = { info: T } | "missing" | "replace";
+
+async function readEntry<T>({ info, isWhole }: CacheEntry<T>, directory: string): Promise<Found<T>> {
+  let json: unknown;
+  try {
+    json = await readJson(join(directory, "info.json"));
+  } catch (error) {
+    if (error instanceof SyntaxError) return "replace";
+    throw error;
+  }
+  if (json === undefined) return "missing";
+  const parsed = info.safeParse(json);
+  if (!parsed.success || (isWhole && !(await isWhole(directory)))) return "replace";
+  return { info: parsed.data };
 }
 
-async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T> {
+async function buildEntry<T>(
+  entry: CacheEntry<T>,
+  { directory, found }: { directory: string; found: Found<T> },
+): Promise<T> {
+  await mkdir(entry.parent, { recursive: true, mode: 0o700 });
+  await removeAbandoned(entry.parent);
   await using scope = new Scope();
   const temporary = temporaryIn(entry.parent);
   scope.defer(() => removeAsRoot(temporary));
@@ -73,9 +87,9 @@ async function buildEntry<T>(entry: CacheEntry<T>, directory: string): Promise<T
     await rename(temporary, directory);
   } catch (error) {
     if (!isErrno(error, "ENOTEMPTY", "EEXIST")) throw error;
-    if (entry.isFresh) return await replaceFiles(temporary, directory, info);
-    const winner = await readEntry(directory, entry.info);
-    if (winner !== undefined) return winner;
+    if (found === "replace") return await replaceFiles(temporary, directory, info);
+    const winner = await readEntry(entry, directory);
+    if (typeof winner === "object") return winner.info;
     throw new AppError("internal", `Cannot store "${directory}": it exists without info.json`, {
       remedy: advice("Remove the directory and try again."),
     });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, readdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { digestOf, parseReference, Registries } from "@forkd/registry";
@@ -120,3 +120,50 @@ test("openImage() reports a layer that the registry has lost, and keeps no part 
   assert.equal(left.length, 2);
   assert.ok(left.every((name) => !name.startsWith(".")));
 });
+
+/** Changes one byte in the middle of a file. */
+async function damage(path: string): Promise<void> {
+  const bytes = await readFile(path);
+  const middle = bytes.length >> 1;
+  bytes[middle] = (bytes[middle] ?? 0) ^ 1;
+  await writeFile(path, bytes);
+}
+
+const damages: Record<string, (blob: string) => Promise<void>> = {
+  "with a changed byte": damage,
+  "that is cut off": (blob) => truncate(blob, 10),
+  "that is missing": (blob) => rm(blob),
+  "without its facts": (blob) => writeFile(join(blob, "../info.json"), "{"),
+};
+for (const [what, change] of Object.entries(damages)) {
+  test(`openImage() fetches a kept blob ${what} again`, async (t) => {
+    const registry = await startRegistry(t);
+    using registries = new Registries({ retries: { attempts: 1, firstMs: 1, maxMs: 1 } });
+    const imageDir = await temporaryDirectory(t);
+    const name = `${registry.address}/app`;
+    const digest = await push(registries, `${name}:1`, { layers: [shared] }, await temporaryDirectory(t));
+    const image = `${name}@${digest}`;
+    let opens = 0;
+    const open = async () => {
+      await using opened = await openImage({ imageDir, image }, { registries });
+      const work = join(imageDir, `work-${++opens}`);
+      await mkdir(work);
+      const { tree } = await opened.unpack(work);
+      assert.equal(opened.base.digest, digest);
+      return (await readFile(join(tree, "shared"), "utf8")).length;
+    };
+    await open();
+    const blobs = (await readdir(join(imageDir, "blobs"))).map((each) => join(imageDir, "blobs", each));
+    assert.equal(blobs.length, 3, "manifest, config and a layer");
+    for (const blob of blobs) {
+      await change(join(blob, "blob"));
+      assert.equal(await open(), 100_000, blob);
+      assert.deepEqual((await readdir(blob)).sort(), ["blob", "info.json"]);
+    }
+    // All of them are whole again.
+    await registry.kill();
+    assert.equal(await open(), 100_000);
+    for (const blob of blobs) await change(join(blob, "blob"));
+    await rejectsWith(open(), "registry_unreachable");
+  });
+}

@@ -9,6 +9,7 @@ import { parseReference, type Registries, type Repository } from "@forkd/registr
 import { z } from "zod";
 import { ensureEntry, requireSpace } from "../../cache.ts";
 import { throttleLines, type BuildContext } from "../../context.ts";
+import { sha256, sha256File } from "../../files/digest.ts";
 import type { FilePart } from "../file-part.ts";
 import { DocumentFault, maxDocumentBytes, type Descriptor } from "../manifest.ts";
 import { maxUnpackedBytes } from "../limits.ts";
@@ -105,16 +106,16 @@ class BlobCache {
     this.#place = place;
   }
 
-  /** A document that is in the cache already. */
+  /** A document that is in the cache already, and whole. */
   async keptDocument(digest: string): Promise<{ bytes: Uint8Array; mediaType: string } | undefined> {
     const directory = this.#directory(digest);
     try {
-      const { mediaType } = infoSchema.parse(
-        JSON.parse(await readFile(join(directory, "info.json"), "utf8")),
-      );
-      return { bytes: await readFile(join(directory, blobName)), mediaType };
+      const info = infoSchema.safeParse(JSON.parse(await readFile(join(directory, "info.json"), "utf8")));
+      const bytes = await readFile(join(directory, blobName));
+      if (!info.success || sha256(bytes) !== hex(digest)) return undefined;
+      return { bytes, mediaType: info.data.mediaType };
     } catch (error) {
-      if (isErrno(error, "ENOENT")) return undefined;
+      if (isErrno(error, "ENOENT") || error instanceof SyntaxError) return undefined;
       throw error;
     }
   }
@@ -139,7 +140,7 @@ class BlobCache {
     return await this.keep(descriptor, this.#repository.readBlob(descriptor, options), options.signal);
   }
 
-  /** Writes `bytes` to the cache, unless it has them. */
+  /** Writes `bytes` to the cache, unless it has them. Their digest is compared, because a disk can damage them. */
   async keep(
     { digest, size, mediaType }: Pick<Descriptor, "digest" | "size" | "mediaType">,
     bytes: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
@@ -152,6 +153,7 @@ class BlobCache {
       info: infoSchema,
       signal,
       lease: context.lease,
+      isWhole: (directory) => hasDigest(join(directory, blobName), digest, signal),
       build: async (temporary) => {
         await requireSpace(temporary, size);
         await pipeline(bytes, createWriteStream(join(temporary, blobName), { mode: 0o600 }));
@@ -163,6 +165,15 @@ class BlobCache {
 
   #directory(digest: string): string {
     return join(this.#place.imageDir, "blobs", hex(digest));
+  }
+}
+
+async function hasDigest(path: string, digest: string, signal: AbortSignal | undefined): Promise<boolean> {
+  try {
+    return (await sha256File(path, signal)) === hex(digest);
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return false;
+    throw error;
   }
 }
 
