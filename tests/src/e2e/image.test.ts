@@ -32,6 +32,14 @@ async function cli(...args: string[]): Promise<{ code: number | null; stdout: st
   return { code, stdout, stderr };
 }
 
+/** Writes a recipe into the directory of the daemon. */
+async function recipe(name: string, json: object): Promise<string> {
+  const path = join(daemon.dir, name);
+  await mkdir(path, { recursive: true });
+  await writeFile(join(path, "recipe.json"), JSON.stringify({ version: 1, ...json }));
+  return path;
+}
+
 async function output(sandbox: Sandbox, argv: string[]): Promise<string> {
   const { stdout, stderr, exitCode } = await sandbox.commands.run(argv);
   assert.equal(exitCode, 0, stderr);
@@ -101,6 +109,25 @@ test("an image of busybox boots with its variables, directory, user and entrypoi
   assert.match((await cli("images")).stdout, /oci:.*web/);
 });
 
+test("steps over an image begin with its user, directory and variables", async () => {
+  await recipe("stepped", {
+    base: { image: "oci:../web" },
+    steps: [
+      // It fails as root.
+      { run: '[ "$(id -u) $(pwd) $GREETING" = "1234 /srv/www hello from the image" ] && ! touch denied' },
+      { user: "root" },
+      { run: "mkdir -m 777 ../work" },
+      { workdir: "../work" },
+      { user: "app" },
+      { run: ["sh", "-c", "id -u > made-by"] },
+    ],
+    memory_mib: 128,
+  });
+  await daemon.forkd.snapshots.build({ tag: "stepped", recipe: join(daemon.dir, "stepped") });
+  await using sandbox = await daemon.forkd.create("stepped");
+  assert.equal(await output(sandbox, ["sh", "-c", "pwd; id -u; cat made-by"]), "/srv/work\n1234\n1234\n");
+});
+
 test("an image with nothing but two programs boots: one static, one with musl", async (t) => {
   const tree = await bareTree(join(daemon.dir, "bare"));
   await writeLayout(join(daemon.dir, "bare-image"), {
@@ -165,29 +192,23 @@ test("a recipe adds files, commands and a warm interpreter to a Debian image wit
     { name: "usr/share/.wh.doc" },
     { name: "usr/share/python3/.wh..wh..opq" },
   ]);
-  const recipe = join(daemon.dir, "app");
-  await mkdir(recipe);
-  await writeLayout(join(recipe, "layout"), {
+  const path = await recipe("app", {
+    base: { image: "oci:layout" },
+    files: [{ from: "note.txt", to: "/opt/note.txt" }],
+    run: [["sh", "-c", "id -u > built-by; cat /opt/note.txt >> built-by"]],
+    env: { BOTH: "recipe" },
+    languages: { python: { warmup: "import json, os" } },
+    memory_mib: 256,
+  });
+  await writeLayout(join(path, "layout"), {
     layers: [{ tar: await tarTree(tree) }, { tar: upper }],
     types: "docker",
     config: { Env: ["FROM_IMAGE=1", "BOTH=image"], WorkingDir: "/project", User: "1500:1500" },
   });
   await rm(tree, { recursive: true });
   await rm(`${tree}.tar`);
-  await writeFile(join(recipe, "note.txt"), "from the recipe\n");
-  await writeFile(
-    join(recipe, "recipe.json"),
-    JSON.stringify({
-      version: 1,
-      base: { image: "oci:layout" },
-      files: [{ from: "note.txt", to: "/opt/note.txt" }],
-      run: [["sh", "-c", "id -u > built-by; cat /opt/note.txt >> built-by"]],
-      env: { BOTH: "recipe" },
-      languages: { python: { warmup: "import json, os" } },
-      memory_mib: 256,
-    }),
-  );
-  await daemon.forkd.snapshots.build({ tag: "app", recipe });
+  await writeFile(join(path, "note.txt"), "from the recipe\n");
+  await daemon.forkd.snapshots.build({ tag: "app", recipe: path });
   const sandbox = await daemon.forkd.create("app");
   assert.equal(await output(sandbox, ["cat", "/project/built-by"]), "1500\nfrom the recipe\n");
   const { resultJson } = await sandbox.eval(
@@ -199,6 +220,20 @@ test("a recipe adds files, commands and a warm interpreter to a Debian image wit
   const child = await daemon.forkd.create("app-branch");
   assert.equal(await output(child, ["sh", "-c", "pwd; id -u"]), "/project\n1500\n");
   await daemon.forkd.call("killAll", {});
+});
+
+test("a warm interpreter runs as the user of an image, also after steps over its snapshot", async () => {
+  const path = await recipe("more", {
+    from: "app",
+    steps: [{ run: "id -u > stepped-by; echo 'value = 7' > added.py" }],
+    // The interpreter that runs has its names, and finds what the step added.
+    languages: { python: { warmup: "import sys; sys.path.insert(0, os.getcwd())\nimport added" } },
+  });
+  await daemon.forkd.snapshots.build({ tag: "more", recipe: path });
+  await using sandbox = await daemon.forkd.create("more");
+  assert.equal(await output(sandbox, ["sh", "-c", "pwd; id -u; cat stepped-by"]), "/project\n1500\n1500\n");
+  const { resultJson } = await sandbox.eval("[added.value, os.getcwd(), os.getuid(), json.loads('[1]')]");
+  assert.deepEqual(resultJson, [7, "/project", 1500, [1]]);
 });
 
 test("images that cannot be built leave nothing behind", async () => {
