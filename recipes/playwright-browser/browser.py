@@ -25,6 +25,17 @@ def wait_until_ready(secs=600):
             time.sleep(0.5)
 
 
+def warm_up():
+    """Uses the browser twice: fonts, styles, scripts and the encoder of screenshots are then loaded."""
+    print(wait_until_ready())
+    for color in ("white", "tomato"):
+        page = Page()
+        page.show(f"<body style='background:{color};font:30px sans-serif'><h1>warm</h1><button>a</button><input></body>")
+        assert page.run("document.querySelector('h1').textContent") == "warm"
+        assert page.screenshot().startswith(b"\x89PNG")
+        page.close()
+
+
 class Screenshot(bytes):
     """A PNG image. As the value of code, it is shown as an image."""
 

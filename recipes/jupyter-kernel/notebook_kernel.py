@@ -36,12 +36,12 @@ class Kernel:
         self._socket = websocket.create_connection(f"ws://{address}/api/kernels/{self.id}/channels", timeout=timeout)
         self.cells = []
 
-    def run(self, code):
-        """Runs a cell. Returns its text; its images are in `figures` of the answer."""
+    def run(self, code, keep=True):
+        """Runs a cell. Returns its text; its images are in `figures` of the answer. `keep=False`: not in the notebook."""
         message = uuid.uuid4().hex
-        header = {"msg_id": message, "msg_type": "execute_request", "session": "workbench"}
+        header = {"msg_id": message, "msg_type": "execute_request", "session": "notebook"}
         header.update(username="", version="5.3", date="")
-        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+        content = {"code": code, "silent": False, "store_history": keep, "allow_stdin": False}
         body = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
         self._socket.send(json.dumps(body))
         output, replied, idle = Output(), False, False
@@ -55,7 +55,8 @@ class Kernel:
             output.add(kind, content)
             replied = replied or kind == "execute_reply"
             idle = idle or content.get("execution_state") == "idle"
-        self.cells.append((code, output))
+        if keep:
+            self.cells.append((code, output))
         return output
 
     def save(self, path):

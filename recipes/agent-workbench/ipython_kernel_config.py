@@ -1,2 +1,0 @@
-c = get_config()  # noqa: F821
-c.InteractiveShellApp.exec_files = ["/opt/jupyter/reseed.py"]
