@@ -5,6 +5,7 @@ import { spawn } from "node:child_process";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { gzipSync } from "node:zlib";
 import { runProgram } from "@forkd/base";
 import type { Sandbox } from "@forkd/sdk";
 import { rejectsWith, startRegistry, tarOf, writeLayout } from "@forkd/test-support";
@@ -15,7 +16,7 @@ import { forkAll } from "../support/sandboxes.ts";
 
 let daemon: TestDaemon;
 before(async () => {
-  daemon = await startDaemon({ ownImages: true });
+  daemon = await startDaemon({ snapshots: ["node"], ownImages: true });
 });
 after(() => daemon[Symbol.asyncDispose]());
 
@@ -234,6 +235,25 @@ test("a warm interpreter runs as the user of an image, also after steps over its
   assert.equal(await output(sandbox, ["sh", "-c", "pwd; id -u; cat stepped-by"]), "/project\n1500\n1500\n");
   const { resultJson } = await sandbox.eval("[added.value, os.getcwd(), os.getuid(), json.loads('[1]')]");
   assert.deepEqual(resultJson, [7, "/project", 1500, [1]]);
+});
+
+test("a warm Node interpreter finds packages that steps over its snapshot add", async () => {
+  const path = await recipe("packaged", {
+    from: "node",
+    npm: ["./seven-1.0.0.tgz"],
+    steps: [{ workdir: "/srv" }, { run: "echo 'module.exports = 8;' > eight.js" }],
+    languages: { node: { warmup: "var seven = require('seven'); var eight = require('/srv/eight.js');" } },
+  });
+  const archive = tarOf([
+    { name: "package/package.json", content: JSON.stringify({ name: "seven", version: "1.0.0" }) },
+    { name: "package/index.js", content: "module.exports = 7;" },
+  ]);
+  await writeFile(join(path, "seven-1.0.0.tgz"), gzipSync(archive));
+  await daemon.forkd.snapshots.build({ tag: "packaged", recipe: path });
+  await using sandbox = await daemon.forkd.create("packaged");
+  const { resultJson } = await sandbox.eval("[seven, eight, require('seven')]", { language: "node" });
+  assert.deepEqual(resultJson, [7, 8, 7]);
+  assert.equal(await output(sandbox, ["node", "-p", "process.cwd() + require('seven')"]), "/srv7\n");
 });
 
 test("images that cannot be built leave nothing behind", async () => {
