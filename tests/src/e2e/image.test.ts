@@ -110,6 +110,31 @@ test("an image of busybox boots with its variables, directory, user and entrypoi
   assert.match((await cli("images")).stdout, /oci:.*web/);
 });
 
+test("a recipe over a snapshot can start a service beside those that run, under another name", async () => {
+  const argv = ["httpd", "-f", "-p", "8081"];
+  const same = await recipe("same", { from: "web", services: [{ name: "httpd", argv }] });
+  const steps: string[] = [];
+  const refused = daemon.forkd.snapshots.build(
+    { tag: "same", recipe: same },
+    { onStep: ({ step }) => steps.push(step) },
+  );
+  await rejectsWith(refused, "invalid_recipe", /services\[0\]\.name: "httpd" is a service of "web"/);
+  assert.deepEqual(steps, []);
+  const two = await recipe("two", { from: "web", services: [{ argv, ready: { port: 8081 } }] });
+  await daemon.forkd.snapshots.build({ tag: "two", recipe: two });
+  await using sandbox = await daemon.forkd.create("two");
+  const services = await daemon.forkd.call("listServices", { id: sandbox.id });
+  assert.deepEqual(services.map(({ name, state }) => `${name} ${state}`).sort(), [
+    "httpd running",
+    "httpd-2 running",
+  ]);
+  for (const port of [8080, 8081])
+    assert.equal(
+      await output(sandbox, ["wget", "-q", "-O-", `http://127.0.0.1:${port}/`]),
+      "page of the image\n",
+    );
+});
+
 test("steps over an image begin with its user, directory and variables", async () => {
   await recipe("stepped", {
     base: { image: "oci:../web" },
