@@ -177,9 +177,15 @@ export class E2bServer {
         markIdentified(incoming.socket);
       },
       run: async ({ signal }) => {
-        await uploads.take(hash, incoming).catch((error: unknown) => {
-          throw signal.aborted ? new AppError("cancelled", "The client went away") : toAppError(error);
-        });
+        try {
+          await uploads.take(hash, incoming);
+        } catch (error) {
+          if (signal.aborted) throw new AppError("cancelled", "The client went away");
+          // The client is known by its address of the upload, so it may send the rest before it reads this.
+          const failure = toAppError(error);
+          sendFailure(outgoing, failure);
+          return failure;
+        }
         sendAnswer(outgoing, { status: 200, body: {} });
         return undefined;
       },

@@ -1,6 +1,7 @@
 /** Answers of the control plane: JSON, and errors in the form that E2B's clients parse. */
 import type { ServerResponse } from "node:http";
 import { AppError, errorCodes, httpRemedy, type ErrorCode } from "@forkd/contract";
+import { sendWhole } from "../http/answer.ts";
 
 export type Answer = {
   readonly status: number;
@@ -10,14 +11,9 @@ export type Answer = {
 };
 
 export function sendAnswer(outgoing: ServerResponse, { status, body, headers = {} }: Answer): void {
-  if (body === undefined) {
-    // Clients parse an answer without a length as JSON, except 204, which has no body by its nature.
-    outgoing.writeHead(status, status === 204 ? headers : { "content-length": 0, ...headers }).end();
-    return;
-  }
-  const text = JSON.stringify(body);
-  const own = { "content-type": "application/json", "content-length": Buffer.byteLength(text) };
-  outgoing.writeHead(status, { ...own, ...headers }).end(text);
+  if (body === undefined) return sendWhole(outgoing, { status, headers });
+  const all = { "content-type": "application/json", ...headers };
+  sendWhole(outgoing, { status, headers: all, text: JSON.stringify(body) });
 }
 
 /** Statuses that E2B's clients expect where forkd's own API has others. */

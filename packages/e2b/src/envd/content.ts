@@ -7,6 +7,7 @@ import { posix } from "node:path";
 import { drained } from "@forkd/base";
 import { advice, AppError, toAppError } from "@forkd/contract";
 import { readFile, writeFile } from "@forkd/runtime";
+import { bodyPieces } from "../http/body.ts";
 import type { Account } from "./accounts.ts";
 import { accountOf, asUserOrRoot, pathOf, type EnvdCall } from "./call.ts";
 import { uploadedParts } from "./multipart.ts";
@@ -132,12 +133,12 @@ function refuseMetadata({ headers }: IncomingMessage): void {
 }
 
 /** The body as it was before the client compressed it. */
-function decoded(incoming: IncomingMessage): Readable {
+function decoded(incoming: IncomingMessage): AsyncIterable<Buffer> {
   const encoding = (incoming.headers["content-encoding"] ?? "identity").toLowerCase();
-  if (encoding === "identity") return incoming;
+  if (encoding === "identity") return bodyPieces(incoming);
   if (encoding === "gzip") {
     const plain = createGunzip();
-    pipeline(incoming, plain, () => undefined);
+    pipeline(bodyPieces(incoming), plain, () => undefined);
     return plain;
   }
   throw new AppError(
@@ -150,7 +151,7 @@ async function write(
   call: EnvdCall,
   account: Account,
   path: string,
-  content: Readable,
+  content: AsyncIterable<Buffer>,
 ): Promise<WrittenFile> {
   const resolved = pathOf(call, account, path);
   const { runtime, id, context } = call;
@@ -173,9 +174,9 @@ async function write(
 }
 
 /** Errors of the body are errors of the request. */
-async function* wellFormed(content: Readable): AsyncGenerator<Uint8Array> {
+async function* wellFormed(content: AsyncIterable<Buffer>): AsyncGenerator<Uint8Array> {
   try {
-    for await (const piece of content as AsyncIterable<Buffer>) yield piece;
+    yield* content;
   } catch (error) {
     if (error instanceof AppError) throw error;
     const why = error instanceof Error ? error.message : String(error);

@@ -20,7 +20,10 @@ const limits = {
 /**
  * The caller has to read each file before it takes the next one. The body is read no faster than that.
  */
-export async function* uploadedParts(body: Readable, contentType: string): AsyncGenerator<UploadedPart> {
+export async function* uploadedParts(
+  body: AsyncIterable<Buffer>,
+  contentType: string,
+): AsyncGenerator<UploadedPart> {
   const parts = new AsyncQueue<UploadedPart>();
   const parser = createParser(contentType);
   let current: Readable | undefined;

@@ -10,6 +10,14 @@ const usualPaceMs = 30_000;
 const bytesPerMs = 64 * 1.024;
 const lookEveryMs = 1000;
 
+/**
+ * The pieces of a body. A reader that stops early leaves the request open: the client reads its answer only
+ * while the rest of the body is read and dropped.
+ */
+export async function* bodyPieces(incoming: IncomingMessage): AsyncGenerator<Buffer> {
+  yield* incoming.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
+}
+
 /** Reads the whole body, which is a message and not content. Breaks the connection if it comes too slowly. */
 export async function readBody(
   incoming: IncomingMessage,
@@ -31,7 +39,7 @@ export async function readBody(
   };
   const looking = setInterval(look, Math.min(paceMs, lookEveryMs));
   try {
-    for await (const piece of incoming as AsyncIterable<Buffer>) {
+    for await (const piece of bodyPieces(incoming)) {
       bytes += piece.length;
       reading += piece.length;
       if (bytes > maxBytes)

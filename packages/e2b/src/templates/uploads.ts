@@ -13,6 +13,7 @@ import { LruMap } from "@forkd/base";
 import { AppError } from "@forkd/contract";
 import type { Runtime } from "@forkd/runtime";
 import { invalid } from "../control/answer.ts";
+import { bodyPieces } from "../http/body.ts";
 
 const maxBytes = 1024 * 1024 * 1024;
 const maxTotalBytes = 4 * maxBytes;
@@ -89,7 +90,11 @@ export class Uploads {
       },
     });
     try {
-      await pipeline(incoming, counted, createWriteStream(temporary, { mode: 0o600, flags: "wx" }));
+      await pipeline(
+        bodyPieces(incoming),
+        counted,
+        createWriteStream(temporary, { mode: 0o600, flags: "wx" }),
+      );
       await rename(temporary, path);
     } catch (error) {
       await rm(temporary, { force: true });
