@@ -96,6 +96,7 @@ export async function addSnapshot(store: Store, tag: string, given: ManifestFact
   await writeFile(draft.path("devices"), "devices");
   await createOverlay(draft.diskPath(0), 4096);
   await writeFile(draft.path("rootfs"), Buffer.alloc(4096, 1));
+  await writeFile(draft.path("sbom"), "{}");
   await draft.commit(given);
 }
 

@@ -2,6 +2,7 @@
 import { AppError, type ParsedOf } from "@forkd/contract";
 import { readAttachment } from "@forkd/store";
 import type { Runtime } from "../runtime.ts";
+import { withSnapshotFiles } from "../snapshots/missing-snapshot.ts";
 import { usableSnapshot } from "../snapshots/usable-snapshot.ts";
 
 /** A branch has the list of the build that it came from. */
@@ -10,7 +11,7 @@ export async function snapshotSbom(
   { tag }: ParsedOf<"snapshotSbom">,
 ): Promise<Record<string, unknown>> {
   const snapshot = await usableSnapshot(runtime, tag);
-  const bytes = await readAttachment(snapshot, "sbom");
+  const bytes = await withSnapshotFiles(runtime, snapshot, () => readAttachment(snapshot, "sbom"));
   if (bytes === undefined)
     throw new AppError(
       "not_found",

@@ -8,6 +8,7 @@ import { fork } from "../../src/operations/fork.ts";
 import { compact } from "../../src/operations/compact.ts";
 import { listSnapshots, snapshotInfo } from "../../src/operations/list-snapshots.ts";
 import { removeSnapshot } from "../../src/operations/remove-snapshot.ts";
+import { snapshotSbom } from "../../src/operations/sbom.ts";
 import { addSnapshot, assertOnly, context, forkableRuntime, forkRequest } from "../support.ts";
 
 const force = { tag: "py", cascade: undefined, force: true };
@@ -46,6 +47,7 @@ test("what is removed meanwhile is not found, whatever uses it", async (t) => {
     ["compact", () => compact(runtime, { tag: "py", to: `c${Math.random()}` }, context)],
     ["fork", () => fork(runtime, forkRequest(), context)],
     ["list", () => listSnapshots(runtime)],
+    ["sbom", () => snapshotSbom(runtime, { tag: "py" })],
   ];
   for (const [name, use] of uses) {
     if (name !== "info") await addSnapshot(runtime.store, "py");
