@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, readdirSync, rmSync, statSync, utimesSync, wri
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { test, type TestContext } from "node:test";
+import { after, before, test, type TestContext } from "node:test";
 import { promisify } from "node:util";
 import type { Sandbox } from "@forkd/sdk";
 import { gate, rejectsWith, startRegistry, type TestRegistry } from "@forkd/test-support";
@@ -17,8 +17,16 @@ import { sh } from "../support/sandboxes.ts";
 
 const run = promisify(execFile);
 
-async function daemonFor(t: TestContext, snapshots: readonly string[] = []): Promise<TestDaemon> {
-  const daemon = await startDaemon({ snapshots });
+/** Where snapshots come from. It packs each only once. */
+let here: TestDaemon;
+before(async () => {
+  here = await startDaemon({ snapshots: ["tiny", "python"] });
+});
+after(() => here[Symbol.asyncDispose]());
+
+/** A host without snapshots. */
+async function otherHost(t: TestContext): Promise<TestDaemon> {
+  const daemon = await startDaemon();
   t.after(() => daemon[Symbol.asyncDispose]());
   return daemon;
 }
@@ -52,7 +60,6 @@ async function answers(daemon: TestDaemon, tag: string, expected: string): Promi
 
 test("a snapshot and a branch of it travel, and only what is missing is moved", async (t) => {
   const registry = await startRegistry(t);
-  const here = await daemonFor(t, ["tiny"]);
   const base = `${registry.address}/team/tiny:v1`;
   const steps: string[] = [];
   const pushed = await here.forkd.hub.push("tiny", base, { onProgress: ({ step }) => steps.push(step) });
@@ -75,7 +82,7 @@ test("a snapshot and a branch of it travel, and only what is missing is moved", 
   const mounted = await here.forkd.hub.push("grown", `${registry.address}/other/grown`);
   assert.ok(mounted.movedBytes < 65_536, String(mounted.movedBytes));
 
-  const there = await daemonFor(t);
+  const there = await otherHost(t);
   const pulled = await there.forkd.hub.pull(base);
   assert.equal(pulled.digest, pushed.digest);
   assert.deepEqual(pulled.snapshots, [{ tag: "tiny", existed: false }]);
@@ -98,8 +105,7 @@ test("a snapshot and a branch of it travel, and only what is missing is moved", 
 
 test("damage in the registry is refused by name, and leaves nothing behind", async (t) => {
   const registry = await startRegistry(t);
-  const here = await daemonFor(t, ["tiny"]);
-  const there = await daemonFor(t);
+  const there = await otherHost(t);
   const reference = `${registry.address}/x/tiny:v1`;
   const { digest = "" } = await here.forkd.hub.push("tiny", reference);
   const layer = largestLayer(registry, digest);
@@ -124,7 +130,6 @@ test("damage in the registry is refused by name, and leaves nothing behind", asy
 
 test("a pull continues after the daemon was killed, without fetching anything twice", async (t) => {
   const registry = await startRegistry(t);
-  const here = await daemonFor(t, ["python"]);
   const repository = "x/python:v1";
   const { totalBytes } = await here.forkd.hub.push("python", `${registry.address}/${repository}`);
   const proxy = await startProxy(t, registry.address);
@@ -160,7 +165,7 @@ test("a pull continues after the daemon was killed, without fetching anything tw
 });
 
 test("gc removes what an interrupted pull has fetched, after a day", async (t) => {
-  const daemon = await daemonFor(t);
+  const daemon = await otherHost(t);
   const name = `.pull-${"0".repeat(64)}`;
   const dir = join(daemon.dataDir, "snapshots", name);
   mkdirSync(dir);
@@ -177,8 +182,7 @@ test("gc removes what an interrupted pull has fetched, after a day", async (t) =
 
 test("what is not a snapshot, or no reference, is refused before anything is fetched", async (t) => {
   const registry = await startRegistry(t);
-  const daemon = await daemonFor(t, ["tiny"]);
-  const { hub } = daemon.forkd;
+  const { hub } = here.forkd;
   await rejectsWith(hub.pull("python-numpy"), "invalid_request", /names no registry/);
   await rejectsWith(hub.pull("ghcr.io/Team/x"), "invalid_request", /lower-case/);
   await rejectsWith(hub.pull("http://192.0.2.1/x.tar"), "invalid_request", /no TLS/);
@@ -212,8 +216,7 @@ test("what is not a snapshot, or no reference, is refused before anything is fet
 
 test("the CLI pushes, searches and pulls with the password of a login; skopeo can copy between", async (t) => {
   const registry = await startRegistry(t, { password: "s3cret" });
-  const here = await daemonFor(t, ["tiny"]);
-  const there = await daemonFor(t);
+  const there = await otherHost(t);
   const forkd = async (daemon: TestDaemon, ...args: string[]) =>
     await run(process.execPath, [cliPath, ...args], { env: { ...daemon.env, HOME: here.dir } });
   const reference = `${registry.address}/team/tiny:v1`;
@@ -268,11 +271,10 @@ test("an archive is sent to a URL and fetched from one", async (t) => {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => server.close());
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/tiny.tar?signature=s3cret`;
-  const here = await daemonFor(t, ["tiny"]);
   const pushed = await here.forkd.hub.push("tiny", url);
   assert.equal(pushed.reference, url.replace("?signature=s3cret", ""));
   assert.equal(files.get("/tiny.tar")?.length, pushed.movedBytes);
-  const there = await daemonFor(t);
+  const there = await otherHost(t);
   await there.forkd.hub.pull(url);
   const child = await there.forkd.create("tiny");
   await child.kill();
