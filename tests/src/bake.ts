@@ -1,14 +1,14 @@
 /**
  * Builds the snapshots that the VM tests share: `python`, `node` and `code-interpreter` from the bundled
- * recipes, `tiny` from a root file system without Python, bash or any shared library. Builds them again only when their inputs
- * change.
+ * recipes, `small` from a recipe that boots and moves fast, `tiny` from a root file system without Python, bash or
+ * any shared library. Builds them again only when their inputs change.
  */
 import { createHash } from "node:crypto";
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { nullLogger, readJson, removeTree, runProgram } from "@forkd/base";
 import { createSnapshot, defaultRuntimeConfig, openRuntime, type Runtime } from "@forkd/runtime";
-import { guestDir, repository, sharedData, testPrefix } from "./support/places.ts";
+import { guestDir, repository, sharedData, smallRecipe, testPrefix } from "./support/places.ts";
 
 const stampPath = join(sharedData, "stamp.json");
 
@@ -22,6 +22,7 @@ async function stamp(): Promise<string> {
     "recipes/python-numpy",
     "recipes/nodejs",
     "recipes/code-interpreter",
+    "tests/fixtures/small",
     "packages/runtime/dist/src/launch",
     "packages/runtime/dist/src/provenance",
     "packages/machine/dist/src/engine/qemu",
@@ -121,6 +122,7 @@ if (JSON.stringify(await readJson(stampPath)) === JSON.stringify({ stamp: wanted
     await using runtime = await openRuntime(config, nullLogger());
     await make(runtime, "tiny", { rootfs: await tinyRootfs(dir), memory_mib: 96, disk_mib: 64 });
     await make(runtime, "python", { recipe: join(repository, "recipes/python-numpy") });
+    await make(runtime, "small", { recipe: smallRecipe });
     await make(runtime, "node", { recipe: join(repository, "recipes/nodejs") });
     await make(runtime, "code-interpreter", { recipe: join(repository, "recipes/code-interpreter") });
     await writeFile(stampPath, JSON.stringify({ stamp: wanted }));

@@ -4,6 +4,8 @@ import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 
 export const repository = fileURLToPath(new URL("../../..", import.meta.url));
+/** The recipe of the shared snapshot "small" */
+export const smallRecipe = join(repository, "tests/fixtures/small");
 export const guestDir = join(repository, "guest");
 export const cliPath = join(repository, "packages/cli/dist/bundle/forkd.cjs");
 /** A data directory with the shared snapshots. bake.ts builds it; no daemon of a test uses it directly. */
