@@ -22,7 +22,7 @@ import { startE2bDaemon, type E2bDaemon } from "../support/e2b.ts";
 let daemon: E2bDaemon;
 let sandbox: Sandbox;
 before(async () => {
-  // 64 login shells at the same time keep an emulated guest from answering for longer than the default.
+  // Many login shells at the same time keep an emulated guest from answering for longer than the default.
   daemon = await startE2bDaemon({ FORKD_GUEST_TIMEOUT_SECS: "300" });
   sandbox = await Sandbox.create("python", daemon.options);
 });
@@ -120,8 +120,8 @@ test("a command outlives its client, several can follow it, and its end waits fo
   await assert.rejects(sandbox.commands.connect(999_999), NotFoundError);
 });
 
-test("64 commands stream 1,000 lines each at the same time: in order, nothing lost", async () => {
-  const runs = Array.from({ length: 64 }, async (_, at) => {
+test("24 commands stream 1,000 lines each at the same time: in order, nothing lost", async () => {
+  const runs = Array.from({ length: 24 }, async (_, at) => {
     let streamed = "";
     const { stdout } = await sandbox.commands.run(`seq -f "${at}:%g" 1000`, {
       timeoutMs: 0,

@@ -21,7 +21,7 @@ before(async () => {
   makeWheel(index, { name: "forkd_one", version: "1.0", requires: ["forkd_two"] });
   makeWheel(index, { name: "forkd_two", version: "2.0" });
   daemon = await startDaemon({
-    snapshots: ["python"],
+    snapshots: ["python", "small"],
     ownImages: true,
     // Packages come from a directory, so that the test needs no network.
     env: { PIP_NO_INDEX: "1", PIP_FIND_LINKS: index },
@@ -182,22 +182,22 @@ test("a recipe cannot change the machine of the snapshot that it extends, nor ex
 });
 
 test("a recipe beside another one is built first, and refused if the snapshot is another version of it", async () => {
-  await recipe("lower", { from: "python", steps: [{ run: "echo lower > /etc/lower" }] });
+  await recipe("lower", { from: "small", steps: [{ run: "echo lower > /etc/lower" }] });
   const path = await recipe("upper", { from: "../lower", steps: [{ run: "cat /etc/lower > /etc/upper" }] });
   await build("upper", path);
   const tags = (await daemon.forkd.snapshots.list().all()).map(({ tag, parentTag }) => [tag, parentTag]);
-  assert.ok(tags.some(([tag, parent]) => tag === "lower" && parent === "python"));
+  assert.ok(tags.some(([tag, parent]) => tag === "lower" && parent === "small"));
   assert.ok(tags.some(([tag, parent]) => tag === "upper" && parent === "lower"));
   await using sandbox = await daemon.forkd.create("upper");
   assert.equal(await sh(sandbox, "cat /etc/upper"), "lower");
-  await recipe("lower", { from: "python", steps: [{ run: "echo changed > /etc/lower" }] });
+  await recipe("lower", { from: "small", steps: [{ run: "echo changed > /etc/lower" }] });
   const stale = /snapshot "lower" was not built from "\.\.\/lower" as it is now/;
   await rejectsWith(build("upper", path), "invalid_recipe", stale);
 });
 
 test("a cancelled build leaves its finished layers and nothing else", async () => {
   const path = await recipe("cancelled", {
-    from: "python",
+    from: "small",
     steps: [{ run: "true" }, { run: "sleep 600" }],
   });
   const before = await layers();
