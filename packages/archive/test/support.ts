@@ -6,7 +6,7 @@ import { Readable } from "node:stream";
 import type { TestContext } from "node:test";
 import { runProgram } from "@forkd/base";
 import { finishLayer, Store, type Draft, type ManifestFacts, type StoredSnapshot } from "@forkd/store";
-import { temporaryDirectory } from "@forkd/test-support";
+import { manifestFacts, temporaryDirectory } from "@forkd/test-support";
 import { BlobCache, packSnapshot, unpackArchive, writeArchive, type PackedSnapshot } from "../src/index.ts";
 
 export const page = 4096;
@@ -26,27 +26,7 @@ export async function openCache(t: TestContext, maxBytes = 1 << 30): Promise<Blo
 }
 
 export function facts(): ManifestFacts {
-  return {
-    forkd_version: "0.1.0",
-    created_at_unix: 1_700_000_000,
-    origin: { kind: "build" },
-    agent_protocol: 1,
-    engine: { name: "qemu", version: "10.0.2" },
-    machine: {
-      type: "microvm",
-      cpu: "max",
-      accelerator: "tcg",
-      vcpus: 1,
-      memory_mib: memoryMib,
-      devices: ["isa-serial"],
-      tsc_khz: 2_000_000,
-    },
-    kernel: { digest: "k", version: "6.12", command_line: "quiet" },
-    initramfs: { digest: "i" },
-    rootfs: { digest: "r" },
-    env: { LANG: "C.UTF-8" },
-    kernels: [],
-  };
+  return manifestFacts({ memoryMib });
 }
 
 /** Bytes that do not repeat and are the same in every run. */

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { runProgram, type Logger } from "@forkd/base";
+import { manifestFacts } from "@forkd/test-support";
 import type { Draft } from "../src/draft.ts";
 import type { CacheLimits } from "../src/flat-cache.ts";
 import { finishLayer } from "../src/finish-layer.ts";
@@ -63,28 +64,8 @@ export async function namesIn(path: string): Promise<string[]> {
   return (await readdir(path, { recursive: true })).sort();
 }
 
-export function facts(created = 1_700_000_000): ManifestFacts {
-  return {
-    forkd_version: "0.1.0",
-    created_at_unix: created,
-    origin: { kind: "build" },
-    agent_protocol: 1,
-    engine: { name: "qemu", version: "10.0.2" },
-    machine: {
-      type: "microvm",
-      cpu: "max",
-      accelerator: "tcg",
-      vcpus: 1,
-      memory_mib: 3,
-      devices: ["isa-serial"],
-      tsc_khz: 2_000_000,
-    },
-    kernel: { digest: "k", version: "6.12", command_line: "quiet" },
-    initramfs: { digest: "i" },
-    rootfs: { digest: "r" },
-    env: { LANG: "C.UTF-8" },
-    kernels: [],
-  };
+export function facts(created?: number): ManifestFacts {
+  return manifestFacts({ memoryMib: 3, created });
 }
 
 /** Writes the files of a flat snapshot: 3 MiB of memory with a hole in the middle, and text in the others. */
