@@ -5,8 +5,12 @@
  */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
+import { within } from "@forkd/base";
 import { fromErrorBody, type ErrorBody } from "@forkd/contract";
 import type { UnpackMessage, UnpackRequest, UnpackWork } from "./unpack-worker.ts";
+
+/** It only closes its files. */
+const endMs = 30_000;
 
 type Waiting = { resolve: () => void; reject: (error: Error) => void };
 
@@ -58,9 +62,15 @@ export class UnpackThread implements AsyncDisposable {
 
   /** Nothing is being called. */
   async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#started) return;
+    const { worker, ended } = this.#started;
     const message: UnpackMessage = "end";
-    this.#started?.worker.postMessage(message);
-    await this.#started?.ended;
+    worker.postMessage(message);
+    const hasEnded = await within(
+      ended.then(() => true),
+      endMs,
+    );
+    if (hasEnded !== true) await worker.terminate();
   }
 }
 
