@@ -29,19 +29,23 @@ test("packs that are cancelled at any moment leave no open file and no program",
   const store = await openStore(t);
   const snapshot = await makeLarge(store, "large");
   const before = await openPaths();
+  let cancelled = 0;
   for (const delayMs of delaysMs) {
-    const cancelled = new AbortController();
+    const controller = new AbortController();
     const cache = await openCache(t);
-    const packing = packSnapshot(store, snapshot, { cache, level: 9, signal: cancelled.signal });
-    await Promise.all([
-      assert.rejects(
-        packing.then(() => cancelled.signal.throwIfAborted()),
-        { name: "AbortError" },
-      ),
-      setTimeout(delayMs).then(() => cancelled.abort()),
-    ]);
+    const packing = packSnapshot(store, snapshot, { cache, level: 9, signal: controller.signal });
+    // On a fast host, the longest delays are longer than the work.
+    const ended = packing.then(
+      (packed) => packed[Symbol.asyncDispose](),
+      (error: unknown) => {
+        assert.equal(error, controller.signal.reason);
+        cancelled++;
+      },
+    );
+    await Promise.all([ended, setTimeout(delayMs).then(() => controller.abort())]);
     assert.deepEqual(await childrenOfThis(), [], `after ${delayMs} ms`);
   }
+  assert.ok(cancelled > 0);
   assert.deepEqual(await openPaths(), before);
 });
 

@@ -98,10 +98,8 @@ test("an interrupted transfer continues where it was, in another process too", a
   {
     await using first = await Unpacker.open(store, source, options);
     await rejectsWith(Unpacker.open(store, source, options), "snapshot_writing");
-    const [chunk] = first.missingChunks();
-    assert.ok(chunk && first.missingChunks().length >= 3);
-    const { blob } = first.missingBlobs()[0] ?? assert.fail();
-    await first.put(chunk, await read(source.read(blob, chunk)));
+    assert.ok(first.missingChunks().length >= 3);
+    await putFirst(first, source);
     await rejectsWith(first.finish(), "invalid_archive", /of its chunks are missing/);
   }
   const later = await openAt(place);
@@ -115,6 +113,13 @@ test("an interrupted transfer continues where it was, in another process too", a
 async function missing(...[store, source, options]: Parameters<typeof Unpacker.open>): Promise<number> {
   await using unpacker = await Unpacker.open(store, source, options);
   return unpacker.missingChunks().length;
+}
+
+async function putFirst(unpacker: Unpacker, source: BlobSource): Promise<void> {
+  const { blob, chunks } = unpacker.missingBlobs()[0] ?? assert.fail();
+  const [chunk] = chunks;
+  assert.ok(chunk);
+  await unpacker.put(chunk, await read(source.read(blob, chunk)));
 }
 
 async function read(pieces: AsyncIterable<Uint8Array>): Promise<Buffer> {
@@ -152,7 +157,9 @@ test("a transfer that is not continued is removed after a week", async (t) => {
   const place = await temporaryDirectory(t);
   const store = await openAt(place);
   {
-    await using _ = await Unpacker.open(store, sourceOf(packed), { tag: "large", resumable: true });
+    const source = sourceOf(packed);
+    await using unpacker = await Unpacker.open(store, source, { tag: "large", resumable: true });
+    await putFirst(unpacker, source);
   }
   const [dir = ""] = await readdir(store.root);
   assert.match(dir, /^\.pull-/);
@@ -228,5 +235,17 @@ test("an abort stops packing and unpacking and leaves nothing", async (t) => {
     onProgress: () => controller.abort(new Error("enough")),
   });
   await assert.rejects(work, /enough/);
+  assert.deepEqual(await readdir(store.root), []);
+});
+
+test("a transfer that ends before its first chunk leaves nothing", async (t) => {
+  const { packed } = await packLarge(t);
+  const store = await openStore(t);
+  const refused = new Error("refused");
+  const onOpen = (): never => {
+    throw refused;
+  };
+  const options = { tag: "large", resumable: true, onOpen };
+  await assert.rejects(unpackBlobs(store, sourceOf(packed), options), refused);
   assert.deepEqual(await readdir(store.root), []);
 });

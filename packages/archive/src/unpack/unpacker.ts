@@ -66,6 +66,8 @@ type Parts = ArchiveParts & {
   thread: UnpackThread;
   journal: Journal | undefined;
   missing: Map<string, ChunkRef>;
+  /** whether the next attempt can continue with what is in the directory */
+  kept: { isUseful: boolean };
 };
 
 export class Unpacker implements AsyncDisposable {
@@ -96,9 +98,13 @@ export class Unpacker implements AsyncDisposable {
     const key = options.resumable === true ? oci.digest.slice("sha256:".length) : undefined;
     if (key !== undefined) scope.defer(reserve(store, key, options.tag));
     const dir = await store.staging(key);
-    if (key === undefined) scope.defer(() => removeTree(dir));
+    const kept = { isUseful: false };
+    scope.defer(async () => {
+      if (!kept.isUseful) await removeTree(dir);
+    });
     const names = [...built].map((file) => nameOf(parts, file));
     const written = key === undefined ? undefined : await Journal.read(dir, names);
+    kept.isUseful = written !== undefined;
     if (written === undefined) await emptyDirectory(store, dir, key);
     const missing = chunksOf(parts, plan, written);
     await requireSpace(dir, plan, written === undefined);
@@ -107,9 +113,8 @@ export class Unpacker implements AsyncDisposable {
     const thread = scope.use(new UnpackThread({ dir, files }));
     const journal =
       key === undefined ? undefined : scope.use(await Journal.open(dir, names, { fresh: !written }));
-    const kept = scope.keep();
     return new Unpacker(
-      { ...parts, store, places, plan, local, dir, scope: kept, thread, journal, missing },
+      { ...parts, store, places, plan, local, dir, scope: scope.keep(), thread, journal, missing, kept },
       options,
     );
   }
@@ -168,7 +173,7 @@ export class Unpacker implements AsyncDisposable {
 
   /** Writes one of missingChunks(). Several may be put at a time; the same chunk only once. */
   async put(chunk: ChunkRef, bytes: Uint8Array): Promise<void> {
-    const { missing, maps, plan, thread, journal } = this.#parts;
+    const { missing, maps, plan, thread, journal, kept } = this.#parts;
     const key = `${chunk.file} ${chunk.index}`;
     const map = maps[chunk.file];
     if (!map || !missing.has(key)) throw new Error(`Cannot put chunk ${key}: it is not missing`);
@@ -184,7 +189,9 @@ export class Unpacker implements AsyncDisposable {
       await thread.call({ kind: "chunk", bytes, expected, targets });
     });
     missing.delete(key);
-    await journal?.add(chunk.file, chunk.index);
+    if (!journal) return;
+    await journal.add(chunk.file, chunk.index);
+    kept.isUseful = true;
   }
 
   /** Compares all files with their digests and gives the snapshots their tags, from the bottom of the chain. */
