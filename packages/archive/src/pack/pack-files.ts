@@ -24,7 +24,7 @@ export type FileToPack = {
   dir: string;
 };
 export type PackWork = { files: FileToPack[]; level: number; atOnce: number };
-export type PackFilesOptions = { signal: AbortSignal; onBytes: (done: number) => void };
+type PackFilesOptions = { signal: AbortSignal; onBytes: (done: number) => void };
 
 type Blob = { digest: string; size: number };
 /** What was made for a file; undefined if its blobs existed. */
