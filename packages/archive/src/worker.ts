@@ -12,8 +12,8 @@ type Options = {
 };
 
 /**
- * Sends the thread a message when the signal fires. It is never terminated but ends by itself: files that a thread
- * is opening when it is terminated, such as its modules, stay open.
+ * Sends the thread a message when the signal fires, and waits for its end: files that a thread is opening when it
+ * is terminated, such as its modules, stay open.
  */
 export async function runWorker<Result>(url: URL, data: unknown, options: Options = {}): Promise<Result> {
   const { signal, onBytes } = options;

@@ -1,7 +1,7 @@
 /**
  * The worker thread of one unpacking, which does what would block: hashes, decompression, many small writes. It
- * starts with the first call, and ends by itself when nothing is left to do: files that a thread is opening when it
- * is terminated, such as its modules, stay open.
+ * starts with the first call, and is told to end: files that a thread is opening when it is terminated, such as its
+ * modules, stay open.
  */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
