@@ -184,11 +184,11 @@ test("a disk that is full, now or halfway, leaves nothing", needsRoot, async (t)
   const store = await openAt(place);
   await rejectsWith(unpack(store, await bytesOf(packed)), "disk_full", /its files need/);
   assert.deepEqual(await readdir(store.root), []);
-  await runProgram("mount", ["-o", "remount,size=60m", place]);
+  await runProgram("mount", ["-o", "remount,size=400m", place]);
   const filler = join(place, "filler");
   const archive = unpack(store, await bytesOf(packed), {
     // There was room when it began.
-    onOpen: () => writeFile(filler, Buffer.alloc(40 << 20, 1)),
+    onOpen: async () => void (await runProgram("fallocate", ["-l", `${390 << 20}`, filler])),
   });
   await rejectsWith(archive.catch(appError), "disk_full");
   assert.deepEqual(await readdir(store.root), []);

@@ -152,7 +152,7 @@ export class Draft implements AsyncDisposable {
     const manifest = parseManifest(this.tag, text);
     const snapshot = { tag: this.tag, dir: this.dir, id: manifestId(text), manifest, stamp: "" };
     const paths = snapshotFiles(manifest).map(({ name }) => join(this.dir, name));
-    await Promise.all([verifyChain([snapshot], this.#verified, options), ...paths.map(fsyncPath)]);
+    await Promise.all([verifyChain([snapshot], this.#verified, options), syncInTurn(paths)]);
     const { layer } = manifest.files;
     const found = layer && (await openLayer(this.path("layer"), layer.digest));
     if (found?.bytes !== layer?.bytes || found?.pages !== layer?.pages)
@@ -274,4 +274,9 @@ export class Draft implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await removeTree(this.dir);
   }
+}
+
+/** One at a time, so that threads are left for other work. */
+async function syncInTurn(paths: readonly string[]): Promise<void> {
+  for (const path of paths) await fsyncPath(path);
 }

@@ -1,18 +1,18 @@
 /**
  * Writes the pages blob of a file: chunks are compressed at the same time and written in order. A chunk is
- * compressed from one unnamed file to another, so that the programs do not wait for this thread.
+ * compressed from one file to another, so that the programs do not wait for this thread.
  */
 import { createHash } from "node:crypto";
 import { open, type FileHandle } from "node:fs/promises";
 import { dirname } from "node:path";
 import { chunkBytes, chunkPages, pageBytes } from "../format/limits.ts";
-import { UnnamedFile } from "../unnamed-file.ts";
+import { ScratchFiles } from "../scratch-file.ts";
 import { compressFile } from "../zstd.ts";
 
 type Options = { level: number; atOnce: number; signal?: AbortSignal | undefined };
 
 export class BlobWriter implements AsyncDisposable {
-  readonly #dir: string;
+  readonly #scratch: ScratchFiles;
   readonly #file: FileHandle;
   readonly #options: Options;
   readonly #hash = createHash("sha256");
@@ -25,7 +25,7 @@ export class BlobWriter implements AsyncDisposable {
   pages = 0;
 
   private constructor(path: string, file: FileHandle, options: Options) {
-    this.#dir = dirname(path);
+    this.#scratch = new ScratchFiles(dirname(path));
     this.#file = file;
     this.#options = options;
   }
@@ -52,13 +52,17 @@ export class BlobWriter implements AsyncDisposable {
   }
 
   /** `bytes` is free for other use when this returns its promise. */
-  async #compress(bytes: Buffer): Promise<Buffer> {
-    using source = new UnnamedFile(this.#dir);
-    using target = new UnnamedFile(this.#dir);
-    source.write(bytes);
+  #compress(bytes: Buffer): Promise<Buffer> {
     const { level, signal } = this.#options;
-    await compressFile(source.descriptor, target.descriptor, { bytes: bytes.length, level, signal });
-    return target.read(Buffer.allocUnsafeSlow(target.bytes));
+    return this.#scratch.use((source) => {
+      source.write(bytes);
+      return this.#scratch.use(async (target) => {
+        using input = source.open();
+        using output = target.open();
+        await compressFile(input.descriptor, output.descriptor, { bytes: bytes.length, level, signal });
+        return target.read(Buffer.allocUnsafeSlow(output.offset));
+      });
+    });
   }
 
   /** Waits until there is room for another chunk. */
@@ -87,6 +91,7 @@ export class BlobWriter implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.allSettled(this.#pending);
+    this.#scratch[Symbol.dispose]();
     await this.#file.close();
   }
 }

@@ -23,6 +23,9 @@ import type { BlobCache, CachedBlobs } from "./blob-cache.ts";
 import type { FileToPack, PackedFile, PackWork } from "./pack-files.ts";
 import { zstdVersion } from "./zstd-version.ts";
 
+/** Chunks at the same time; each takes space for its pages. */
+const maxAtOnce = 16;
+
 export type PackProgress = { phase: "verify" | "pack"; doneBytes: number; totalBytes: number };
 
 /** Something that travels with the snapshot and is not part of it, such as a list of its packages. */
@@ -184,7 +187,7 @@ async function blobsOf(work: Work, options: PackOptions): Promise<CachedBlobs[]>
   }
   const totalBytes = files.reduce((sum, { ranges }) => sum + lengthOf(ranges), 0);
   let doneBytes = 0;
-  const data: PackWork = { files, level, atOnce: availableParallelism() };
+  const data: PackWork = { files, level, atOnce: Math.min(availableParallelism(), maxAtOnce) };
   const made = await runWorker<(PackedFile | undefined)[]>(
     new URL("./pack-worker.js", import.meta.url),
     data,

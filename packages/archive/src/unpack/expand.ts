@@ -4,7 +4,7 @@ import { writeSync } from "node:fs";
 import { badArchive } from "../format/bad-archive.ts";
 import { chunkBytes, pageBytes } from "../format/limits.ts";
 import { OpenFiles } from "../open-files.ts";
-import { UnnamedFile } from "../unnamed-file.ts";
+import { ScratchFiles, type ScratchFile } from "../scratch-file.ts";
 import { BadFrame, decompressFile } from "../zstd.ts";
 
 /** Groups of four numbers: file, its page, page of the source, count. */
@@ -15,7 +15,7 @@ const copyPages = 256;
 export type StagedFile = { path: string; bytes: number };
 
 export class Expander implements Disposable {
-  readonly #dir: string;
+  readonly #scratch: ScratchFiles;
   readonly #files: readonly StagedFile[];
   readonly #open: OpenFiles;
   /** the content of a chunk while it is written */
@@ -23,7 +23,7 @@ export class Expander implements Disposable {
 
   /** `dir`: for parts of a chunk while it is decompressed */
   constructor(dir: string, files: readonly StagedFile[]) {
-    this.#dir = dir;
+    this.#scratch = new ScratchFiles(dir);
     this.#files = files;
     this.#open = new OpenFiles(
       files.map(({ path }) => path),
@@ -36,25 +36,30 @@ export class Expander implements Disposable {
     const { sha256, bytes, name } = expected;
     if (createHash("sha256").update(packed).digest("hex") !== sha256)
       throw badArchive(`${name} differs from its digest`);
-    using content = new UnnamedFile(this.#dir);
-    await this.#decompress(packed, content, name);
-    if (content.bytes !== bytes)
-      throw badArchive(`${name} has ${content.bytes} bytes when decompressed, not ${bytes}`);
-    const pages = content.read(this.#buffer.subarray(0, bytes));
-    this.#each(targets, ({ file, page, source, count }) => {
-      this.#write(file, page, pages.subarray(source * pageBytes, (source + count) * pageBytes));
+    await this.#scratch.use(async (content) => {
+      const length = await this.#decompress(packed, content, name);
+      if (length !== bytes) throw badArchive(`${name} has ${length} bytes when decompressed, not ${bytes}`);
+      const pages = content.read(this.#buffer.subarray(0, bytes));
+      this.#each(targets, ({ file, page, source, count }) => {
+        this.#write(file, page, pages.subarray(source * pageBytes, (source + count) * pageBytes));
+      });
     });
   }
 
-  async #decompress(packed: Buffer, content: UnnamedFile, name: string): Promise<void> {
-    using source = new UnnamedFile(this.#dir);
-    source.write(packed);
-    try {
-      await decompressFile(source.descriptor, content.descriptor, chunkBytes);
-    } catch (error) {
-      if (!(error instanceof BadFrame)) throw error;
-      throw badArchive(`${name} cannot be decompressed: ${error.message}`, error);
-    }
+  /** Returns the length of the content. */
+  #decompress(packed: Buffer, content: ScratchFile, name: string): Promise<number> {
+    return this.#scratch.use(async (source) => {
+      source.write(packed);
+      using input = source.open();
+      using output = content.open();
+      try {
+        await decompressFile(input.descriptor, output.descriptor, chunkBytes);
+      } catch (error) {
+        if (!(error instanceof BadFrame)) throw error;
+        throw badArchive(`${name} cannot be decompressed: ${error.message}`, error);
+      }
+      return output.offset;
+    });
   }
 
   /** Copies pages of a file that is here already. */
@@ -93,5 +98,6 @@ export class Expander implements Disposable {
 
   [Symbol.dispose](): void {
     this.#open[Symbol.dispose]();
+    this.#scratch[Symbol.dispose]();
   }
 }

@@ -1,6 +1,6 @@
 /**
  * The worker thread of one unpacking, which does what would block: hashes, decompression, many small writes. It
- * starts with the first call, and is told to end: files that a thread is opening when it is terminated, such as its
+ * starts with the first call, and ends on request: files that a thread is opening when it is terminated, such as its
  * modules, stay open.
  */
 import { once } from "node:events";

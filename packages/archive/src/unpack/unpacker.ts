@@ -11,7 +11,7 @@ import { removeTree, Scope, Semaphore } from "@forkd/base";
 import { maxChainDepth, type Draft, type Manifest, type Store, type StoredSnapshot } from "@forkd/store";
 import { badArchive } from "../format/bad-archive.ts";
 import type { Descriptor } from "../format/descriptor.ts";
-import { pageBytes } from "../format/limits.ts";
+import { chunkBytes, pageBytes } from "../format/limits.ts";
 import { bytesOfChunk } from "../format/page-map.ts";
 import { Journal } from "./journal.ts";
 import { planPages, type PagePlan } from "./page-plan.ts";
@@ -50,6 +50,8 @@ export type PlacedSnapshot = {
   manifest: Manifest;
 };
 
+/** Chunks at the same time; each takes space for itself and its pages. */
+const atOnce = Math.min(availableParallelism(), 8);
 /** Long chains need a whole memory in between. */
 const imageEvery = maxChainDepth - 2;
 /** Transfers of one process that can continue: two of the same would write the same files. */
@@ -73,7 +75,7 @@ type Parts = ArchiveParts & {
 export class Unpacker implements AsyncDisposable {
   readonly #parts: Parts;
   readonly #options: UnpackOptions;
-  readonly #turns = new Semaphore(availableParallelism());
+  readonly #turns = new Semaphore(atOnce);
 
   private constructor(parts: Parts, options: UnpackOptions) {
     this.#parts = parts;
@@ -107,7 +109,7 @@ export class Unpacker implements AsyncDisposable {
     kept.isUseful = written !== undefined;
     if (written === undefined) await emptyDirectory(store, dir, key);
     const missing = chunksOf(parts, plan, written);
-    await requireSpace(dir, plan, written === undefined);
+    await requireSpace(dir, plan, { chunks: missing.size, isFresh: written === undefined });
     const files = maps.map(({ fileBytes: bytes }, file) => ({ path: join(dir, nameOf(parts, file)), bytes }));
     for (const file of built) await prepare(files[file]?.path ?? "", files[file]?.bytes ?? 0);
     const thread = scope.use(new UnpackThread({ dir, files }));
@@ -333,9 +335,13 @@ async function prepare(path: string, bytes: number): Promise<void> {
 }
 
 /** An archive of a few bytes can have a file that fills the disk. */
-async function requireSpace(dir: string, { pages }: PagePlan, isFresh: boolean): Promise<void> {
+async function requireSpace(
+  dir: string,
+  { pages }: PagePlan,
+  { chunks, isFresh }: { chunks: number; isFresh: boolean },
+): Promise<void> {
   if (!isFresh) return;
-  const needed = pages * pageBytes;
+  const needed = pages * pageBytes + Math.min(chunks, atOnce) * 2 * chunkBytes;
   const { bavail, bsize } = await statfs(dir);
   if (needed <= bavail * bsize) return;
   throw new AppError(
