@@ -88,6 +88,12 @@ export function fileNode(layer: string): string {
   return `${layer}-file`;
 }
 
+/**
+ * A restore is a migration to QEMU, which drops the pages of all disks from the host's cache so that it does not
+ * read what another host has changed. Here nobody has, and all children read the same pages.
+ */
+const keepCache = { "drop-cache": false };
+
 export function overlayNode(name: string, path: string, backing: string | null): Record<string, unknown> {
   return {
     driver: "qcow2",
@@ -100,6 +106,7 @@ export function overlayNode(name: string, path: string, backing: string | null):
       "node-name": fileNode(name),
       filename: path,
       cache: { direct: false, "no-flush": true },
+      ...keepCache,
     },
     backing,
   };
@@ -111,7 +118,13 @@ function diskArgs(disk: DiskSpec): string[] {
   let below: string | undefined;
   layers.forEach((layer, index) => {
     const node = baseNode(index);
-    const file = { driver: "file", "node-name": fileNode(node), filename: layer.path, "read-only": true };
+    const file = {
+      driver: "file",
+      "node-name": fileNode(node),
+      filename: layer.path,
+      "read-only": true,
+      ...keepCache,
+    };
     args.push(
       "-blockdev",
       JSON.stringify({
