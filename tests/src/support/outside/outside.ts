@@ -79,16 +79,26 @@ export async function openOutside(names: readonly string[]): Promise<Outside> {
   };
 }
 
+const slots = 60;
+
 async function makeNamespace(
   scope: Scope,
 ): Promise<{ address: string; hostAddress: string; namespace: string }> {
-  // Test files run at the same time, each with its own four addresses.
-  const first = 4 * (process.pid % 60);
-  const [hostAddress, address] = [`203.0.113.${first + 1}`, `203.0.113.${first + 2}`];
-  const namespace = `fkt-${process.pid}`;
-  const [near, far] = [`fka${process.pid}`, `fkb${process.pid}`];
   const ip = (...args: string[]) => runProgram("ip", args);
-  await ip("netns", "add", namespace);
+  // Test files run at the same time, each with its own four addresses. A namespace can be made only once, so it
+  // reserves them.
+  let slot = process.pid % slots;
+  for (let tries = 1; ; tries++, slot = (slot + 1) % slots) {
+    const made = await ip("netns", "add", `fkt-${slot}`).then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    );
+    if (!made) break;
+    if (tries === slots) throw made.error;
+  }
+  const namespace = `fkt-${slot}`;
+  const [hostAddress, address] = [`203.0.113.${4 * slot + 1}`, `203.0.113.${4 * slot + 2}`];
+  const [near, far] = [`fka${slot}`, `fkb${slot}`];
   scope.defer(async () => void (await ip("netns", "delete", namespace)));
   await ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", namespace);
   scope.defer(async () => void (await ip("link", "delete", near).catch(() => undefined)));
