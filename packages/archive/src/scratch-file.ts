@@ -56,7 +56,7 @@ export class ScratchFile implements Disposable {
     return into;
   }
 
-  /** With an offset of its own, at the beginning. */
+  /** Opens it again: the offset is at the beginning. */
   open(): OpenScratchFile {
     return new OpenScratchFile(`/proc/self/fd/${this.#descriptor}`);
   }

@@ -90,7 +90,7 @@ export function fileNode(layer: string): string {
 
 /**
  * A restore is a migration to QEMU, which drops the pages of all disks from the host's cache so that it does not
- * read what another host has changed. Here nobody has, and all children read the same pages.
+ * read what another host has changed. Here no other host has, and all children read the same pages.
  */
 const keepCache = { "drop-cache": false };
 
