@@ -1,5 +1,5 @@
 /**
- * npm run bench -- hub [--quick | --tiny] [--rounds 3] [--out DIR] [--write]
+ * npm run bench -- hub [--quick | --tiny] [--rounds 4] [--out DIR] [--write]
  *
  * What it costs to share a snapshot: archive and unpack against zstd, tar and cp; push and pull against a
  * download and tar, with a registry on this host; what a second push and a branch move; a fork right after a pull.
@@ -30,7 +30,7 @@ import { ask } from "./support/turns.ts";
 
 const { values: flags } = parseArgs({ options: { ...commonOptions, rounds: { type: "string" } } });
 const run = new Run("hub", flags);
-const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 1, full: 3 }));
+const rounds = Number(flags.rounds ?? run.pick({ tiny: 1, quick: 2, full: 4 }));
 const memoryMib = 512;
 const mib = 1024 * 1024;
 /** The smallest size that zstd is asked for; a tiny run does not wait for it. */
@@ -61,10 +61,13 @@ async function pack({ dir, forkd }: ScratchDaemon, { base, archive }: Files, row
 
 async function unpack({ archive, base }: Files, rows: Rows): Promise<void> {
   await using other = await startScratchDaemon(run);
-  const wallMs = await timed(async () => {
-    await other.forkd.snapshots.unpack(createReadStream(archive, { highWaterMark: mib }), { tag: base });
-  });
-  rows.add({ case: "unpack", n: 1, wall_ms: wallMs, bytes: (await stat(archive)).size });
+  for (const daemon of ["new", "used"]) {
+    const wallMs = await timed(async () => {
+      await other.forkd.snapshots.unpack(createReadStream(archive, { highWaterMark: mib }), { tag: base });
+    });
+    rows.add({ case: "unpack", n: 1, wall_ms: wallMs, bytes: (await stat(archive)).size, daemon });
+    await other.forkd.snapshots.remove(base);
+  }
 }
 
 async function push(
@@ -94,7 +97,12 @@ async function branch(forkd: Forkd, base: string, tag: string): Promise<number> 
 }
 
 /** Pulls twice: into a daemon that has just started, and into one that has forked before. */
-async function pull(address: string, { base }: Files, rows: Rows, local: Forkd): Promise<void> {
+async function pull(
+  address: string,
+  { base }: Files,
+  rows: Rows,
+  { local, round }: { local: Forkd; round: number },
+): Promise<void> {
   await using other = await startScratchDaemon(run);
   for (const daemon of ["new", "used"]) {
     let moved = 0;
@@ -102,12 +110,13 @@ async function pull(address: string, { base }: Files, rows: Rows, local: Forkd):
       moved = (await other.forkd.hub.pull(`${address}/bench/base:1`, { tag: base })).movedBytes;
     });
     rows.add({ case: "pull", n: 1, wall_ms: wallMs, moved_bytes: moved, daemon });
-    // In turns, the pulled one first: nothing of it has run here.
+    // In turns: who forks first after a pull finds cold caches of the processor.
+    const both = [
+      ["pulled", other.forkd],
+      ["local", local],
+    ] as const;
     for (let nth = 0; nth < forks; nth++) {
-      for (const [name, forkd] of [
-        ["pulled", other.forkd],
-        ["local", local],
-      ] as const)
+      for (const [name, forkd] of round % 2 === 0 ? both : both.toReversed())
         rows.add({ case: `fork, ${name}`, n: 1, wall_ms: await firstAnswer(forkd, base), nth, daemon });
     }
     await other.forkd.snapshots.remove(base);
@@ -148,19 +157,15 @@ async function main(): Promise<void> {
     await unpack(files, rows);
     const copied = await untarAndCopy(files.tar, scratch);
     rows.add({ case: "tar, copy", n: 1, wall_ms: copied, bytes: tarBytes });
-    await push(forkd, rows, { name: "first", tag: base, proxy, reference: `bench/base-${round}:1` });
+    const name = round === 0 ? "first" : "other repository";
+    await push(forkd, rows, { name, tag: base, proxy, reference: `bench/base-${round}:1` });
     if (round === 0)
-      await push(forkd, rows, {
-        name: "again, other repository",
-        tag: base,
-        proxy,
-        reference: "bench/base:1",
-      });
+      await push(forkd, rows, { name: "other repository", tag: base, proxy, reference: "bench/base:1" });
     await push(forkd, rows, { name: "again", tag: base, proxy, reference: "bench/base:1" });
     const tag = `branch-${round}`;
     const layerBytes = await branch(forkd, base, tag);
     await push(forkd, rows, { name: "branch", tag, proxy, reference: `bench/base:${tag}`, layerBytes });
-    await pull(registry.address, files, rows, forkd);
+    await pull(registry.address, files, rows, { local: forkd, round });
     const downloaded = await downloadAndUntar(files.tar, scratch);
     rows.add({ case: "download, tar", n: 1, wall_ms: downloaded, bytes: tarBytes });
   }
@@ -184,7 +189,6 @@ function report(all: readonly Row[], facts: string): string {
   const seconds = (name: string) => `${number(wall(name) / 1000, 2)} s`;
   const megabytes = (bytes: number) => `${number(bytes / 1e6)} MB`;
   const moved = (name: string) => field(`push, ${name}`, "moved_bytes");
-  // The first ones after a pull, which leaves nothing of a fork in the caches of the processor.
   const firstFork = (where: string, daemon: string) =>
     median(
       all

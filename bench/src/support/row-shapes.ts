@@ -293,11 +293,12 @@ const shapes: Readonly<Record<BenchName, BenchShape>> = {
       pack: { case: "pack", fields: { bytes: count } },
       /** of the pages that are not zero, with all cores */
       zstd: { case: /^zstd -(3|19 --long)$/, fields: { bytes: count, input_bytes: count } },
-      unpack: { case: "unpack", fields: { bytes: count } },
+      /** daemon: "used" if it has unpacked before */
+      unpack: { case: "unpack", fields: { bytes: count, daemon: z.enum(["new", "used"]) } },
       copy: { case: "tar, copy", fields: { bytes: count } },
       /** moved_bytes: both ways, with all headers; layer_bytes: what only the branch has on disk */
       push: {
-        case: /^push, (first|again|again, other repository|branch)$/,
+        case: /^push, (first|again|other repository|branch)$/,
         fields: { moved_bytes: count, layer_bytes: count.optional() },
       },
       /** daemon: "used" if it has forked before */
