@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -122,6 +122,8 @@ export class Reader implements AsyncDisposable {
         () => false,
       );
     try {
+      // The shell loses a signal that arrives while it starts the program.
+      await until(`${step.text} has started`, () => runsProgram(pid) || said.err() !== "");
       for (let tries = 0; !(await within(tries === 0 ? 500 : 2000)); tries++) {
         if (tries === 8) assertLooksLike(said.out(), printed ?? "something", step.at);
         await this.#causeEvents();
@@ -188,6 +190,23 @@ async function stopEverything(env: NodeJS.ProcessEnv): Promise<void> {
   await runProgram(process.execPath, [cliPath, "up", "-q"], { env });
   await runProgram(process.execPath, [cliPath, "kill", "--all", "-q"], { env });
   await runProgram(process.execPath, [cliPath, "down", "--stop", "-q"], { env });
+}
+
+/** Whether another program than a shell runs in the group of the shell `leader`. */
+function runsProgram(leader: number): boolean {
+  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
+  return pids.some((pid) => {
+    try {
+      // The name, which may contain anything, then state, parent, group.
+      const [, name, , , group] =
+        /^\d+ \((.*)\) (\S+) (\S+) (\S+)/s.exec(readFileSync(`/proc/${pid}/stat`, "latin1")) ?? [];
+      return Number(group) === leader && name !== "bash";
+    } catch (error) {
+      // It has ended.
+      if (isErrno(error, "ENOENT", "ESRCH")) return false;
+      throw error;
+    }
+  });
 }
 
 /** Ignores a process that has already exited; its exit code shows that. */
