@@ -1,4 +1,11 @@
-export { parseReference, parseRegistry, formatReference, type Reference } from "./reference.ts";
+export {
+  formatReference,
+  hasHost,
+  parseReference,
+  parseRegistry,
+  usualRepository,
+  type Reference,
+} from "./reference.ts";
 export { digestOf } from "./digest.ts";
 export { Registries } from "./registries.ts";
 export { Repository, type StoredManifest } from "./repository.ts";

@@ -29,9 +29,10 @@ export function parseReference(text: string): Reference {
   const { rest, digest } = cutDigest(text);
   const slash = rest.indexOf("/");
   const first = slash < 0 ? "" : rest.slice(0, slash);
-  const hasHost = /[.:]/.test(first) || first === "localhost" || first !== first.toLowerCase();
-  const registry = hasHost ? parseRegistry(first) : dockerHub;
-  const path = hasHost ? rest.slice(slash + 1) : rest;
+  // No repository has upper case, so that it can only be a host.
+  const isRegistry = hasHost(rest) || first !== first.toLowerCase();
+  const registry = isRegistry ? parseRegistry(first) : dockerHub;
+  const path = isRegistry ? rest.slice(slash + 1) : rest;
   const colon = path.lastIndexOf(":");
   const name = colon < 0 ? path : path.slice(0, colon);
   const tag = colon < 0 ? undefined : path.slice(colon + 1);
@@ -40,9 +41,20 @@ export function parseReference(text: string): Reference {
       text,
       `the tag "${tag}" is not made of at most 128 letters, digits, dots, dashes and underscores`,
     );
-  const repository = registry === dockerHub && name !== "" && !name.includes("/") ? `library/${name}` : name;
+  const repository = usualRepository(registry, name);
   checkRepository(text, repository);
   return { registry, repository, ...(tag !== undefined && { tag }), ...(digest !== undefined && { digest }) };
+}
+
+/** Whether a name begins with a host. Without a slash, a colon is before the tag: "python-numpy:v1". */
+export function hasHost(text: string): boolean {
+  const [first = "", ...rest] = text.split("/");
+  return rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
+}
+
+/** A name without a slash is an official image on Docker Hub. */
+export function usualRepository(registry: string, name: string): string {
+  return registry === dockerHub && name !== "" && !name.includes("/") ? `library/${name}` : name;
 }
 
 /**

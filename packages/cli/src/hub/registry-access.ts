@@ -5,6 +5,7 @@ import {
   checkAccess,
   dropCredentials,
   findCredentials,
+  hasHost,
   keepCredentials,
   parseRegistry,
   Registries,
@@ -49,15 +50,13 @@ export async function authFor(
   signal: AbortSignal,
 ): Promise<RegistryAuth | undefined> {
   if (reference?.includes("://")) return undefined;
-  const [host = "", ...path] = reference?.split("/") ?? [];
-  // Without a slash, a colon is before the tag: "python-numpy:v1".
-  const hasHost = path.length > 0 && (/[.:]/.test(host) || host === "localhost");
-  if (!hasHost) {
+  if (reference === undefined || !hasHost(reference)) {
     const { settings } = await forkd.config({ signal });
     const place = settings.find(({ name }) => name === "hub_registry")?.value;
     if (typeof place !== "string" || place === "none") return undefined;
     return await authFor(forkd, reference === undefined ? `${place}/` : `${place}/${reference}`, signal);
   }
+  const [host = "", ...path] = reference.split("/");
   const repository = path.join("/").replace(/[:@].*$/s, "");
   return await findCredentials(parseRegistry(host), repository === "" ? undefined : repository, signal);
 }

@@ -1,6 +1,6 @@
 /** Where a snapshot is shared: a reference of a registry, or the URL of an archive. */
 import { advice, AppError } from "@forkd/contract";
-import { parseFileUrl, parseReference, type Reference } from "@forkd/registry";
+import { hasHost, parseFileUrl, parseReference, type Reference } from "@forkd/registry";
 
 type HubTarget =
   { readonly kind: "registry"; readonly reference: Reference } | { readonly kind: "url"; readonly url: URL };
@@ -28,9 +28,4 @@ export function sendTargetOf(...given: Parameters<typeof targetOf>): HubTarget {
     details: { field: "reference", value: given[0] },
     remedy: advice("Write HOST/REPOSITORY:TAG."),
   });
-}
-
-function hasHost(text: string): boolean {
-  const [first = "", ...rest] = text.split("/");
-  return rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
 }

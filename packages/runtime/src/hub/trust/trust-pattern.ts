@@ -1,5 +1,5 @@
 /** Which repositories an entry of the trust list is for. */
-import { parseRegistry } from "@forkd/registry";
+import { parseRegistry, usualRepository } from "@forkd/registry";
 
 /**
  * In the form in which a pull names a repository. A key that is pinned for another spelling of it would not be
@@ -9,9 +9,8 @@ export function usualPattern(pattern: string): string {
   if (pattern === "*") return pattern;
   const [host = "", ...path] = pattern.split("/");
   const registry = parseRegistry(host);
-  if (path.length === 0) return `${registry}/*`;
-  const isOfficial = registry === "docker.io" && path.length === 1 && path[0] !== "*";
-  return [registry, ...(isOfficial ? ["library"] : []), ...path].join("/");
+  const name = path.length === 0 ? "*" : path.join("/");
+  return `${registry}/${name === "*" ? name : usualRepository(registry, name)}`;
 }
 
 export function fits(pattern: string, repository: string): boolean {
