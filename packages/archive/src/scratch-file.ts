@@ -18,13 +18,18 @@ export class ScratchFiles implements Disposable {
 
   /** Free again when `work` has ended. What an earlier chunk has left in it is still there. */
   async use<Result>(work: (file: ScratchFile) => Promise<Result>): Promise<Result> {
-    const file = this.#free.pop() ?? new ScratchFile(this.#dir);
-    if (!this.#all.includes(file)) this.#all.push(file);
+    const file = this.#free.pop() ?? this.#make();
     try {
       return await work(file);
     } finally {
       this.#free.push(file);
     }
+  }
+
+  #make(): ScratchFile {
+    const file = new ScratchFile(this.#dir);
+    this.#all.push(file);
+    return file;
   }
 
   /** Nothing uses them. */
