@@ -49,7 +49,7 @@ export async function ensureEntry<T>(entry: CacheEntry<T>): Promise<T & { direct
   });
 }
 
-/** An existing entry, that there is none, or that what is there must be replaced. */
+/** What the cache has: a whole entry, nothing, or something that must be replaced. */
 type Found<T> = { info: T } | "missing" | "replace";
 
 async function readEntry<T>({ info, isWhole }: CacheEntry<T>, directory: string): Promise<Found<T>> {
