@@ -164,20 +164,20 @@ test("notebook code runs: commands, magics, await", async () => {
 
 test("a context begins with the warm-up, has its own directory and variables, and can be restarted", async () => {
   const contexts = `/v1/sandboxes/${sandbox}/contexts`;
-  const made = await call("POST", contexts, { name: "work", cwd: "/tmp", env: { A: "1" } }, 201);
-  assert.deepEqual(made, { name: "work", language: "python", cwd: "/tmp" });
+  const made = await call("POST", contexts, { name: "notes", cwd: "/tmp", env: { A: "1" } }, 201);
+  assert.deepEqual(made, { name: "notes", language: "python", cwd: "/tmp" });
   const facts =
     "import os\n[os.getcwd(), os.environ.get('A'), os.environ.get('B'), np.pi > 3, 'mine' in globals()]";
-  const read = async (env: object) => (await evaluate(facts, { context: "work", env })).result_json;
+  const read = async (env: object) => (await evaluate(facts, { context: "notes", env })).result_json;
   assert.deepEqual(await read({ B: "2" }), ["/tmp", "1", "2", true, false]);
-  await evaluate("mine = 1\nos.chdir('/')", { context: "work" });
+  await evaluate("mine = 1\nos.chdir('/')", { context: "notes" });
   assert.deepEqual(await read({}), ["/", "1", null, true, true]);
   assert.equal((await evaluate("import os\nos.getcwd()")).result, "'/home/user'");
-  assert.deepEqual(await call("POST", `${contexts}/work/restart`, {}), made);
+  assert.deepEqual(await call("POST", `${contexts}/notes/restart`, {}), made);
   assert.deepEqual(await read({}), ["/tmp", "1", null, true, false]);
   const refused = async (body: object, status: number) =>
     (await call<{ code: string }>("POST", contexts, body, status)).code;
-  assert.equal(await refused({ name: "work" }, 409), "already_exists");
+  assert.equal(await refused({ name: "notes" }, 409), "already_exists");
   assert.equal(await refused({ name: "lost", cwd: "/no/such" }, 404), "file_not_found");
   assert.equal(await refused({ name: "lost", cwd: "relative" }, 400), "invalid_request");
   const listed = await call<{ name: string; language: string; cwd: string }[]>("GET", contexts);
@@ -185,7 +185,7 @@ test("a context begins with the warm-up, has its own directory and variables, an
     listed.map(({ name, language, cwd }) => [name, language, cwd]),
     [
       ["default", "python", "/home/user"],
-      ["work", "python", "/tmp"],
+      ["notes", "python", "/tmp"],
       ["default", "node", "/home/user"],
     ],
   );
